@@ -40,13 +40,13 @@ check: setup ## linters, formatter, strict types, known vulnerabilities
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@$(PY) tools/supply_chain.py audit
-	@cd tests && ../$(PY) -c 'import house, pathlib; print("The longest modules (a report, no limit):", *house.longest(house.modules(pathlib.Path(".."))), sep="\n")'
+	@cd tests/house && ../../$(PY) -c 'import house, pathlib; print("The longest modules (a report, no limit):", *house.longest(house.modules(pathlib.Path("../.."))), sep="\n")'
 
 bench: setup ## every benchmark, each beside a peer or a limit (minutes)
 	@$(PY) -m bench
 
 sim: setup ## the simulated fleet: SEED=88 replays one with its timeline, SEEDS=2000 runs many
-	@$(PY) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+	@$(PY) -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 torture: setup ## the long runs (hours; RESUME=1 goes on, PART=kill runs one), recorded in docs/guarantees.md
 	@s=0; $(PY) -m tests.torture --full --jobs 2 --out docs/guarantees.json $(if $(PART),--part $(PART)) $(if $(RESUME),--resume) || s=$$?; \
@@ -68,7 +68,7 @@ windows: ## the worker's tests on Windows' own Python, under Wine 10 (minutes): 
 	@$(WINE) build/windows/Scripts/python.exe -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[receiver,worker]' apsw hypothesis pytest pytest-timeout tree-sitter-powershell
 	@$(WINE) build/windows/Scripts/python.exe -m pytest -q -p no:cacheprovider -o addopts= \
-	  tests/test_streams.py $(WINDOWS_TESTS:%=tests/test_fleet_%.py)
+	  tests/house/test_streams.py $(foreach name,$(WINDOWS_TESTS),$(wildcard tests/*/test_fleet_$(name).py tests/fleet/*/test_fleet_$(name).py))
 
 lock: setup ## the hash-pinned locks anew, after a change of pyproject.toml or constraints.txt
 	@$(PY) tools/supply_chain.py lock

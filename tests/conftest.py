@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import places  # noqa: F401 - puts the folders of tests on the module path
 import pytest
 from hypothesis import HealthCheck, settings
 

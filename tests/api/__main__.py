@@ -16,6 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import places  # noqa: F401 - puts the folders of tests on the module path
+
 from api.run import Result, Target, run
 from training.checkout import ROOT
 from training.clock import SystemClock

@@ -18,6 +18,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import places  # noqa: F401 - puts the folders of tests on the module path
+
 from mutants.areas import AREAS, ROOT
 from mutants.figures import counted
 from mutants.mutant import Mutant

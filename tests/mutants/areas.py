@@ -32,7 +32,7 @@ LEFT_OUT = (
 
 # Modules run in programs of their own, which the map does not see: their tests are asked after those of the map. The
 # trace of what reaches the kernel is one run of one program, whose tests are asked together.
-TRACED = "tests/test_fleet_kernel_trace.py"
+TRACED = "tests/house/test_fleet_kernel_trace.py"
 BESIDE = {
     posixpath.normpath(f"training/fleet/{name}"): TRACED
     for name in (
@@ -43,7 +43,7 @@ BESIDE = {
 }  # fmt: skip
 
 # Holds constants equal to what the pages tell: none of their lines runs in it.
-LIMITS = "tests/test_fleet_limits.py"
+LIMITS = "tests/fleet/wire/test_fleet_limits.py"
 
 
 def files_of(area: str) -> list[str]:
@@ -59,8 +59,5 @@ def files_of(area: str) -> list[str]:
 
 def tests() -> list[str]:
     """The test files that are asked."""
-    files = [
-        *(ROOT / "tests").glob("test_fleet_*.py"),
-        *(ROOT / "tests" / "conformance").glob("test_*.py"),
-    ]
+    files = (ROOT / "tests").rglob("test_fleet_*.py")
     return sorted(str(file.relative_to(ROOT)) for file in files if file.stem not in LEFT_OUT)

@@ -10,6 +10,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # one name for these modules: `torture`
 
+import places  # noqa: F401 - puts the folders of tests on the module path
+
 from torture.parts import PARTS
 from torture.runner import run_part
 

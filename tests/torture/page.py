@@ -11,6 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import places  # noqa: F401 - puts the folders of tests on the module path
 from mutants import figures as mutants
 
 from torture.parts import PARTS, ROOT

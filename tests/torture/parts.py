@@ -96,7 +96,7 @@ def _many(full: bool) -> list[Task]:
 
 def _sim(full: bool) -> list[Task]:
     """Quick fleets, and slow ones, whose storms take days and which cost as many seconds as five quick ones."""
-    from sim.scenario import SLOW_FROM
+    from simulation.scenario import SLOW_FROM
 
     quick, slow, later = (16_000, 4_450, 600) if full else (40, 10, 0)
     return [
@@ -109,7 +109,7 @@ def _sim(full: bool) -> list[Task]:
 
 def simulated(first: int, count: int) -> Counter[str]:
     """So many simulated fleets in this process."""
-    from sim.run import run_seed
+    from simulation.run import run_seed
 
     counts: Counter[str] = Counter()
     for seed in range(first, first + count):
@@ -130,7 +130,7 @@ def _bugs(full: bool) -> list[Task]:
 
 def planted_bugs() -> Counter[str]:
     """Every planted bug is seen by its own seed."""
-    from sim.planted_bugs import BUGS
+    from simulation.planted_bugs import BUGS
 
     run = subprocess.run(
         [
@@ -142,7 +142,7 @@ def planted_bugs() -> Counter[str]:
             "0",
             "-k",
             "planted",
-            "tests/test_fleet_simulation.py",
+            "tests/simulation/test_fleet_simulation.py",
         ],
         cwd=ROOT,
         capture_output=True,

@@ -1,0 +1,1453 @@
+"""``cis490-jobs``: what it prints, what it exits with, and that nothing from afar can reach the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import typer
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from places import ROOT
+
+from training.fleet.cli import complete as cli_complete
+from training.fleet.cli import models as cli_bundle
+from training.fleet.cli import program
+from training.fleet.cli import program as cli
+from training.fleet.cli import render as cli_views
+from training.fleet.cli import status as cli_status
+from training.fleet.cli.context import CannotError, CommandContext, meter
+from training.fleet.cli.models import BundleRefused, allowed_names, unpack
+from training.fleet.client.client import FleetClient
+from training.fleet.client.transport import Response, TransportError
+from training.fleet.wire import bundles
+from training.fleet.worker.bundle import pack
+from training.printable import json_text, one_line, printable, printable_lines
+
+NOW = 1_700_000_000.0
+IDS = [hashlib.sha256(bytes([n])).hexdigest() for n in range(9)]
+SPEC = {
+    "model": "gbt",
+    "mode": "oracle",
+    "split_recipe": "host",
+    "train_hosts": ["lab-a"],
+    "seed": 7,
+    "hyper": {"max_depth": 4},
+    "require_cuda": True,
+    "min_vram_gib": 4.0,
+    "allowed_hosts": ["pi"],
+}
+
+
+def view(name: str, status: str, place: int = 0, **more: Any) -> dict[str, Any]:
+    """A JobView as the receiver gives it."""
+    return {
+        "job_id": IDS[place],
+        "name": name,
+        "model": "gbt",
+        "mode": "oracle",
+        "status": status,
+        "priority": 50,
+        "host": None,
+        "attempt": 1,
+        "progress": None,
+        "error": None,
+        "ended_by": None,
+        "artifact_id": None,
+        "created_at": NOW - 7200,
+        "claimed_at": None,
+        "finished_at": None,
+        "obstacle": None,
+        "in_manifest": True,
+    } | more
+
+
+RUNNING = view(
+    "gbt-oracle",
+    "running",
+    1,
+    host="pi",
+    claimed_at=NOW - 90,
+    progress={"event": "epoch", "epoch": 12, "epochs": 60, "eta_s": 192.4},
+)
+FAILED = view(
+    "mlp-oracle",
+    "failed",
+    2,
+    error="line one\nValueError: no rows",
+    ended_by="trainer: failed 3 of 3 times (max_attempts)",
+    finished_at=NOW - 5,
+)
+STUCK = view("cnn-oracle", "pending", 3, obstacle="pi: no CUDA device")
+DONE = view("gbt-realistic", "completed", 4, host="pi", finished_at=NOW, artifact_id="a" * 64)
+
+
+class FakeReceiver:
+    """A transport that answers like a receiver with these jobs; records what was asked with which token."""
+
+    def __init__(self, *views: dict[str, Any]) -> None:
+        self.views = {v["name"]: v for v in views}
+        self.answers: dict[tuple[str, str], Any] = {}
+        self.asked: list[tuple[str, str, str | None]] = []
+        self.bundle = b""
+        self.digest: str | None = None  # what it says of the bundle, when that is not true
+        self.page = 1000
+        self.near = 0  # other jobs that a call which changes something nearly hit
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: object,
+        timeout_s: float,
+        sink: Callable[[bytes], object] | None = None,
+    ) -> Response:
+        self.asked.append((method, path, headers.get("X-Operator-Token")))
+        url = urlsplit(path)
+        query = dict(pair.split("=") for pair in url.query.split("&") if pair)
+        answer = self.answers.get((method, url.path))
+        if answer is None:
+            answer = self._route(method, [unquote(p) for p in url.path.split("/")[2:]], query, sink)
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, Response):
+            return answer
+        status = answer.pop("status_code", 200)
+        return Response(status, {}, json.dumps(answer).encode())
+
+    def _route(self, method: str, parts: list[str], query: Mapping[str, str], sink: Any) -> Any:
+        match method, parts:
+            case "GET", ["jobs"]:
+                return self._jobs(query)
+            case "GET", ["health"]:
+                return {"status": "ok", "detail": None}
+            case "GET", ["job", ref] if found := self._found(ref):
+                return {
+                    "job": found,
+                    "spec": SPEC,
+                    "attempts": [],
+                    "events": [],
+                    "now": NOW,
+                }
+            case (("GET" | "HEAD"), ["model", _]):
+                digest = self.digest or hashlib.sha256(self.bundle).hexdigest()
+                if sink is not None:
+                    sink(self.bundle)
+                return Response(200, {"x-content-sha256": digest, "content-length": str(len(self.bundle))})
+            case "POST", ["job", ref, verb] if ref in self.views:
+                moves = {"cancel": "cancelled", "requeue": "pending"}
+                status = moves.get(verb, self.views[ref]["status"])
+                said = {key: self.views[ref][key] for key in ("job_id", "name", "in_manifest")}
+                held = {"held_by": "ada", "held_at": NOW - 90} if verb == "hold" else {}
+                return {**said, **held, "status": status, "near": self.near}
+        detail = f"no job is called '{parts[1]}'; `cis490-jobs list` shows them all"
+        return {"status_code": 404, "type": "unknown_job", "detail": detail}
+
+    def _found(self, ref: str) -> dict[str, Any] | None:
+        by_id = {each["job_id"]: each for each in self.views.values()}
+        return self.views.get(ref) or by_id.get(ref)
+
+    def _jobs(self, query: Mapping[str, str]) -> dict[str, Any]:
+        after = int(query.get("after", 0))
+        found = [v for v in self.views.values() if query.get("status") in (None, v["status"])]
+        more = after + self.page < len(found)
+        counts: dict[str, int] = {}
+        for each in self.views.values():
+            counts[each["status"]] = counts.get(each["status"], 0) + 1
+        return {
+            "jobs": found[after : after + self.page],
+            "counts": counts,
+            "now": NOW,
+            "next_after": after + self.page if more else None,
+        }
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Session:
+    """Runs commands against a fake receiver; keeps what they printed."""
+
+    def __init__(self, receiver: FakeReceiver, **environ: str) -> None:
+        self.receiver = receiver
+        self.urls: list[str] = []
+        self.slept: list[float] = []
+        self.world = CommandContext(connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO())
+
+    def _connect(self, url: str, token: str | None) -> FleetClient:
+        self.urls.append(url)
+        return FleetClient(url, operator_token=token, transport=self.receiver, tries=1)
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) > 3:
+            raise KeyboardInterrupt
+
+    def __call__(self, *argv: str) -> int:
+        self.world = replace(self.world, out=io.StringIO(), err=io.StringIO())
+        return program.main(argv, context=self.world)
+
+    @property
+    def out(self) -> str:
+        return self.world.out.getvalue()  # type: ignore[attr-defined]
+
+    @property
+    def err(self) -> str:
+        return self.world.err.getvalue()  # type: ignore[attr-defined]
+
+    def json(self, *argv: str) -> Any:
+        assert self(*argv, "--json") == 0, self.err
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run() -> Session:
+    return Session(FakeReceiver(RUNNING, FAILED, STUCK, DONE), CIS490_OPERATOR_TOKEN="secret")
+
+
+# --- status ------------------------------------------------------------------------------------------
+
+
+def test_status_shows_state_host_progress_and_eta(run):
+    assert run("status") == 0
+    lines = run.out.splitlines()
+    assert lines[0] == "4 jobs: 1 running, 1 pending, 1 failed, 1 completed"
+    (row,) = [line for line in lines if line.startswith("gbt-oracle")]
+    assert row.split() == [
+        "gbt-oracle",
+        "running",
+        "pi",
+        "12/60",
+        "(20%)",
+        "3",
+        "min",
+        "1",
+        "min",
+        "ago",
+    ]
+
+
+def test_status_names_each_failure_and_each_job_that_cannot_run(run):
+    run("status")
+    assert (
+        "Failed\n  mlp-oracle: line one | ValueError: no rows\n    trainer: failed 3 of 3 times (max_attempts)\n"
+    ) in run.out
+    assert "Cannot run anywhere\n  cnn-oracle: pi: no CUDA device\n" in run.out
+
+
+def test_status_has_a_stable_shape_for_machines(run):
+    shape = run.json("status")
+    assert set(shape) == {
+        "counts",
+        "jobs",
+        "failed",
+        "cancelled_in_plan",
+        "held",
+        "cannot_run",
+        "notes",
+        "unlike",
+        "plan_notes",
+        "quarantined",
+        "refused",
+        "missing_datasets",
+        "never_asked",
+        "complete",
+        "now",
+    }
+    assert shape["failed"] == [
+        {
+            "name": "mlp-oracle",
+            "job_id": IDS[2],
+            "error": "line one\nValueError: no rows",
+            "ended_by": "trainer: failed 3 of 3 times (max_attempts)",
+        }
+    ]
+    assert shape["cannot_run"] == [{"name": "cnn-oracle", "job_id": IDS[3], "obstacle": "pi: no CUDA device"}]
+    assert shape["complete"] is True
+    assert len(shape["jobs"]) == 4
+
+
+def test_status_of_a_long_queue_shows_what_matters():
+    pending = [view(f"p{n}", "pending", obstacle="too small") for n in range(60)]
+    receiver = FakeReceiver(*pending, RUNNING, FAILED)
+    receiver.page = 50
+    run = Session(receiver)
+    assert run("status") == 0
+    assert "gbt-oracle" in run.out
+    assert "mlp-oracle: line one" in run.out
+    assert "and 10 more pending" in run.out
+    assert "p0, p1, p2, p3 and 46 more: too small" in run.out
+    assert run.out.count("too small") == 1, "what many have in common is said once"
+    assert "cis490-jobs list" in run.out
+    assert len(run.json("list")["jobs"]) == 62
+
+
+def test_status_of_an_empty_fleet():
+    run = Session(FakeReceiver())
+    assert run("status") == 0
+    assert run.out == "no jobs yet\n"
+
+
+def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
+    run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720}
+    run("status")
+    assert "12/60 (20%)   not seen for 12 min   1 min ago" in run.out
+    run("show", "gbt-oracle")
+    assert "12/60 (20%), not seen for 12 min" in run.out
+    for silence, shown in ((61, "not seen for 1 min"), (60, "3 min"), (-5, "3 min")):
+        run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}
+        run("status")
+        assert f"12/60 (20%)   {shown}   1 min ago" in run.out
+    over = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
+    run.receiver.views["gbt-oracle"] = over
+    run("status")
+    assert "not seen" not in run.out
+
+
+def test_status_notes_what_is_worth_knowing_of_a_job(run):
+    said = "waits for w1, not seen for 31 d 0 h"
+    run.receiver.views["cnn-oracle"] = STUCK | {"obstacle": None, "note": said}
+    run("status")
+    assert f"Worth knowing\n  cnn-oracle: {said}\n" in run.out
+    noted = [{"name": "cnn-oracle", "job_id": IDS[3], "note": said}]
+    assert run.json("status")["notes"] == noted
+    run("show", "cnn-oracle")
+    assert said in run.out
+
+
+def test_a_degraded_receiver_says_so(run):
+    run.receiver.answers["GET", "/v1/health"] = {"status": "degraded", "detail": "the disk is low"}
+    run("status")
+    assert "the disk is low" in run.out
+
+
+def test_watching_draws_again_until_it_is_interrupted(run):
+    assert run("status", "--watch") == 130
+    assert len(run.slept) == 4
+    assert run.out.count("4 jobs:") == 4
+    assert run("status", "--watch", "--json") == 2
+
+
+def test_watching_on_a_terminal_redraws_in_place(run):
+    screen = Terminal()
+    run.slept.clear()
+    assert program.main(["status", "--watch"], context=replace(run.world, out=screen)) == 130
+    assert screen.getvalue().count("4 jobs:") >= 4
+    assert "\x1b[" in screen.getvalue()
+
+
+# --- the other commands --------------------------------------------------------------------------------
+
+
+def test_list_prints_every_job_page_by_page(run):
+    run.receiver.page = 3
+    assert [v["name"] for v in run.json("list")["jobs"]] == [v["name"] for v in (RUNNING, FAILED, STUCK, DONE)]
+    assert [v["name"] for v in run.json("list", "--status", "failed")["jobs"]] == ["mlp-oracle"]
+    run("list")
+    assert len(run.out.splitlines()) == 2 + 4
+    assert IDS[1][:12] in run.out
+
+
+def test_jobs_that_left_the_plan_and_are_over_are_counted_instead_of_shown(run):
+    for number, status in enumerate(("completed", "cancelled", "failed", "pending"), 4):
+        name = f"old-{status}"
+        run.receiver.views[name] = view(name, status, number, in_manifest=False)
+    for command in ("list", "status"):
+        run(command)
+        assert "2 jobs that left the plan are not shown: `cis490-jobs list --all`\n" in run.out
+        assert ("old-completed" in run.out, "old-cancelled" in run.out) == (False, False)
+        assert "old-failed" in run.out, "it can be requeued, or cancelled"
+        assert "old-pending" in run.out, "it will be trained"
+    run("list", "--all")
+    assert "old-completed" in run.out
+    assert "not shown" not in run.out
+    assert len(run.json("list")["jobs"]) == 8
+
+
+def test_show_tells_a_job_attempt_by_attempt(run):
+    detail = {
+        "job": FAILED,
+        "spec": SPEC,
+        "attempts": [
+            {
+                "attempt": 1,
+                "host": "pi",
+                "granted_at": NOW - 100,
+                "ended_at": NOW - 40,
+                "end_reason": "trainer_failed",
+                "error": "boom",
+            }
+        ],
+        "events": [
+            {
+                "at": NOW,
+                "transition": "exhaust",
+                "to_status": "failed",
+                "host": "pi",
+                "detail": None,
+            }
+        ],
+        "now": NOW,
+    }
+    run.receiver.answers["GET", "/v1/job/mlp-oracle"] = detail
+    assert run.json("show", "mlp-oracle") == detail
+    run("show", "mlp-oracle")
+    for piece in (
+        "max_depth = 4",
+        "by host, trained on lab-a, seed 7",
+        "a GPU, 4 GiB of VRAM, only on pi",
+        "trainer_failed",
+        "1 min ",
+        "boom",
+        "exhaust",
+    ):
+        assert piece in run.out
+
+
+def test_explain_shows_every_hosts_word(run):
+    answer = {
+        "job_id": IDS[3],
+        "name": "cnn-oracle",
+        "status": "pending",
+        "summary": "no known host can run it",
+        "hosts": [
+            {"host": "pi", "fits": False, "reason": "no CUDA", "wait_s": None},
+            {"host": "desk", "fits": True, "reason": "prefers CUDA", "wait_s": 290.0},
+        ],
+    }
+    run.receiver.answers["GET", "/v1/job/cnn-oracle/explain"] = answer
+    assert run.json("explain", "cnn-oracle") == answer
+    run("explain", "cnn-oracle")
+    assert "cnn-oracle: no known host can run it" in run.out
+    assert "prefers CUDA" in run.out
+    assert "4 min" in run.out
+
+
+def test_workers_show_what_they_have_and_what_is_wrong(run):
+    gpu = {"name": "RTX", "vram_total_gib": 8.0, "vram_free_gib": 6.5}
+    answer = {
+        "workers": [
+            {
+                "hostname": "desk",
+                "capability": {
+                    "cpu_cores": 8,
+                    "ram_available_gib": 20.0,
+                    "ram_total_gib": 32.0,
+                    "cuda_available": True,
+                    "cuda_devices": [gpu],
+                },
+                "last_seen": NOW - 3,
+                "alive": True,
+                "jobs": ["gbt-oracle"],
+                "conflict": None,
+                "obstacle": "other trainer flags",
+            },
+            {"hostname": "pi", "capability": {}, "last_seen": NOW - 9000, "alive": False},
+        ],
+        "now": NOW,
+    }
+    run.receiver.answers["GET", "/v1/workers"] = answer
+    run("workers")
+    for piece in (
+        "3 s ago",
+        "20.0/32.0 GiB",
+        "RTX 6.5/8.0 GiB",
+        "gbt-oracle",
+        "other trainer flags",
+    ):
+        assert piece in run.out
+    assert "2 h 30 min ago" in run.out
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": [], "now": NOW}
+    run("workers")
+    assert "start one with" in run.out
+
+
+def test_cancel_and_requeue_send_the_token_and_say_what_became_of_each(run):
+    assert run("cancel", "gbt-oracle", "mlp-oracle") == 0
+    assert run.out == (f"gbt-oracle ({IDS[1][:8]}…) is cancelled\nmlp-oracle ({IDS[2][:8]}…) is cancelled\n")
+    assert run.receiver.asked[-1] == ("POST", "/v1/job/mlp-oracle/cancel", "secret")
+    moved = {"job_id": IDS[2], "status": "pending", "name": "mlp-oracle"}
+    more = {"near": 0, "in_manifest": True, "held_by": None, "held_at": None}
+    assert run.json("requeue", "mlp-oracle") == {"jobs": [moved | more]}
+
+
+def test_what_was_changed_is_named_with_what_it_nearly_hit(run):
+    run.receiver.near = 11
+    run("cancel", "gbt-oracle")
+    assert run.out.endswith("is cancelled; 11 other jobs' names or ids begin with gbt-oracle too\n")
+    run.receiver.near = 1
+    run("cancel", "gbt-oracle")
+    assert run.out.endswith("; 1 other job's name or id begins with gbt-oracle too\n")
+
+
+def test_hold_and_unhold_say_what_became_of_each(run):
+    assert run("hold", "gbt-oracle") == 0
+    assert run.out.endswith("is running, held by ada\n")
+    assert run.json("hold", "gbt-oracle")["jobs"][0]["held_by"] == "ada"
+    assert run("unhold", "gbt-oracle") == 0
+    assert run.out.endswith("is running\n")
+    posted = [path for method, path, _ in run.receiver.asked if method == "POST"]
+    assert [path.rpartition("/")[2] for path in posted] == ["hold", "hold", "unhold"]
+
+
+def test_what_is_held_is_seen_by_whom_and_since_when(run):
+    mark = {"held_by": "ada", "held_at": NOW - 7200}
+    kept = view("mlp-oracle", "pending", 3, **mark)
+    run.receiver.views = {v["name"]: v for v in (kept, RUNNING | mark, DONE | mark)}
+    run("list")
+    assert "pending (held)" in run.out
+    assert "running (held)" in run.out
+    assert "completed (held)" not in run.out
+    run("status")
+    assert "Held until `cis490-jobs unhold`" in run.out
+    assert "mlp-oracle: by ada, 2 h 00 min ago" in run.out
+    assert [each["name"] for each in run.json("status")["held"]] == ["mlp-oracle"]
+    run("show", "mlp-oracle")
+    assert "by ada, 2 h 00 min ago" in run.out
+
+
+def test_a_job_off_the_plan_that_is_requeued_is_said_to_be_off_it(run):
+    run.receiver.views["gbt-oracle"] = view("gbt-oracle", "completed", 1, in_manifest=False)
+    run("requeue", "gbt-oracle")
+    assert "the plan does not name it, and it is trained all the same" in run.out
+    run("cancel", "gbt-oracle")
+    assert "the plan" not in run.out
+
+
+def test_an_older_receiver_names_the_id_alone(run):
+    answer = {"job_id": IDS[1], "status": "cancelled"}
+    run.receiver.answers["POST", "/v1/job/gbt-oracle/cancel"] = answer
+    assert run("cancel", "gbt-oracle") == 0
+    assert run.out == f"gbt-oracle ({IDS[1][:8]}…) is cancelled\n"
+
+
+def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
+    run.receiver.views = {
+        IDS[4]: view("gbt", "pending", 4, in_manifest=False),
+        IDS[5]: view("gbt", "pending", 5, in_manifest=True),
+        IDS[6]: view("mlp", "completed", 6, in_manifest=False),
+        IDS[7]: view("cnn", "failed", 7, in_manifest=False),
+    }
+    assert run("cancel", "--removed") == 0
+    assert f"gbt ({IDS[4][:8]}…) is cancelled\n" in run.out, "by its name"
+    assert f"cnn ({IDS[7][:8]}…) is cancelled\n" in run.out
+    del run.receiver.views[IDS[7]]
+    cancelled = [path for method, path, _ in run.receiver.asked if method == "POST"]
+    expected = [f"/v1/job/{IDS[number]}/cancel?removed=true" for number in (4, 7)]
+    assert sorted(cancelled) == sorted(expected), "what is completed stays as it is"
+    assert run("cancel") == 2
+    assert "name a job" in run.err
+    del run.receiver.views[IDS[4]]
+    assert run("cancel", "--removed") == 0
+    assert "nothing to cancel" in run.err
+
+
+@pytest.mark.parametrize("words", [("requeue", ""), ("cancel", "one", " "), ("show", "")])
+def test_an_empty_name_is_told_what_to_name(run, words):
+    assert run(*words) == 2
+    assert "name a job: its name, its id, or a unique prefix of the id" in run.err
+    assert run.receiver.asked == []
+
+
+def test_release_lets_hosts_in_and_says_why_they_were_out(run):
+    answer = {"host": "desk", "reason": "3 different jobs in a row died"}
+    run.receiver.answers["POST", "/v1/workers/desk/release"] = answer
+    refusal = {"status_code": 409, "type": "wrong_state", "detail": "host pi gets work"}
+    run.receiver.answers["POST", "/v1/workers/pi/release"] = refusal
+    assert run("release", "pi", "desk") == 1
+    assert run.out == ("desk gets work again; it had been taken out because 3 different jobs in a row died\n")
+    assert run.err == "cis490-jobs: host pi gets work\n"
+    assert run.receiver.asked[-1] == ("POST", "/v1/workers/desk/release", "secret")
+    assert run.json("release", "desk") == {"hosts": [dict(answer)]}
+
+
+def test_status_and_workers_name_hosts_that_get_no_jobs(run):
+    said = "quarantined: 3 jobs died; look there, then `cis490-jobs release desk`"
+    health = {"status": "ok", "detail": None, "quarantined": {"desk": said}}
+    run.receiver.answers["GET", "/v1/health"] = health
+    assert run("status") == 0
+    assert f"Hosts that get no jobs\n  desk: {said}" in run.out
+    assert run.json("status")["quarantined"] == {"desk": said}
+    worker = {"hostname": "desk", "alive": True, "conflict": "a clone", "quarantine": said}
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": [worker], "now": NOW}
+    assert run("workers") == 0
+    assert "release desk" in " ".join(run.out.split())
+
+
+def test_hosts_that_the_plan_names_and_that_never_asked_are_shown(run):
+    said = "named in denied_hosts of job x, it has never asked for work; did you mean w1?"
+    run.receiver.answers["GET", "/v1/health"] = {"status": "ok", "never_asked": {"W-1": said}}
+    assert run("status") == 0
+    assert f"Hosts of the plan that never asked for work\n  W-1: {said}\n" in run.out
+    assert run.json("status")["never_asked"] == {"W-1": said}
+
+
+def test_suggested_commands_ask_the_receiver_that_was_named(run):
+    """Typed as they stand they must not reach another one; in errors, lines, tables and on the screen."""
+    run.receiver.views["old"] = view("old", "completed", 4, in_manifest=False)
+    worker = {
+        "hostname": "desk",
+        "alive": True,
+        "quarantine": "look, then `cis490-jobs release desk`",
+    }
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": [worker], "now": NOW}
+    held = {"held_by": "ann", "held_at": NOW}
+    run.receiver.views["cnn-oracle"] = STUCK | held
+    for argv in (["show", "nope"], ["list"], ["workers"], ["status"], ["status", "--watch"]):
+        for flags in ([], ["--receiver-url", "http://pi:8445"]):
+            run(*argv, *flags)
+            said = " ".join((run.out + run.err).split())
+            found = re.findall("`(cis490-jobs [^`]*)`", said)
+            assert found, argv
+            named = [each.endswith("--receiver-url http://pi:8445") for each in found]
+            assert set(named) == {bool(flags)}, argv
+
+
+def test_status_repeats_what_the_reload_said_of_the_plan(run):
+    said = 'train_hosts of job "one" names "lab-1", which its data set has not; it has desk'
+    run.receiver.answers["GET", "/v1/health"] = {"status": "ok", "plan_notes": [said]}
+    assert run("status") == 0
+    assert f"{said}\n" in run.out
+    assert run.json("status")["plan_notes"] == [said]
+
+
+def test_status_names_a_worker_that_is_refused(run):
+    said = "a worker asks as desk and gets no work: it is let in when the known one was silent"
+    run.receiver.answers["GET", "/v1/health"] = {"status": "ok", "refused": {"desk": said}}
+    assert run("status") == 0
+    assert f"Workers that are refused\n  desk: {said}\n" in run.out
+    assert run.json("status")["refused"] == {"desk": said}
+
+
+def test_one_refused_job_does_not_keep_the_others(run):
+    assert run("cancel", "nope", "gbt-oracle") == 1
+    assert run.out == f"gbt-oracle ({IDS[1][:8]}…) is cancelled\n"
+    assert run.err == "cis490-jobs: no job is called 'nope'; `cis490-jobs list` shows them all\n"
+
+
+def test_reload_prints_the_counts_or_every_mistake(run):
+    counts = {"inserted": 2, "updated": 1, "unchanged": 11, "removed": 1}
+    run.receiver.answers["POST", "/v1/manifest/reload"] = counts
+    assert run("reload") == 0
+    assert run.out == (
+        "2 new, 1 changed, 11 unchanged, 1 removed; removed jobs stay until they are cancelled "
+        "(`cis490-jobs cancel --removed`)\n"
+    )
+    noted = {**counts, "removed": 0, "notes": ["host W-1: did you mean w1?"]}
+    run.receiver.answers["POST", "/v1/manifest/reload"] = noted
+    assert run("reload") == 0
+    assert run.out.splitlines()[1:] == ["note: host W-1: did you mean w1?"]
+    edit = {"kind": "job", "name": "a\x1b", "keys": ["max_run_s"], "holds": "at once"}
+    stands = {"kind": "stands", "name": "b", "holds": "it stays cancelled", "since": 1000.0}
+    renamed = {"kind": "rename", "name": "new", "was": "old", "holds": "at once"}
+    details = {"file": "p.toml", "saved_at": 988.0, "now": 1060.0, "cancelled": 1, "renamed": 1}
+    details["edits"] = [renamed, stands, edit]
+    run.receiver.answers["POST", "/v1/manifest/reload"] = counts | details | {"removed": 0}
+    assert run("reload") == 0
+    assert run.out.splitlines() == [
+        "p.toml, saved 1 min ago: 2 new, 1 changed, 11 unchanged, 0 removed, 1 renamed",
+        "1 job of the plan is cancelled: requeue it",
+        "  old is called new now",
+        "  b: it stays cancelled, 1 min ago",
+        "  a\\x1b, max_run_s: at once",
+    ]
+    mistake = {
+        "file": "p.toml",
+        "line": 3,
+        "key": "jobs[0].prio",
+        "message": "bad",
+        "suggestion": "mend",
+    }
+    refusal = {
+        "type": "bad_manifest",
+        "detail": "no",
+        "mistakes": [mistake, {"message": "\x1b[2J"}],
+    }
+    run.receiver.answers["POST", "/v1/manifest/reload"] = Response(422, {}, json.dumps(refusal).encode())
+    assert run("reload") == 1
+    assert run.err.splitlines()[1:] == ["p.toml:3: jobs[0].prio: bad; mend", "\\x1b[2J"]
+    assert run("reload", "--json") == 1
+    assert json.loads(run.out)["mistakes"][0] == mistake
+
+
+class GrowingLog:
+    """``/log`` in pages of two lines; alive until it was asked for more than there is."""
+
+    def __init__(self, receiver: FakeReceiver, lines: list[str], *, grows: int = 0) -> None:
+        self.lines, self.grows, self.receiver = lines, grows, receiver
+        self.original = receiver.request
+        receiver.request = self.request  # type: ignore[method-assign]
+
+    def request(self, method: str, path: str, *rest: Any) -> Response:
+        if "/log" not in path:
+            return self.original(method, path, *rest)
+        after = int(path.split("after=")[1])
+        page = self.lines[after : after + 2]
+        live = self.grows > 0
+        if not page and live:
+            self.grows -= 1
+            self.lines.append(f"later {self.grows}")
+        body = {
+            "job_id": IDS[1],
+            "attempt": 2,
+            "lines": page,
+            "next": after + len(page),
+            "live": live,
+        }
+        return Response(200, {}, json.dumps(body).encode())
+
+
+def test_logs_print_all_lines_made_safe(run):
+    GrowingLog(run.receiver, ["one", "\x1b]0;title\x07two", "a\tb", "50%|\r51%", "[red]five"])
+    assert run("logs", "gbt-oracle") == 0
+    assert run.out.splitlines() == [
+        "one",
+        "\\x1b]0;title\\x07two",
+        "a       b",
+        "50%|\\r51%",
+        "[red]five",
+    ]
+    assert run.json("logs", "gbt-oracle")["lines"][2] == "a\tb"
+
+
+def test_logs_follow_while_the_attempt_lives(run):
+    GrowingLog(run.receiver, ["one"], grows=2)
+    assert run("logs", "-f", "gbt-oracle") == 0
+    assert run.out.splitlines() == ["one", "later 1", "later 0"]
+    assert len(run.slept) == 2
+
+
+def test_an_empty_log_is_said_to_be_empty(run):
+    GrowingLog(run.receiver, [])
+    assert run("logs", "gbt-oracle") == 0
+    assert "has printed nothing yet" in run.err
+
+
+# --- get -----------------------------------------------------------------------------------------------
+
+
+def packed(folder: Path) -> bytes:
+    """A real bundle, packed as a worker packs it."""
+    folder.mkdir(parents=True)
+    sidecar = folder / "gbt_oracle.xgb.json"
+    sidecar.write_text('{"trees": []}')
+    named = {
+        "file": sidecar.name,
+        "bytes": sidecar.stat().st_size,
+        "sha256": hashlib.sha256(sidecar.read_bytes()).hexdigest(),
+    }
+    (folder / "gbt_oracle.ckpt.json").write_text(json.dumps({"sidecar": named}))
+    (folder / "gbt_oracle_train.json").write_text("{}")
+    bundle = folder / "b.tar.zst"
+    pack(folder, folder, bundle, model="gbt", mode="oracle")
+    return bundle.read_bytes()
+
+
+@pytest.fixture
+def finished(tmp_path) -> Session:
+    bundle = packed(tmp_path / "trained")
+    artifact = hashlib.sha256(bundle).hexdigest()
+    receiver = FakeReceiver(view("done", "completed", 4, artifact_id=artifact), STUCK)
+    receiver.bundle = bundle
+    return Session(receiver)
+
+
+def test_get_fetches_verifies_and_unpacks(finished, tmp_path):
+    for _ in range(2):  # again is no error
+        shape = finished.json("get", "done", "--out", str(tmp_path / "model"))
+    names = ["gbt_oracle.ckpt.json", "gbt_oracle.xgb.json", "gbt_oracle_train.json"]
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == names
+    assert [f["name"] for f in shape["files"]] == names
+    for entry in shape["files"]:
+        content = (tmp_path / "model" / entry["name"]).read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (
+            entry["bytes"],
+            entry["sha256"],
+        )
+
+
+def test_get_chooses_a_folder_of_its_own(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert finished("get", "done") == 0
+    folder = tmp_path / f"gbt_oracle-{IDS[4][:12]}"
+    assert (folder / "gbt_oracle.xgb.json").exists()
+    assert f"verified: artifact {hashlib.sha256(finished.receiver.bundle).hexdigest()}" in finished.out
+
+
+def test_a_folders_name_is_not_read_as_markup(finished, tmp_path):
+    assert finished("get", "done", "--out", str(tmp_path / "[red]x")) == 0
+    assert "[red]x" in finished.out
+
+
+def test_get_keeps_nothing_that_is_not_what_was_promised(finished, tmp_path):
+    finished.receiver.bundle += b"x"
+    assert finished("get", "done", "--out", str(tmp_path / "model")) == 1
+    assert "got another model meanwhile" in finished.err
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+def test_get_of_a_damaged_copy_is_refused_and_says_what_helps(finished, tmp_path):
+    finished.receiver.digest = "0" * 64
+    assert finished("get", "done", "--out", str(tmp_path / "model")) == 1
+    assert "arrived damaged" in finished.err
+    assert "requeue the job" in finished.err
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+def test_get_of_an_unfinished_job_says_so(finished, tmp_path):
+    assert finished("get", "cnn-oracle", "--out", str(tmp_path / "model")) == 1
+    assert finished.err == "cis490-jobs: job cnn-oracle is pending and has no model yet\n"
+    assert not (tmp_path / "model").exists()
+
+
+def test_get_of_an_attempt_fetches_what_it_left_before_a_requeue(finished, tmp_path):
+    done = finished.receiver.views["done"]
+    old, new = done["artifact_id"], "b" * 64
+    kept = [{"attempt": n, "artifact_id": a, "end_reason": "completed"} for n, a in ((1, old), (3, new))]
+    requeued = done | {"status": "pending", "artifact_id": None}
+    finished.receiver.answers[("GET", "/v1/job/done")] = {
+        "job": requeued, "spec": SPEC, "attempts": kept, "events": [], "now": NOW
+    }  # fmt: skip
+    folder = tmp_path / "old"
+    assert finished("get", "done", "--out", str(folder)) == 1
+    assert "has no model yet; --attempt fetches that of 1 or 3" in finished.err
+    assert finished("get", "done", "--attempt", "2", "--out", str(folder)) == 1
+    assert "attempt 2 of job done left no model; --attempt fetches" in finished.err
+    assert finished("get", "done", "--attempt", "1", "--out", str(folder)) == 0
+    assert (folder / "gbt_oracle.xgb.json").exists()
+    assert finished.receiver.asked[-1][1].endswith("?attempt=1")
+    assert finished("get", "--all", "--attempt", "1") == 2
+    finished("show", "done")
+    assert old[:12] in finished.out
+
+
+def test_get_never_replaces_a_file_that_differs_but_for_force(finished, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    edited = folder / "gbt_oracle_train.json"
+    edited.write_text("mine")
+    assert finished("get", "done", "--out", str(folder)) == 1
+    assert f"{edited} is there already, and is another file" in finished.err
+    assert "--force" in finished.err
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {edited.name: "mine"}
+    assert finished("get", "done", "--out", str(folder), "--force") == 0
+    assert edited.read_text() == "{}"
+
+
+def test_get_puts_no_half_of_another_model_beside_its_own(finished, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    half = folder / "gbt_oracle.pt"
+    half.write_text("of another")
+    assert finished("get", "done", "--out", str(folder)) == 1
+    assert f"{half} belongs to another model" in finished.err
+    assert finished("get", "done", "--out", str(folder), "--force") == 0
+    assert not half.exists()
+
+
+def test_models_whose_files_say_whose_they_are_share_a_folder(finished, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "mlp_oracle.pt").write_text("another model")
+    assert finished("get", "done", "--out", str(folder)) == 0
+    assert (folder / "mlp_oracle.pt").read_text() == "another model"
+
+
+def test_a_model_whose_files_do_not_say_whose_they_are_gets_a_folder_of_its_own(tmp_path):
+    spec = {"model": "own", "mode": "oracle", "trainer": {"outputs": ["model.bin"]}}
+    bundle = tmp_path / "b"
+    bundle.write_bytes(zstandard.compress(member("model.bin") + b"\0" * 1024))
+    receiver = FakeReceiver()
+    receiver.bundle = bundle.read_bytes()
+    done = view("own", "completed", artifact_id=hashlib.sha256(receiver.bundle).hexdigest())
+    receiver.answers["GET", "/v1/job/own"] = {"job": done, "spec": spec}
+    run, folder = Session(receiver), tmp_path / "models"
+    for _ in range(2):
+        assert run("get", "own", "--out", str(folder)) == 0, "the same again is no error"
+    (folder / "model.json").write_text("of another job")
+    assert run("get", "own", "--out", str(folder)) == 1
+    assert "holds other files (model.json)" in run.err
+    (folder / "model.bin").unlink()
+    assert run("get", "own", "--out", str(folder)) == 1
+    assert not (folder / "model.bin").exists()
+    assert run("get", "own", "--out", str(folder), "--force") == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_a_link_in_a_files_place_is_another_file(finished, tmp_path):
+    folder = tmp_path / "models"
+    assert finished("get", "done", "--out", str(folder)) == 0
+    model = folder / "gbt_oracle.xgb.json"
+    model.rename(tmp_path / "elsewhere")
+    model.symlink_to(tmp_path / "elsewhere")
+    assert finished("get", "done", "--out", str(folder)) == 1
+    assert "is another file" in finished.err
+
+
+def test_get_where_it_may_not_write_is_one_sentence(finished, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert finished("get", "done", "--out", str(tmp_path / "file" / "x")) == 1
+    assert finished.err.count("\n") == 1
+
+
+# --- waiting, and all at once ----------------------------------------------------------------------------
+
+
+def test_wait_returns_when_each_job_is_over_with_the_worst_end_as_its_code(run):
+    views = run.receiver.views
+
+    def later(seconds: float) -> None:
+        run.slept.append(seconds)
+        views["gbt-oracle"] = RUNNING | {"status": ("running", "completed")[len(run.slept) > 1]}
+        assert len(run.slept) < 4
+
+    run.world = replace(run.world, sleep=later)
+    assert run("wait", "gbt-oracle", "gbt-realistic") == 0
+    assert run.out == "gbt-realistic is completed\ngbt-oracle is completed\n"
+    assert run("wait", "gbt-oracle", "mlp-oracle") == 3, "one has failed"
+    views["mlp-oracle"] = FAILED | {"status": "cancelled"}
+    assert run("wait", "gbt-oracle", "mlp-oracle") == 4
+    assert run("wait", "nope") == 1
+    assert run("wait") == run("wait", "gbt-oracle", "--all") == 2
+
+
+def test_wait_for_all_is_for_the_jobs_of_the_plan_and_says_what_cannot_run(run):
+    run.receiver.views["stranger"] = view("stranger", "pending", 7, in_manifest=False)
+
+    def later(_: float) -> None:
+        run.receiver.views["gbt-oracle"] = RUNNING | {"status": "completed"}
+        run.receiver.views["cnn-oracle"] = STUCK | {"status": "completed"}
+        run.receiver.views["kept"] = view("kept", "completed", 8)
+
+    run.receiver.views["kept"] = view("kept", "pending", 8, held_by="ada", held_at=NOW)
+    run.world = replace(run.world, sleep=later)
+    assert run("wait", "--all", "--json") == 3
+    assert "cnn-oracle cannot run anywhere: pi: no CUDA device" in run.err
+    assert run.err.count("kept is held by ada: unhold it") == 1
+    over = json.loads(run.out)["jobs"]
+    assert [job["name"] for job in over] == [
+        "mlp-oracle",
+        "gbt-realistic",
+        "gbt-oracle",
+        "cnn-oracle",
+        "kept",
+    ]
+    assert set(over[0]) == {"job_id", "name", "status", "error", "ended_by"}
+
+
+def test_wait_outlasts_a_receiver_that_does_not_answer(run):
+    answers = run.receiver.answers
+
+    def later(_: float) -> None:
+        run.slept.append(0.0)
+        if len(run.slept) < 3:
+            answers["GET", f"/v1/job/{IDS[1]}"] = TransportError("connection refused")
+        else:
+            answers["GET", f"/v1/job/{IDS[1]}"] = {"job": RUNNING | {"status": "completed"}}
+
+    run.world = replace(run.world, sleep=later)
+    assert run("wait", "gbt-oracle") == 0
+    assert run.err.count("waiting for it") == 1
+
+
+def test_requeue_of_all_that_failed_leaves_the_others(run):
+    run.receiver.views = {
+        IDS[2]: FAILED,
+        IDS[5]: view("off", "failed", 5, in_manifest=False),
+        IDS[4]: DONE,
+    }
+    assert run("requeue", "--failed") == 0
+    assert run.out == f"mlp-oracle ({IDS[2][:8]}…) is pending\n"
+    run.receiver.views = {IDS[4]: DONE}
+    assert run("requeue", "--failed") == 0
+    assert "nothing to requeue" in run.err
+    assert run("requeue") == 2
+
+
+def test_get_of_all_brings_each_completed_model_into_a_folder_of_its_own(finished, tmp_path):
+    done = finished.receiver.views["done"]
+    finished.receiver.views = {
+        done["job_id"]: done,
+        IDS[5]: view("lost", "completed", 5, artifact_id="f" * 64),
+        IDS[6]: view("off", "completed", 6, artifact_id="f" * 64, in_manifest=False),
+        IDS[3]: STUCK,
+    }
+    assert finished("get", "--all", "--out", str(tmp_path / "models")) == 1
+    assert finished.err == "cis490-jobs: lost: job lost got another model meanwhile; try again\n"
+    folder = tmp_path / "models" / f"gbt_oracle-{IDS[4][:12]}"
+    assert f"done:\n{folder / 'gbt_oracle.ckpt.json'}" in finished.out
+    assert (folder / "gbt_oracle.xgb.json").exists()
+    del finished.receiver.views[IDS[5]]
+    models = finished.json("get", "--all", "--out", str(tmp_path / "models"))["models"]
+    assert [model["name"] for model in models] == ["done"]
+    finished.receiver.views = {}
+    assert finished("get", "--all") == 0
+    assert "no job of the plan is completed yet" in finished.err
+    assert finished("get") == finished("get", "done", "--all") == 2
+
+
+def test_get_on_a_full_disk_names_the_folder(finished, tmp_path, monkeypatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cli_bundle, "unpack", full)
+    assert finished("get", "done", "--out", str(tmp_path / "models")) == 1
+    assert finished.err == f"cis490-jobs: No space left on device: {tmp_path / 'models'}\n"
+
+
+def test_bare_and_version(run, capsys):
+    assert run() == 0
+    assert "Usage: cis490-jobs" in capsys.readouterr().out
+    assert run("--version") == 0
+    assert re.fullmatch(r"cis490-jobs \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("show gbt", ["gbt-oracle", "gbt-realistic"]),
+        ("cancel mlp-oracle c", ["cnn-oracle"]),
+        ("release d", ["desk"]),
+        ("show nobody", []),
+    ],
+)
+def test_the_shell_completes_names_of_jobs_and_hosts(run, typed, offered, monkeypatch, capsys):
+    hosts = [{"hostname": "desk"}, {"hostname": "pi"}]
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": hosts, "now": NOW}
+    words = f"cis490-jobs {typed}"
+    monkeypatch.setenv("_CIS490_JOBS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    for answers in (True, False):
+        if not answers:
+            run.receiver.request = None
+        with contextlib.suppress(SystemExit):
+            run()
+        assert capsys.readouterr().out.split() == (offered if answers else [])
+
+
+def test_a_name_that_a_shell_would_run_is_not_offered(run, monkeypatch, capsys):
+    """One shell evaluates what it is offered, the others paste it into the line."""
+    fine = ["größe-1", "a.b_c:d/e@f+g,h", "1"]
+    for name in (
+        *fine,
+        "two words",
+        r"x\$(touch owned)",
+        r"x\`touch owned`",
+        'a"b',
+        "a'b",
+        "-all",
+        "=ls",
+        "a;b",
+        "a*",
+        "~root",
+        "a\nb",
+    ):
+        run.receiver.views[name] = view(name, "pending", 4)
+    monkeypatch.setenv("_CIS490_JOBS_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "cis490-jobs show ")
+    with contextlib.suppress(SystemExit):
+        run()
+    offered = re.findall(r'"([^"]*)"', capsys.readouterr().out.replace(r"\\:", ":"))
+    usual = ["cnn-oracle", "gbt-oracle", "gbt-realistic", "mlp-oracle"]
+    assert sorted(offered) == sorted([*usual, *fine])
+
+
+def test_the_shell_waits_two_seconds_for_a_receiver_that_says_nothing(monkeypatch):
+    asked = []
+
+    def dial(url: str, token: str | None, **how: Any) -> FleetClient:
+        asked.append(how)
+        raise CannotError("nobody there")
+
+    monkeypatch.setattr(cli_complete, "connect", dial)
+    context = typer.Context(typer.main.get_command(cli.app), obj=CommandContext(connect=dial))
+    assert cli_complete.hosts(context, "") == []
+    assert asked == [{"patience_s": 2.0}]
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then():
+    now, err = [0.0], io.StringIO()
+    world = CommandContext(err=err, monotonic=lambda: now[0])
+    with meter(world, "sending") as progress:
+        for second in range(26):
+            now[0] = float(second)
+            progress(second * 1024**2, 100 * 1024**2)
+    assert err.getvalue().splitlines() == [
+        "cis490-jobs: sending: 10 of 100 MiB (10%)",
+        "cis490-jobs: sending: 20 of 100 MiB (20%)",
+    ]
+    with meter(world, "sending") as progress:
+        now[0] += 60
+        progress(2**20, 0)
+    assert err.getvalue().splitlines()[2:] == ["cis490-jobs: sending: 1 MiB"]
+
+
+# --- hostile bundles -------------------------------------------------------------------------------------
+
+ALLOWED = allowed_names({"model": "gbt", "mode": "oracle"})
+GOOD = "gbt_oracle.pt"
+
+
+def member(name: str, data: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, len(data)
+    return info.tobuf(tarfile.USTAR_FORMAT) + data + b"\0" * (-len(data) % 512)
+
+
+def long_name(name: str) -> bytes:
+    info = tarfile.TarInfo(name)
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def lying(size: int) -> bytes:
+    """A header that announces more than follows."""
+    info = tarfile.TarInfo(GOOD)
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+HOSTILE = {
+    "traversal": member("../evil.pt"),
+    "absolute": member("/etc/passwd"),
+    "backslash": member("..\\evil.pt"),
+    "drive": member("C:evil.pt"),
+    "stream": member(f"{GOOD}:ads"),
+    "reserved": member("NUL"),
+    "other file": member("other.pt"),
+    "case": member(GOOD.upper()),
+    "folder": member("gbt_oracle.pt/", b"", tarfile.DIRTYPE),
+    "file as folder": member("gbt_oracle.pt/", b""),
+    "symbolic link": member(GOOD, b"", tarfile.SYMTYPE, "/etc/passwd"),
+    "hard link": member(GOOD, b"", tarfile.LNKTYPE, "/etc/passwd"),
+    "file with link": member(GOOD, b"", tarfile.REGTYPE, "/etc/passwd"),
+    "character device": member(GOOD, b"", tarfile.CHRTYPE),
+    "block device": member(GOOD, b"", tarfile.BLKTYPE),
+    "pipe": member(GOOD, b"", tarfile.FIFOTYPE),
+    "sparse": member(GOOD, b"x" * 512, tarfile.GNUTYPE_SPARSE),
+    "extended header": member(GOOD, b"20 path=../evil\n", tarfile.XHDTYPE) + member(GOOD),
+    "global header": member(GOOD, b"20 path=../evil\n", tarfile.XGLTYPE) + member(GOOD),
+    "long name": long_name("x" * 300),
+    "unknown type": member(GOOD, b"", b"Z"),
+    "twice": member(GOOD) + member(GOOD),
+    "larger than the bundle may be": lying(2**40),
+    "negative size": lying(1)[:124] + b"\xff" * 12 + lying(1)[136:],
+    "ends early": lying(600) + b"x" * 100,
+    "no end": member(GOOD),
+    "bad checksum": b"y" + member(GOOD)[1:] + b"\0" * 1024,
+    "rubbish": b"rubbish" * 200,
+    "empty archive": b"\0" * 1024,
+    "nothing": b"",
+    "checkpoint without its sidecar": member(
+        "gbt_oracle.ckpt.json", b'{"sidecar": {"file": "gbt_oracle.pt", "bytes": 1, "sha256": "0"}}'
+    )
+    + b"\0" * 1024,
+    "sidecar outside": member("gbt_oracle.ckpt.json", b'{"sidecar": {"file": "../../x", "bytes": 1, "sha256": "0"}}')
+    + b"\0" * 1024,
+    "checkpoint that is no object": member("gbt_oracle.ckpt.json", b"[]") + b"\0" * 1024,
+    "deep checkpoint": member("gbt_oracle.ckpt.json", b"[" * 100_000) + b"\0" * 1024,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_bundle_leaves_nothing_behind(tmp_path, name):
+    bundle = tmp_path / "b.tar.zst"
+    tail = b"" if name in ("ends early", "no end", "nothing") else b"\0" * 1024
+    bundle.write_bytes(zstandard.compress(HOSTILE[name] + tail))
+    with pytest.raises(BundleRefused) as caught:
+        unpack(bundle, tmp_path / "out", ALLOWED)
+    assert str(caught.value).isprintable()
+    assert list((tmp_path / "out").iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["b.tar.zst", "out"]
+
+
+def test_what_is_not_compressed_is_refused(tmp_path):
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(member(GOOD) + b"\0" * 1024)
+    with pytest.raises(BundleRefused, match="zstd"):
+        unpack(bundle, tmp_path / "out", ALLOWED)
+
+
+def test_what_compresses_well_is_fetched(tmp_path):
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(zstandard.compress(member(GOOD, b"\0" * 300 * 2**20) + b"\0" * 1024))
+    assert bundle.stat().st_size * 200 < 300 * 2**20
+    assert [file.size for file in unpack(bundle, tmp_path / "out", ALLOWED)] == [300 * 2**20]
+
+
+def test_a_bomb_is_stopped_by_its_announced_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(bundles, "UNPACKED_BYTES_MAX", 10_000)
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(zstandard.compress(member(GOOD, b"\0" * 5_000_000) + b"\0" * 1024))
+    with pytest.raises(BundleRefused, match="at most 0 GiB are taken"):
+        unpack(bundle, tmp_path / "out", ALLOWED)
+
+
+def test_what_has_no_room_here_is_stopped_before_it_is_written(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=cli_bundle.ROOM_BYTES + 4_999_999)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    bundle = tmp_path / "b.tar.zst"
+    bundle.write_bytes(zstandard.compress(member(GOOD, b"\0" * 5_000_000) + b"\0" * 1024))
+    with pytest.raises(BundleRefused, match="no room for it"):
+        unpack(bundle, tmp_path / "out", ALLOWED)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@given(data=st.binary(max_size=2000))
+def test_no_bytes_are_a_traceback(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("bundle", numbered=True)
+    (folder / "b").write_bytes(zstandard.compress(data))
+    with pytest.raises(BundleRefused):
+        unpack(folder / "b", folder / "out", ALLOWED)
+
+
+def test_the_names_of_a_trainer_of_ones_own_are_the_ones_it_declared():
+    spec = {
+        "model": "m",
+        "mode": "oracle",
+        "trainer": {"outputs": ["{model}_{mode}.pt", "../x", ".h"]},
+    }
+    assert allowed_names(spec) == {"m_oracle.pt"}
+    assert allowed_names({"model": "../m", "mode": "oracle"}) == frozenset()
+
+
+# --- what comes over the wire never reaches the terminal as it is ------------------------------------------
+
+HOSTILE_TEXT = [
+    "\x1b[2J\x1b[H",  # clears the screen
+    "\x1b]0;title\x07",
+    "\x1b]52;c;ZXZpbA==\x07",  # writes the clipboard
+    "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\",
+    "\x9b31m",  # C1 CSI
+    "\x9d0;x\x9c",
+    "\x07\x08\x0b\x0c\x0e\x7f",
+    "done\rfailed",
+    "\u202eevil\u202c",
+    "\u2066x\u2069",
+    "a\u200bb\u200d\u2060\ufeff",
+    "\u00ad",
+    "\u115f\u3164\u2800",
+    "x\ufe0f\U000e0101",
+    "\ud800",
+    "\u2028line\u2029paragraph",
+    "[bold red]markup[/] [link=http://evil]x[/link] :smile:",
+]
+
+
+def dangerous(text: str) -> list[str]:
+    unseen = "\u115f\u3164\u2800\ufe0f\U000e0101"
+    return [c for c in text if c != "\n" and (c in unseen or not c.isprintable())]
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXT, ids=ascii)
+def test_hostile_text_is_neutral_wherever_it_is_shown(text):
+    job = view(text, "failed", 1, error=text, host=text, progress={"event": text})
+    stuck = view(text + "2", "pending", 2, obstacle=text, model=text, mode=text)
+    receiver = FakeReceiver(job, stuck)
+    run = Session(receiver)
+    receiver.answers["GET", "/v1/workers"] = {
+        "workers": [
+            {
+                "hostname": text,
+                "capability": {"cuda_available": True, "cuda_devices": [{"name": text}]},
+                "jobs": [text],
+                "conflict": text,
+            }
+        ],
+        "now": NOW,
+    }
+    receiver.answers["GET", "/v1/job/x"] = {
+        "job": job,
+        "spec": SPEC | {"hyper": {text: text}},
+        "now": text,
+        "attempts": [{"host": text, "error": text, "end_reason": text}],
+        "events": [{"transition": text, "detail": text}],
+    }
+    receiver.answers["GET", "/v1/job/x/explain"] = {
+        "name": text,
+        "summary": text,
+        "hosts": [{"host": text, "reason": text}],
+    }
+    for argv in (["status"], ["list"], ["workers"], ["show", "x"], ["explain", "x"]):
+        assert run(*argv) == 0
+        assert dangerous(run.out) == []
+        assert run(*argv, "--json") == 0
+        assert run.out.isascii()
+        assert dangerous(run.out) == []
+    for kind, code in (("unknown_job", 1), (text, 75)):  # no receiver refuses in such words
+        receiver.answers["GET", "/v1/job/x"] = {"status_code": 404, "type": kind, "detail": text}
+        assert run("show", "x") == code
+        assert dangerous(run.err) == []
+
+
+@given(st.text())
+def test_printable_text_is_printable_and_harmless_text_is_left_alone(text):
+    for made in (printable(text), one_line(text, 50), *printable_lines(text)):
+        assert made.isprintable()
+    assert len(one_line(text, 50)) <= 50
+    assert json.loads(json_text({"t": text})) == {"t": text}
+    if text.isascii() and text.isprintable():
+        assert printable(text) == text
+
+
+def test_markup_is_shown_and_not_obeyed(run):
+    run.receiver.views["mlp-oracle"] = FAILED | {"error": "[bold]loud[/bold] :smile:"}
+    run("status")
+    assert "[bold]loud[/bold] :smile:" in run.out
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([*view("x", "running"), "extra"]),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text()
+        | st.lists(st.text(), max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["epoch", "epochs", "eta_s", "event"]),
+            st.none() | st.text() | st.floats() | st.integers(),
+        ),
+    )
+)
+def test_no_answer_of_odd_types_is_a_traceback(odd):
+    job = view("x", "running") | odd
+    console = CommandContext(out=io.StringIO()).console()
+    data = cli_status.status_data([job], {}, None, whole=True)
+    console.print(cli_status.render_status(data, {}))
+    console.print(cli_views.render_list([job]))
+    console.print(cli_views.render_job({"job": job, "spec": {}, "now": NOW}))
+
+
+# --- usage, exit codes, environment --------------------------------------------------------------------------
+
+
+def test_an_unreachable_receiver_is_exit_code_75(run):
+    run.receiver.answers["GET", "/v1/jobs"] = TransportError("connection refused")
+    assert run("status") == 75
+    assert run.err.count("\n") == 1
+    assert "cannot reach the receiver at http://127.0.0.1:8445: connection refused" in run.err
+    run.receiver.answers["GET", "/v1/jobs"] = Response(503, {}, b'{"detail": "shutting down"}')
+    assert run("status") == 75
+
+
+@pytest.mark.parametrize(
+    ("argv", "begins"),
+    [
+        (["nope"], "No such command 'nope'"),
+        (["show"], ""),
+        (["status", "--nope"], "No such option: --nope"),
+        (["list", "--status", "x"], "Invalid value for '--status': 'x' is not one of 'pending', "),
+        (["logs", "x", "--attempt", "0"], "Invalid value for '--attempt'"),
+        (["enroll", "my pc"], "Invalid value for 'NAME': 'my pc' is no name: 1 to 64 letters"),
+        (["tokens", "add", "caf\udce9"], "Invalid value for 'NAME': 'caf\\udce9' is no name"),
+        (["status", "--receiver-url", "nonsense"], ""),
+        (["status", "--receiver-url", "http://"], ""),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_one_sentence(argv, begins):
+    world = CommandContext(out=io.StringIO(), err=io.StringIO(), environ={})
+    assert program.main(argv, context=world) == 2
+    said = world.err.getvalue()  # type: ignore[attr-defined]
+    assert said.startswith(f"cis490-jobs: {begins}")
+    assert said.count("\n") == 1
+
+
+def test_bytes_that_are_no_text_name_no_job(run):
+    refusal = {"type": "unknown_job", "detail": "no job is called '?'"}
+    run.receiver.answers["GET", "/v1/job/%3F"] = Response(404, {}, json.dumps(refusal).encode())
+    assert run("show", "\udcff") == 1
+    assert "no job is called '?'" in run.err
+
+
+def test_the_receivers_address_comes_from_flag_variable_or_default(run):
+    run("status")
+    run.world = replace(run.world, environ={"CIS490_RECEIVER_URL": "http://pi:1"})
+    run("status")
+    run("--receiver-url", "http://a:2", "status")
+    run("--receiver-url", "http://a:2", "status", "--receiver-url", "http://b:3")
+    assert run.urls == ["http://127.0.0.1:8445", "http://pi:1", "http://a:2", "http://b:3"]
+
+
+def test_json_may_stand_before_the_command(run):
+    assert run("--json", "list") == 0
+    assert json.loads(run.out)["jobs"]
+
+
+def test_a_token_that_no_header_can_carry_is_refused_here(run):
+    run.world = replace(run.world, environ={"CIS490_OPERATOR_TOKEN": "a\nb"})
+    assert run("cancel", "gbt-oracle") == 2
+    assert "holds characters that no token has" in run.err
+
+
+def test_a_missing_token_is_the_receivers_to_explain(run):
+    refusal = {"type": "operator_token", "detail": "set CIS490_OPERATOR_TOKEN to the receiver's"}
+    run.receiver.answers["POST", "/v1/job/gbt-oracle/cancel"] = refusal | {"status_code": 403}
+    assert run("cancel", "gbt-oracle") == 1
+    assert "set CIS490_OPERATOR_TOKEN" in run.err
+
+
+def test_an_answer_of_another_version_is_one_sentence(run):
+    run.receiver.answers["GET", "/v1/jobs"] = {}
+    assert run("status") == 1
+    assert "is it another version" in run.err
+    run.receiver.answers["GET", "/v1/jobs"] = Response(200, {}, b"<html>")
+    assert run("status") == 75
+
+
+def test_help_names_every_command(run, capsys):
+    assert run("--help") == 0
+    page = capsys.readouterr().out
+    needed = ["status", "list", "show", "cancel", "requeue", "reload", "workers", "get", "logs"]
+    for command in [*needed, "explain"]:
+        assert f"  {command} " in page
+
+
+def test_the_entry_by_path_works_from_anywhere(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "cis490_jobs.py"), "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "cis490-jobs [OPTIONS] COMMAND" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3661, "1 h 01 min"),
+        (90000, "1 d 1 h"),
+        (-5, "0 s"),
+        (None, ""),
+        ("x", ""),
+        (float("nan"), ""),
+        (True, ""),
+        (10**400, ""),
+    ],
+)
+def test_durations_in_words(seconds, words):
+    assert cli_views.duration(seconds) == words

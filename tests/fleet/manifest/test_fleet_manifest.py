@@ -1,0 +1,754 @@
+"""The manifest: what loads, what is refused and in which words, and what a job's id depends on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from places import CHILDREN, ROOT
+
+from training.contract import spec_hash
+from training.fleet.capability import describe
+from training.fleet.capability.describe import (
+    DescribeError,
+    Description,
+    FlagType,
+    HyperFlag,
+    ProcessDescriber,
+    describe_command,
+    parse_description,
+)
+from training.fleet.manifest import load as manifest
+from training.fleet.manifest import toml as manifest_syntax
+from training.fleet.manifest.load import Manifest, ManifestError, Mistake, load_manifest
+from training.trainer import flags as trainer_flags
+
+EXAMPLE = ROOT / "etc" / "training_manifest.toml.example"
+HEAD = 'schema_version = 1\nname = "plan"\n'
+
+
+class TableDescriber:
+    """Answers from the trainers' table itself, without a process; further commands are given."""
+
+    def __init__(self, **further: Description) -> None:
+        self.further = further
+
+    def __call__(self, command: Sequence[str]) -> Description:
+        if tuple(command) == describe_command("training.trainer.run"):
+            models = trainer_flags.RUN_MODELS
+        elif tuple(command) == describe_command("training.trainer.run_ssl"):
+            models = trainer_flags.SSL_MODELS
+        elif command[0] in self.further:
+            return self.further[command[0]]
+        else:
+            raise DescribeError(f"`{command[0]}` cannot be started: no such file")
+        return parse_description(json.dumps(trainer_flags.describe(command[2], models)))
+
+
+def load(text: str, **further: Description) -> Manifest:
+    return manifest.parse_manifest(text, path=Path("plan.toml"), describer=TableDescriber(**further))
+
+
+def mistakes(text: str, **further: Description) -> tuple[Mistake, ...]:
+    with pytest.raises(ManifestError) as caught:
+        load(text, **further)
+    return caught.value.mistakes
+
+
+def only(text: str, **further: Description) -> Mistake:
+    (mistake,) = mistakes(text, **further)
+    return mistake
+
+
+def job(more: str = "", *, model: str = "cnn", name: str = "a") -> str:
+    return f'[[jobs]]\nname = "{name}"\nmodel = "{model}"\nmode = "oracle"\n{more}\n'
+
+
+def job_id(more: str = "", *, head: str = HEAD, model: str = "cnn", name: str = "a") -> str:
+    return load(head + job(more, model=model, name=name)).jobs[0].job_id
+
+
+# --- what loads --------------------------------------------------------------------------------------
+
+
+def test_the_example_has_fourteen_jobs_with_fourteen_ids():
+    plan = load_manifest(EXAMPLE, describer=TableDescriber())
+    assert len(plan.jobs) == 14
+    assert len({job.job_id for job in plan.jobs}) == 14
+    assert {job.model for job in plan.jobs} == set(trainer_flags.MODELS)
+    assert set(plan.hosts) == {"office-print", "spectral-desktop"}
+    assert plan.hosts["office-print"].allow_jobs == ("gbt", "mlp")
+    assert plan.hosts["spectral-desktop"].priority == 100
+    cuda = {job.model: (job.require_cuda, job.prefer_cuda) for job in plan.jobs}
+    assert cuda.pop("gbt") == cuda.pop("mlp") == (False, False)
+    assert cuda.pop("cnn") == (False, True)
+    assert set(cuda.values()) == {(True, False)}
+    by_model = {job.model: job.priority for job in plan.jobs}
+    assert (by_model["gbt"], by_model["transformer_ssl"]) == (100, 40)
+
+
+def test_a_job_dict_has_every_key_in_plain_values():
+    text = HEAD + job('hyper.epochs = 60\nallowed_hosts = ["x"]\nmin_vram_gib = 4')
+    spec = load(text).jobs[0].to_dict()
+    assert json.loads(json.dumps(spec)) == spec
+    assert " ".join(spec) == (
+        "name job_id model mode priority require_cuda prefer_cuda min_vram_gib min_ram_gib min_cores "
+        "allowed_hosts denied_hosts hyper split_recipe train_hosts seed n_resamples"
+    )
+    assert spec["hyper"] == {"epochs": 60}
+    assert spec["allowed_hosts"] == ["x"]
+    assert spec["job_id"] == spec_hash(spec)
+    assert isinstance(spec["min_vram_gib"], float)
+
+
+def test_optional_keys_have_documented_defaults():
+    plan = load(job())
+    only_job = plan.jobs[0]
+    assert plan.name == "plan"
+    assert plan.schema_version == 1
+    assert (only_job.split_recipe, only_job.train_hosts) == ("sample", ())
+    assert (only_job.seed, only_job.n_resamples, only_job.priority) == (0, 1000, 0)
+    assert load("jobs = []").jobs == ()
+
+
+def test_limits_on_trainers_are_inherited_and_told_only_where_they_are_set():
+    head = f"{HEAD}[defaults]\nmax_run_s = 7200\nmax_silence_s = 600\n"
+    inherits, says = load(head + job() + job("max_run_s = 0\nseed = 1", name="b")).jobs
+    assert (inherits.to_dict()["max_run_s"], inherits.to_dict()["max_silence_s"]) == (7200, 600)
+    assert (says.to_dict()["max_run_s"], says.to_dict()["max_silence_s"]) == (0, 600)
+    assert not {"max_run_s", "max_silence_s", "dataset"} & load(HEAD + job()).jobs[0].to_dict().keys()
+
+
+def test_the_users_own_style_loads():
+    plan = load(
+        HEAD
+        + """
+        [defaults]
+        split_recipe = "host"
+        train_hosts = ["lab-b", "lab-a", "lab-b"]
+        [hosts.pi]
+        allow_jobs = []
+        deny_jobs = []
+        cuda = false
+        max_cores = 3
+        [[jobs]]
+        name = "ssl, the large one"
+        model = "transformer_ssl"
+        mode = "realistic"
+        allowed_hosts = []
+        train_hosts = []
+        hyper.target_fpr = 0.01
+        hyper.epochs = 60
+        [[jobs]]
+        name = "by time"
+        model = "gbt"
+        mode = "oracle"
+        split_recipe = "time"
+        [jobs.hyper]
+        max_depth = 3
+        """
+    )
+    first, second = plan.jobs
+    assert first.hyper == {"target_fpr": 0.01, "epochs": 60}
+    assert first.train_hosts == ("lab-a", "lab-b")
+    assert (second.split_recipe, second.train_hosts) == ("time", ())
+    assert plan.hosts["pi"].to_dict() == {
+        "name": "pi",
+        "description": "",
+        "priority": 0,
+        "allow_jobs": [],
+        "deny_jobs": [],
+        "cuda": False,
+        "max_vram_gib": None,
+        "max_ram_gib": None,
+        "max_cores": 3,
+    }
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + (HEAD + job()).replace("\n", "\r\n").encode())
+    assert load_manifest(path, describer=TableDescriber()).jobs[0].name == "a"
+
+
+# --- ids ---------------------------------------------------------------------------------------------
+
+BASE = "hyper.epochs = 60\nhyper.lr = 0.01\nseed = 3"
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "seed   =   3\nhyper = { lr = 1e-2, epochs = 60 }",
+        "hyper.epochs = 60.0\nhyper.lr = 0.010\nseed = 3.0",
+        BASE + '\npriority = 9\nmin_ram_gib = 2\nn_resamples = 500\nallowed_hosts = ["x"]',
+        BASE + "\nmax_run_s = 3600\nmax_silence_s = 60",
+    ],
+)
+def test_an_id_does_not_depend_on_spelling_or_constraints(same):
+    assert job_id(same, name="other") == job_id(BASE)
+
+
+@pytest.mark.parametrize(
+    ("value", "in_job", "in_defaults"),
+    [
+        ("seed", "seed = 5", "seed = 5"),
+        (
+            "hosts",
+            'split_recipe = "host"\ntrain_hosts = ["b", "a"]',
+            'split_recipe = "host"\ntrain_hosts = ["a", "b"]',
+        ),
+        ("recipe", 'split_recipe = "time"', 'split_recipe = "time"\ntrain_hosts = ["a"]'),
+    ],
+)
+def test_an_id_does_not_depend_on_where_a_value_stands(value, in_job, in_defaults):
+    assert job_id(in_job) == job_id(head=f"{HEAD}[defaults]\n{in_defaults}\n")
+    assert job_id(in_job) != job_id()
+
+
+@pytest.mark.parametrize("other", ["hyper.epochs = 61", "seed = 4", 'split_recipe = "time"'])
+def test_an_id_depends_on_what_determines_the_model(other):
+    assert len({job_id(), job_id(other), job_id(model="gru")}) == 3
+
+
+def test_an_id_depends_on_every_training_host_and_not_on_their_order():
+    recipe = 'split_recipe = "host"\ntrain_hosts = '
+    assert job_id(recipe + '["a", "b"]') == job_id(recipe + '["b", "a", "b"]')
+    assert len({job_id(recipe + hosts) for hosts in ('["a"]', '["a", "b"]', '["a", "c"]')}) == 3
+
+
+def test_zero_has_one_id_whatever_its_sign():
+    assert job_id("hyper.dropout = -0.0") == job_id("hyper.dropout = 0")
+
+
+@given(st.permutations(["epochs = 5", "lr = 0.5", "dropout = 0", "batch_size = 8"]), st.booleans())
+def test_the_order_of_hyper_keys_never_matters(order, inline):
+    text = "hyper = {" + ", ".join(order) + "}" if inline else "[jobs.hyper]\n" + "\n".join(order)
+    expected = "hyper.batch_size = 8\nhyper.dropout = 0.0\nhyper.epochs = 5\nhyper.lr = 0.5"
+    assert job_id(text) == job_id(expected)
+
+
+# --- what is refused, and in which words ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "message", "suggestion"),
+    [
+        ("hyper.epoch = 3", "hyper.epoch", "cnn has no hyperparameter `epoch`", "`epochs`"),
+        ("hyper.out_dir = '/etc'", "hyper.out_dir", "no hyperparameter `out_dir`", "known: "),
+        ("hyper.batch-size = 3", "hyper.batch-size", "has no hyperparameter", "`batch_size`"),
+        ('hyper.batch_size = "big"', "hyper.batch_size", "whole number of at least 1", ""),
+        ('hyper.batch_size = "64"', "hyper.batch_size", 'not the text "64"', ""),
+        ("hyper.epochs = 1.5", "hyper.epochs", "not 1.5", ""),
+        ("hyper.epochs = true", "hyper.epochs", "not true", ""),
+        ("hyper.epochs = 10001", "hyper.epochs", "at most 10000, not 10001", ""),
+        ("hyper.lr = -1", "hyper.lr", "above 0 and at most 10, not -1", ""),
+        ("hyper.lr = 0", "hyper.lr", "above 0", ""),
+        ("hyper.lr = nan", "hyper.lr", "not nan", ""),
+        ("hyper.lr = inf", "hyper.lr", "not inf", ""),
+        ("hyper.lr = false", "hyper.lr", "not false", ""),
+        ("hyper.lr = [1]", "hyper.lr", "not a list", ""),
+        ("hyper.lr = 2026-01-01", "hyper.lr", "not a date or time", ""),
+        ("hyper.dropout = 1.0", "hyper.dropout", "below 1", ""),
+        ("hyper.epochs.x = 1", "hyper.epochs", "not a table", ""),
+        ("hyper = 3", "hyper", "must be a table, not 3", ""),
+        ("require_cuda = 1", "require_cuda", "must be true or false, not 1", ""),
+        ("requires_cuda = true", "requires_cuda", "no key `requires_cuda`", "`require_cuda`"),
+        ("priority = 1.5", "priority", "must be a whole number", ""),
+        ("priority = true", "priority", "not true", ""),
+        ("min_vram_gib = -1", "min_vram_gib", "must be a number from 0", ""),
+        ("min_vram_gib = inf", "min_vram_gib", "not inf", ""),
+        ("min_ram_gib = nan", "min_ram_gib", "not nan", ""),
+        ("min_cores = 0.5", "min_cores", "must be a whole number", ""),
+        ("seed = -1", "seed", "from 0 to 2147483647", ""),
+        ("n_resamples = 1e9", "n_resamples", "from 0 to 1000000", ""),
+        ("n_resamples = 199", "n_resamples", "must be 0 (no intervals) or from 200", ""),
+        ("n_resamples = 1", "n_resamples", "not 1: the ends of fewer draws", ""),
+        ("max_run_s = -1", "max_run_s", "must be a number from 0", ""),
+        ('max_silence_s = "1h"', "max_silence_s", "must be a number from 0", ""),
+        ('allowed_hosts = "pi"', "allowed_hosts", "must be a list", '["pi"]'),
+        ('allowed_hosts = ["ok", "-x"]', "allowed_hosts[1]", "host's name", ""),
+        ('split_recipe = "hosts"', "split_recipe", "no split recipe `hosts`", "`host`"),
+        ("split_recipe = 3", "split_recipe", "must be a split recipe, not 3", "host"),
+        ('split_recipe = "host"', "split_recipe", "needs train_hosts", "train_hosts"),
+        ('train_hosts = ["a"]', "train_hosts", 'no effect under split_recipe "sample"', "host"),
+        ('job_id = "x"', "job_id", "no key `job_id`", ""),
+    ],
+)
+def test_a_wrong_line_is_one_mistake_with_its_place(line, key, message, suggestion):
+    mistake = only(HEAD + job(line))
+    assert (mistake.file, mistake.line, mistake.key) == ("plan.toml", 7, f"jobs[0].{key}")
+    assert message in mistake.message
+    assert suggestion in mistake.suggestion
+    assert str(mistake).startswith(f"plan.toml:7: jobs[0].{key}: ")
+    assert "\n" not in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "message"),
+    [
+        ("schema_version = 2", "schema_version", "reads schema_version 1, not 2"),
+        ("nmae = 'x'", "nmae", "no key `nmae`"),
+        ("defaults = 3", "defaults", "must be a table"),
+        ("[defaults]\nhyper.epochs = 3", "defaults.hyper", "no key `hyper`"),
+        ("[hosts.'a b']", 'hosts."a b"', "must be a host's name"),
+        ("[hosts.a]\nallow_jobs = ['gbt', 'mpl']", "hosts.a.allow_jobs[1]", "no model `mpl`"),
+        ("[hosts.a]\ndeny_jobs = [3]", "hosts.a.deny_jobs[0]", "must be a model, not 3"),
+        ("[hosts.a]\nprio = 3", "hosts.a.prio", "a host has no key `prio`"),
+        ("[hosts]\na = 3", "hosts.a", "must be a table"),
+        ("[jobs]\nname = 'x'", "jobs", "must be a list of tables"),
+        ("jobs = [3]", "jobs[0]", "must be a table, not 3"),
+        ("[[jobs]]\nname='a'\nmode='oracle'", "jobs[0]", "`model` is missing"),
+        ("[[jobs]]\nname='a'\nmode='oracle'\nmodel='ctn'", "jobs[0].model", "no model `ctn`"),
+        ("[[jobs]]\nname='a'\nmode='real'\nmodel='cnn'", "jobs[0].mode", "no mode `real`"),
+        ("[[jobs]]\nname=' '\nmode='oracle'\nmodel='cnn'", "jobs[0].name", "printable"),
+        ('[[jobs]]\nname="\\u202e"\nmode="oracle"\nmodel="cnn"', "jobs[0].name", "\\u202e"),
+        ("[trainers.gbt]\ncommand=['x']", "trainers.gbt", "there already"),
+        ("[trainers.a]\ncommand=[]", "trainers.a.command", "at least 1"),
+        ("[trainers.a]", "trainers.a", "`command` is missing"),
+        (
+            "[trainers.a]\ncommand=['x']\noutputs=['../y']",
+            "trainers.a.outputs[0]",
+            "without folders",
+        ),
+    ],
+)
+def test_a_wrong_table_is_one_mistake(text, key, message):
+    mistake = only(text)
+    assert mistake.key == key
+    assert message in mistake.message
+    assert mistake.line is not None
+
+
+def test_every_mistake_is_reported_at_once_in_the_order_of_the_file():
+    found = mistakes(
+        'nam = "x"\n[defaults]\nseed = -1\n'
+        + job("hyper.epoch = 3\nhyper.lr = -1\nhyper.epochs = 1\nhyper.epochs = 2")
+        + job("mdoe = 3\npriority = urgent", name="b")
+        + job(name="c", model="gtb")
+    )
+    assert [(m.line, m.key) for m in found] == [
+        (1, "nam"),
+        (3, "defaults.seed"),
+        (8, "jobs[0].hyper.epoch"),
+        (9, "jobs[0].hyper.lr"),
+        (11, ""),
+        (16, "jobs[1].mdoe"),
+        (17, ""),
+        (20, "jobs[2].model"),
+    ]
+    assert "`hyper.epochs` is set a second time" in found[4].message
+
+
+def test_two_jobs_that_would_train_the_same_model_are_refused_by_name():
+    mistake = only(HEAD + job("priority = 1", name="first") + job(name="second"))
+    assert '"first" and "second" would train the same model' in mistake.message
+    assert mistake.line == 8
+
+
+def test_name_given_twice_is_reported_beside_a_jobs_other_mistakes():
+    found = mistakes(HEAD + job("hyper.epoch = 3") + job("mdoe = 3"))
+    assert [m.key for m in found] == ["jobs[0].hyper.epoch", "jobs[1].name", "jobs[1].mdoe"]
+
+
+def test_two_jobs_of_one_name_are_refused():
+    mistake = only(HEAD + job() + job("seed = 1"))
+    assert (mistake.key, mistake.line) == ("jobs[1].name", 9)
+
+
+def test_a_wrong_job_is_not_also_called_a_twin():
+    found = mistakes(HEAD + job("seed = -1") + job("seed = -2", name="b") + job(name="c"))
+    assert [mistake.key for mistake in found] == ["jobs[0].seed", "jobs[1].seed"]
+
+
+def test_what_all_jobs_inherit_is_reported_once():
+    head = '[defaults]\nsplit_recipe = "host"\n'
+    assert only(head + job() + job("seed = 1", name="b")).key == "defaults"
+    wrong = '[defaults]\nsplit_recipe = "hots"\ntrain_hosts = ["a"]\n'
+    assert only(wrong + job('train_hosts = ["b"]')).key == "defaults.split_recipe"
+
+
+# --- files that cannot be read -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "line", "message"),
+    [
+        (b"a = 1\nname = \xff\n", 2, "is not UTF-8 text"),
+        (b"a = " + b"[" * 600 + b"]" * 600, None, "nested too deeply"),
+        (b"a = " + b"{a = " * 600 + b"1" + b"}" * 600, None, "nested too deeply"),
+        (b"\n" + b"a." * 400_000 + b"a = 1", 2, "more than 100 dots in one line"),
+        (b"[a" + b".a" * 400_000 + b"]", 1, "more than 100 dots in one line"),
+        (b"#" * (1024 * 1024 + 1), None, "is larger than 1024 KiB"),
+        (b"[[jobs]\n", 1, "this is not TOML"),
+        (b"\n\nname = [1,\n", None, "this is not TOML"),
+        (b"seed = 2026-13-40\n", 1, "this is not TOML"),
+        (b"[defaults]\n[defaults]\n", 2, "this is not TOML: Cannot declare"),
+    ],
+    ids=range(10),
+)
+def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path, raw, line, message):
+    path = tmp_path / "plan.toml"
+    path.write_bytes(raw)
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(path, describer=TableDescriber())
+    (mistake,) = caught.value.mistakes
+    assert message in mistake.message
+    assert line is None or mistake.line == line
+
+
+@pytest.mark.parametrize("name", ["missing.toml", ".", "a\0b"])
+def test_a_path_that_is_no_file_is_one_mistake(tmp_path, name):
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(tmp_path / name, describer=TableDescriber())
+    assert len(caught.value.mistakes) == 1
+
+
+def test_an_integer_of_thousands_of_digits_is_a_mistake():
+    assert "this is not TOML" in only("seed = " + "9" * 5000).message
+
+
+def test_an_open_bracket_is_not_blamed_on_the_lines_after_it():
+    found = mistakes('name = "x"\n[defaults]\ntrain_hosts = [\nseed = 3\nn_resamples = 4\n')
+    assert len(found) == 1
+
+
+@given(st.text(alphabet="ab.[]{}=\"'\\#\n, 01_-\t", max_size=60))
+def test_no_text_is_a_traceback(text):
+    found: tuple[Mistake, ...] = ()
+    try:
+        load(text)
+    except ManifestError as error:
+        found = error.mistakes
+    assert all(str(mistake).isprintable() for mistake in found)
+
+
+@given(
+    st.recursive(
+        st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+        lambda inner: st.lists(inner, max_size=3),
+        max_leaves=5,
+    ),
+    st.sampled_from(["name", "model", "mode", "hyper", "seed", "train_hosts", "min_ram_gib", "require_cuda"]),
+)
+def test_no_value_is_a_traceback(value, key):
+    problems: list[manifest.Problem] = []
+    root = manifest.Table({"jobs": [{key: value}]}, (), problems)
+    trainers = manifest.Trainers({"cnn": {}, "own": None})
+    manifest.check_plan(root, trainers)
+    assert problems
+
+
+def test_without_the_position_parser_mistakes_have_no_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tree_sitter_toml", None)
+    assert only(HEAD + job("seed = -1")).line is None
+
+
+def test_a_good_manifest_loads_no_position_parser():
+    code = (
+        "import sys; from training.fleet.manifest import load_manifest;"
+        f"load_manifest({str(EXAMPLE)!r});"
+        "bad = {'tree_sitter', 'torch', 'numpy', 'xgboost', 'polars', 'rich', 'training.trainer'};"
+        "sys.exit(str(bad & set(sys.modules)) if bad & set(sys.modules) else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- trainers of one's own ------------------------------------------------------------------------------
+
+OWN = '[trainers.mine]\ncommand = ["python", "mine.py"]\noutputs = ["{model}_{mode}.pt"]\n'
+MINE = Description("mine", "0" * 64, {"mine": {"depth": HyperFlag(key="depth", type=FlagType.INT, min=1)}})
+
+
+def test_a_trainer_of_ones_own_is_a_model():
+    plan = load(OWN + job("hyper.depth = 3", model="mine") + "[hosts.a]\nallow_jobs = ['mine']")
+    assert plan.jobs[0].hyper == {"depth": 3}
+    assert plan.trainers["mine"].to_dict() == {
+        "name": "mine",
+        "command": ["python", "mine.py"],
+        "outputs": ["{model}_{mode}.pt"],
+        "describe": [],
+    }
+    other = OWN.replace("mine.py", "theirs.py")
+    assert load(other + job("hyper.depth = 3", model="mine")).jobs[0].job_id != plan.jobs[0].job_id
+
+
+def test_its_flags_are_checked_when_it_can_be_asked():
+    asked = OWN + 'describe = ["ask-mine"]\n'
+    wrong = only(asked + job("hyper.dept = 3", model="mine"), **{"ask-mine": MINE})
+    assert "did you mean `depth`?" in wrong.suggestion
+    right = load(asked + job("hyper.depth = 3.0", model="mine"), **{"ask-mine": MINE})
+    assert right.jobs[0].hyper == {"depth": 3}
+    assert only(asked + job(model="mine")).key == "trainers.mine.describe"
+
+
+@pytest.mark.parametrize("line", ["hyper.out_dir = 'x'", "hyper.a = '--out-dir=/etc'", "hyper.a = [1]"])
+def test_unchecked_hyper_values_still_cannot_be_flags_of_the_contract(line):
+    assert only(OWN + job(line, model="mine")).key.startswith("jobs[0].hyper.")
+
+
+# --- asking trainers -------------------------------------------------------------------------------------
+
+
+def test_our_trainers_answer_without_an_ml_library():
+    describer = ProcessDescriber()
+    for program in describe.PROGRAMS:
+        description = describer(describe_command(program))
+        assert description.program == program
+        assert all("target_fpr" in hyper for hyper in description.models.values())
+
+
+def test_an_answer_is_kept_until_the_trainers_change(monkeypatch):
+    asked = []
+    answer = json.dumps(trainer_flags.describe("p", ["gbt"])).encode()
+    monkeypatch.setattr(describe, "_run", lambda command, _: asked.append(command) or answer)
+    monkeypatch.setattr(describe, "_source_stamp", lambda: len(asked) < 2)
+    describer = ProcessDescriber()
+    command = describe_command(describe.PROGRAMS[0])
+    describer(command)
+    describer(command)
+    assert len(asked) == 1
+    monkeypatch.setattr(describe, "_source_stamp", lambda: "updated")
+    describer(command)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["/no/such/program"], "cannot be started: "),
+        ([sys.executable, "-c", "print('boom'); raise SystemExit(3)"], "exit code 3"),
+        ([sys.executable, "-c", "print('hello')"], "not JSON"),
+        (["python", "-c", "import sys; sys.exit(sys.executable)"], re.escape(sys.executable)),
+        (["a\0b"], "cannot be started"),
+    ],
+)
+def test_a_trainer_that_does_not_answer_is_one_sentence(command, message):
+    with pytest.raises(DescribeError, match=message):
+        ProcessDescriber()(command)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals and groups of POSIX")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["yes"], "printed more than 1 MiB;"),
+        (["sh", "-c", "yes >&2"], "more than 1 MiB on standard error"),
+        (["sleep", "1000"], "did not answer within 1 s"),
+    ],
+)
+def test_a_trainer_that_never_ends_its_answer_is_ended(command, message, monkeypatch):
+    monkeypatch.setattr(describe, "DESCRIBE_TIMEOUT_S", 1.0 if command[0] == "sleep" else 60.0)
+    with pytest.raises(DescribeError, match=message):
+        ProcessDescriber()(command)
+
+
+KILLS_ITS_LAUNCHER = """
+import os, pathlib, subprocess, sys
+argv = [sys.executable, "-c", "import threading; threading.Event().wait()"]
+other = subprocess.Popen(argv, start_new_session=True)
+print('{"describe_version": 1, "program": "own", "digest": "", "models": {}}', flush=True)
+pathlib.Path(sys.argv[1]).write_text(f"{os.getpid()} {other.pid}")
+os.kill(os.getppid(), 9)
+os.closerange(0, 3)
+other.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+def test_an_asked_trainer_that_ends_its_launcher_has_not_answered_and_leaves_nothing(tmp_path):
+    numbers = tmp_path / "numbers"
+    with pytest.raises(DescribeError, match="was lost: its launcher"):
+        ProcessDescriber()(["python", "-c", KILLS_ITS_LAUNCHER, str(numbers)])
+    assert not [each for each in numbers.read_text().split() if runs(int(each))]
+
+
+def runs(number):
+    """A zombie that nobody has waited for yet runs no more."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{number}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+@pytest.mark.parametrize("how", ["hang", "end"])
+def test_nothing_that_an_asked_trainer_started_outlives_the_question(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(describe, "DESCRIBE_TIMEOUT_S", 2.0)
+    children = CHILDREN
+    numbers = tmp_path / "numbers"
+    with pytest.raises(DescribeError, match="did not answer" if how == "hang" else "not JSON"):
+        ProcessDescriber()(["python", str(children / "escapes.py"), how, str(numbers)])
+    started = numbers.read_text().split()
+    assert len(started) == 2
+    assert not [number for number in started if Path("/proc", number).exists()]
+
+
+@pytest.mark.parametrize("where", ["trainers.mine", "hosts.pi"])
+@pytest.mark.parametrize(
+    ("line", "key", "words"),
+    [
+        ("HF_TOKEN='x'", "HF_TOKEN", "no place for secrets"),
+        ("api_key='x'", "api_key", "no place for secrets"),
+        ("CIS490_STATE_DIR='x'", "CIS490_STATE_DIR", "sets it itself"),
+        ("'A B'='x'", '"A B"', "no variable's name"),
+        ("A=1", "A", "must be 0 to 1024 printable characters"),
+        ("A='x\\u0000'", "A", "must be 0 to 1024 printable characters"),
+    ],
+)
+def test_variables_that_no_plan_may_set(where, line, key, words):
+    command = "command=['x']\n" if where.startswith("trainers") else ""
+    problem = only(f"[{where}]\n{command}env = {{ {line.replace(chr(39), chr(34))} }}\n" + job())
+    assert problem.key.startswith(f"{where}.env.")
+    assert words in problem.message
+
+
+def test_outputs_that_no_bundle_could_hold_are_refused():
+    head = "[trainers.mine]\ncommand=['x']\noutputs="
+    assert "longer than 100" in only(f"{head}['{{model}}{'x' * 97}']\n" + job()).message
+    assert "named twice" in only(f"{head}['mine.pt', '{{model}}.pt']\n" + job()).message
+
+
+def test_variables_of_trainers_and_hosts_are_read_and_change_no_id():
+    plain = load(HEAD + OWN + "[hosts.pi]\n" + job(model="mine"))
+    variables = "env = { A = '1', B = '' }\n[hosts.pi]\nenv = { A = '2' }\n"
+    with_env = load(HEAD + OWN + variables + job(model="mine"))
+    assert with_env.trainers["mine"].to_dict()["env"] == {"A": "1", "B": ""}
+    assert with_env.hosts["pi"].to_dict()["env"] == {"A": "2"}
+    assert "env" not in plain.trainers["mine"].to_dict(), "plans of before are what they were"
+    assert [one.job_id for one in with_env.jobs] == [one.job_id for one in plain.jobs]
+
+
+def test_trainers_that_do_not_answer_are_the_only_mistake():
+    def broken(command: Sequence[str]) -> Description:
+        raise DescribeError("broken checkout")
+
+    with pytest.raises(ManifestError, match="broken checkout") as caught:
+        manifest.parse_manifest(HEAD + job(), path=Path("plan.toml"), describer=broken)
+    assert len(caught.value.mistakes) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "not JSON of the form"),
+        ("{}", "lacks the key"),
+        ('{"describe_version": 2}', "version 2"),
+        ("[" * 100_000, "not JSON"),
+        (
+            json.dumps(
+                {
+                    "describe_version": 1,
+                    "program": "p",
+                    "digest": "d",
+                    "models": {"m": {"hyper": {"out_dir": {"flag": "--out-dir", "type": "str"}}}},
+                }
+            ),
+            "belongs to the contract",
+        ),
+        (
+            json.dumps(
+                {
+                    "describe_version": 1,
+                    "program": "p",
+                    "digest": "d",
+                    "models": {"m": {"hyper": {"a": {"flag": "--out-dir", "type": "str"}}}},
+                }
+            ),
+            "does not match its flag",
+        ),
+    ],
+)
+def test_a_description_is_not_trusted(text, message):
+    with pytest.raises(DescribeError, match=message):
+        parse_description(text)
+
+
+@given(value=st.one_of(st.integers(), st.floats(), st.text(), st.booleans(), st.none()))
+@pytest.mark.parametrize("kind", list(FlagType))
+def test_a_coerced_value_has_its_flags_type_and_is_its_own_coercion(kind, value):
+    flag = HyperFlag(key="x", type=kind, min=-5, max=5)
+    with contextlib.suppress(ValueError):
+        coerced = flag.coerce(value)
+        assert type(coerced) is {"int": int, "float": float, "bool": bool, "str": str}[kind]
+        assert flag.coerce(coerced) == coerced == value
+
+
+# --- the program ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    monkeypatch.setattr(manifest, "default_describer", TableDescriber)
+
+
+def test_the_program_prints_the_plan(asked, capsys):
+    assert manifest.main([str(EXAMPLE), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["name"] == "detectors"
+    assert len(printed["jobs"]) == 14
+
+
+def test_the_program_prints_every_mistake_and_exits_2(asked, capsys, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(HEAD + job("seed = -1\nprio = 3"))
+    assert manifest.main([str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        f"{path}:7: jobs[0].seed: must be a whole number from 0 to 2147483647, not -1",
+        f"{path}:8: jobs[0].prio: a job has no key `prio`; did you mean `priority`?",
+    ]
+    assert manifest.main([str(path), "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)["mistakes"]
+    assert [m["key"] for m in found] == ["jobs[0].seed", "jobs[0].prio"]
+    assert set(found[0]) == {"file", "line", "key", "message", "suggestion"}
+
+
+def test_the_program_draws_a_table_on_a_terminal(asked, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert manifest.main([str(EXAMPLE)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "detectors: 14 jobs, 2 hosts"
+    assert len(lines) == 16
+
+
+def test_a_hopeless_file_is_refused_in_reasonable_time():
+    """A megabyte of nothing but mistakes: suggestions stop, the answer comes."""
+    text = "".join(f"k{i} = {i}\n" for i in range(20_000))
+    found = mistakes(text)
+    assert len(found) == 1001
+    assert found[-1].message == "and 19000 more mistakes"
+
+
+def test_syntax_mistakes_are_counted_out():
+    text = "\n".join(f"k{i} = nope" for i in range(50))
+    found = manifest_syntax.parse(text).problems
+    assert len(found) == manifest_syntax.SYNTAX_MISTAKES_MAX
+
+
+def test_the_page_for_people_names_every_key():
+    page = (EXAMPLE.parents[1] / "docs" / "manifest.md").read_text()
+    records = (manifest.Defaults, manifest.HostSpec, manifest.JobSpec, manifest.TrainerSpec)
+    keys = {field.name for record in records for field in dataclasses.fields(record)}
+    assert not [key for key in keys - {"job_id"} if f"`{key}" not in page]
+
+
+def test_reader_that_has_seen_enough_is_no_error():
+    run = [sys.executable, "-m", "training.fleet.manifest", str(EXAMPLE), "--json"]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as printing:
+        assert printing.stdout is not None
+        printing.stdout.close()
+        assert printing.stderr is not None
+        assert printing.stderr.read() == b""
+        assert printing.wait() == 0

@@ -1,0 +1,777 @@
+"""Trainers that behave badly, as real processes: each must end, whole, and say how."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from places import CHILDREN
+
+from training.fleet.process import posix as supervise_posix
+from training.fleet.process import supervise
+from training.fleet.process import windows as supervise_windows
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.memory import MemoryState, memory_state, usable_kib
+from training.fleet.process.supervise import (
+    STATE_VARIABLE,
+    CommandSpec,
+    Launcher,
+    LauncherLostError,
+    LocalProcess,
+    LocalRunner,
+    SpawnFailedError,
+    end_on_record,
+)
+from training.fleet.worker.environment import planned, trainer_environment
+from training.fleet.worker.tail import (
+    KEPT_BYTES,
+    LINE_BYTES_MAX,
+    QUEUE_BYTES,
+    READ_BYTES,
+    OutputTail,
+    clean_line,
+)
+
+PATIENCE_S = 30.0
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and groups of POSIX")
+
+
+@pytest.fixture
+def runner() -> Iterator[LocalRunner]:
+    one = LocalRunner()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def start(runner: LocalRunner, tmp_path: Path) -> Callable[..., LocalProcess]:
+    def begin(child: str, *arguments: object) -> LocalProcess:
+        argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
+        return runner.start(CommandSpec(argv, tmp_path, trainer_environment(os.environ), tmp_path / "output.log"))
+
+    return begin
+
+
+def until(condition: Callable[[], object], pause: Callable[[float], object]) -> None:
+    """Wait for a condition that another process brings about; ``pause`` is something that takes a moment."""
+    for _ in range(int(PATIENCE_S / 0.01)):
+        if condition():
+            return
+        pause(0.01)
+    raise AssertionError("it did not happen")
+
+
+def nap(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def printed(folder: Path) -> str:
+    file = folder / "output.log"
+    return file.read_text("utf-8", "replace") if file.exists() else ""
+
+
+def is_running(pid: int) -> bool:
+    """A zombie that waits for init counts as ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def test_exit_status_and_usage_come_back(start: Callable[..., LocalProcess]) -> None:
+    ended = start("silent", 3).wait(PATIENCE_S)
+    assert ended is not None
+    assert (ended.kind, ended.code, ended.signal) == (EndKind.EXITED, 3, None)
+    assert ended.max_rss_kib > 0
+    assert ended.describe() == "exit status 3"
+
+
+def test_polite_stop_lets_the_trainer_write_its_state(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+    process = start("exits_late", 0.2)
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    assert process.stop(PATIENCE_S).code == 75
+    assert "state written" in printed(tmp_path)
+
+
+def test_deaf_trainer_is_killed_after_its_grace(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+    process = start("ignores_sigterm")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    ended = process.stop(0.05)
+    assert ended.signal == signal.SIGKILL
+    assert ended.describe() == "killed by SIGKILL"
+    assert process.stop(0.05) == ended, "stopping twice is harmless"
+
+
+def test_kill_reaches_the_whole_group(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+    process = start("forks")
+    until(lambda: printed(tmp_path).endswith("\n"), process.wait)
+    tree = [int(pid) for pid in printed(tmp_path).split()]
+    assert all(is_running(pid) for pid in tree)
+    process.stop(0.05)
+    until(lambda: not any(is_running(pid) for pid in tree), process.wait)
+
+
+def test_grandchild_holding_the_output_delays_nobody_and_is_swept(
+    start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("leaks_stdout")
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None
+    assert ended.code == 0
+    grandchild = int(printed(tmp_path))
+    until(lambda: not is_running(grandchild), process.wait)
+
+
+def test_paused_trainer_can_be_resumed_and_stopped(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+    process = start("exits_late", 0)
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+
+    def state() -> str:
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    process.pause()
+    until(lambda: state() == "T", process.wait)
+    process.resume()
+    until(lambda: state() != "T", process.wait)
+    process.pause()
+    assert process.stop(PATIENCE_S).code == 75, "a paused trainer hears the polite signal"
+
+
+def test_one_launcher_serves_one_trainer_after_another(runner: LocalRunner, start: Callable[..., LocalProcess]) -> None:
+    for code in (0, 7, 0):
+        ended = start("silent", code).wait(PATIENCE_S)
+        assert ended is not None
+        assert ended.code == code
+    assert len(runner._launchers) == 1
+
+
+def test_two_trainers_at_once_have_a_launcher_each(runner: LocalRunner, start: Callable[..., LocalProcess]) -> None:
+    first, second = start("hangs"), start("hangs")
+    assert first.pid != second.pid
+    assert first.stop(PATIENCE_S).signal == signal.SIGTERM
+    assert second.poll() is None
+    runner.close()
+    assert second.wait(PATIENCE_S) is not None
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "words"),
+    [
+        (["/nonexistent/python"], ".", "No such file or directory: /nonexistent/python"),
+        ([sys.executable], "absent", "No such file or directory"),
+        (["/"], ".", "Permission denied"),
+    ],
+)
+def test_what_cannot_start_says_why(runner: LocalRunner, tmp_path: Path, argv: list[str], cwd: str, words: str) -> None:
+    spec = CommandSpec(argv, tmp_path / cwd, {}, tmp_path / "output.log")
+    with pytest.raises(SpawnFailedError, match="could not be started") as caught:
+        runner.start(spec)
+    assert words in str(caught.value)
+    good = CommandSpec([sys.executable, "-c", ""], tmp_path, {}, tmp_path / "output.log")
+    assert runner.start(good).wait(PATIENCE_S), "the launcher is none the worse for it"
+    assert len(runner._launchers) == 1
+
+
+def test_killed_launcher_takes_its_trainer_along(
+    runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("ignores_sigterm")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    runner._launchers[0]._popen.kill()
+    assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
+    until(lambda: not is_running(process.pid), process.wait)
+    assert start("silent", 0).wait(PATIENCE_S).code == 0, "the next one gets a new launcher"  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a job object holds trainers there")
+def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(
+    runner: LocalRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by `kill -9` of launchers: the second one started the same trainer beside the first."""
+    spec = CommandSpec(
+        [sys.executable, "-c", "print('said')"],
+        tmp_path,
+        {STATE_VARIABLE: str(tmp_path / "state")},
+        tmp_path / "output.log",
+    )
+    orphans: list[subprocess.Popen[bytes]] = []
+    run = Launcher.run
+
+    def dies_meanwhile(launcher: Launcher, spec: CommandSpec, group: object) -> LocalProcess:
+        if orphans:
+            return run(launcher, spec)
+        hangs = [sys.executable, "-c", "import signal; signal.pause()"]
+        orphans.append(subprocess.Popen(hangs, env=dict(spec.env), start_new_session=True))
+        spec.output.write_text("half a li")
+        raise LauncherLostError("its launcher has ended")
+
+    monkeypatch.setattr(Launcher, "run", dies_meanwhile)
+    assert runner.start(spec).wait(PATIENCE_S) is not None
+    assert orphans[0].wait(PATIENCE_S) == -signal.SIGKILL
+    assert spec.output.read_text() == "said\n"
+
+
+def test_stopped_launcher_cannot_save_its_trainer(
+    runner: LocalRunner,
+    start: Callable[..., LocalProcess],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("training.fleet.process.supervise.KILL_WAIT_S", 0.2)
+    process = start("hangs")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    runner._launchers[0]._popen.send_signal(signal.SIGSTOP)
+    # Launcher and trainer die together; which of the two is heard of first is chance.
+    assert process.stop(0.05).kind in {EndKind.LOST, EndKind.SIGNALLED}
+    until(lambda: not is_running(process.pid), nap)
+
+
+def test_kill_9_of_the_worker_leaves_no_trainer(tmp_path: Path) -> None:
+    command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path)]
+    command += [sys.executable, str(CHILDREN / "forks.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert int(worker.stdout.readline()) > 0
+        until(lambda: printed(tmp_path).endswith("\n"), nap)
+        tree = [int(pid) for pid in printed(tmp_path).split()]
+        assert all(is_running(pid) for pid in tree)
+        worker.kill()
+    until(lambda: not any(is_running(pid) for pid in tree), nap)
+
+
+# ── what leaves the process group ───────────────────────────────────────────────────────────
+
+
+@pytest.fixture(params=["control group", "no control group"])
+def contained(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalRunner]:
+    owner = tmp_path if request.param == "control group" else None
+    if owner is not None and not may_make_groups():
+        pytest.skip("no control group can be made here")
+    one = LocalRunner(owner)
+    yield one
+    one.close()
+
+
+def may_make_groups() -> bool:
+    """Return True when one with ``cgroup.kill`` can be made here: by trying it."""
+    folder = supervise_posix.group_for(Path("trial"))
+    if folder is None:
+        return False
+    try:
+        folder.mkdir()
+        able = (folder / "cgroup.kill").exists()
+        folder.rmdir()
+    except OSError:
+        return False
+    return able
+
+
+def escaped(folder: Path) -> list[int]:
+    """The numbers that children/escapes.py printed, which are alive."""
+    numbers = [int(number) for number in printed(folder).split()]
+    assert len(numbers) == 2
+    return numbers
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
+
+
+@linux_only
+@pytest.mark.parametrize("end", ["completion", "cancel", "pause and cancel"])
+def test_what_left_the_process_group_ends_with_the_trainer(contained: LocalRunner, tmp_path: Path, end: str) -> None:
+    argv = [sys.executable, str(CHILDREN / "escapes.py"), "hang" if end != "completion" else "end"]
+    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    if end != "completion":
+        until(lambda: printed(tmp_path).endswith("\n"), process.wait)
+        assert all(map(is_running, escaped(tmp_path)))
+        if end == "pause and cancel":
+            process.pause()
+            until(lambda: all(state_of(pid) == "T" for pid in escaped(tmp_path)), process.wait)
+        assert process.stop(0.05).signal == signal.SIGKILL
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None
+    assert ended.left == 0
+    assert not any(map(is_running, escaped(tmp_path))), "reported only when the tree is empty"
+
+
+@linux_only
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("group", ["", "yes"])
+def test_what_left_the_process_group_ends_with_the_worker(tmp_path: Path, ending: signal.Signals, group: str) -> None:
+    command = [sys.executable, str(CHILDREN / "worker_alone.py"), str(tmp_path), sys.executable]
+    command += [str(CHILDREN / "escapes.py"), "hang"]
+    environment = os.environ | {"OWN_GROUP": group}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as worker:
+        assert worker.stdout is not None
+        assert int(worker.stdout.readline()) > 0
+        until(lambda: printed(tmp_path).endswith("\n"), nap)
+        tree = escaped(tmp_path)
+        assert all(map(is_running, tree))
+        worker.send_signal(ending)
+    until(lambda: not any(map(is_running, tree)), nap)
+
+
+@linux_only
+def test_chain_of_processes_that_never_stands_still_is_ended(contained: LocalRunner, tmp_path: Path) -> None:
+    argv = [sys.executable, "-I", "-S", str(CHILDREN / "hops.py"), "20000"]
+    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None
+    assert (ended.code, ended.left) == (0, 0)
+    assert not (tmp_path / "hopped").exists()
+    for _ in range(20):  # one look may miss a process that is being replaced
+        assert not [entry for entry in Path("/proc").glob("[0-9]*") if works_in(entry, tmp_path)]
+
+
+@linux_only
+def test_control_group_of_a_trainer_is_gone_after_it(contained: LocalRunner, tmp_path: Path) -> None:
+    argv = [sys.executable, str(CHILDREN / "hangs.py")]
+    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    until(lambda: printed(tmp_path), process.wait)
+    if process._group is not None:
+        assert str(process.pid) in (process._group / "cgroup.procs").read_text().split()
+    process.stop(PATIENCE_S)
+    assert process._group is None or not process._group.exists()
+
+
+@linux_only
+def test_killed_launcher_lets_nothing_of_a_control_group_go(contained: LocalRunner, tmp_path: Path) -> None:
+    if contained._owner is None:
+        pytest.skip("without a group a daemon with an empty environment is not found then")
+    argv = [sys.executable, str(CHILDREN / "escapes.py"), "hang"]
+    process = contained.start(CommandSpec(argv, tmp_path, {}, tmp_path / "output.log"))
+    until(lambda: printed(tmp_path).endswith("\n"), process.wait)
+    contained._launchers[0]._popen.kill()
+    assert process.wait(PATIENCE_S) == Ended(EndKind.LOST)
+    until(lambda: not any(map(is_running, escaped(tmp_path))), nap)
+
+
+@linux_only
+def test_next_worker_ends_the_control_group_that_nobody_holds(tmp_path: Path) -> None:
+    if not may_make_groups():
+        pytest.skip("no control group can be made here")
+    folder = supervise_posix.group_for(tmp_path)
+    assert folder is not None
+    folder.mkdir()
+    argv = [sys.executable, "-c", "import signal; signal.pause()"]
+    with subprocess.Popen(argv, env={}, start_new_session=True) as orphan:
+        (folder / "cgroup.procs").write_text(str(orphan.pid))
+        assert supervise.end_leftovers(tmp_path / "another") == []
+        assert supervise.end_leftovers(tmp_path) == [orphan.pid]
+        assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
+    supervise.end_leftovers(tmp_path)
+    assert not folder.exists()
+
+
+def works_in(process: Path, folder: Path) -> bool:
+    try:
+        return (process / "cwd").readlink() == folder
+    except OSError:
+        return False
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_trainer_gets_a_clean_start(
+    start: Callable[..., LocalProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CIS490_OPERATOR_TOKEN", "AWS_SECRET_ACCESS_KEY", "NVIDIA_API_KEY", "PYTHONPATH"):
+        monkeypatch.setenv(name, "hidden")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    start("environment", "--lr", "0.1", "naïve").wait(PATIENCE_S)
+    facts = json.loads(printed(tmp_path))
+    assert "hidden" not in facts["env"].values()
+    assert facts["env"]["CUDA_VISIBLE_DEVICES"] == "0"
+    assert facts["env"]["PYTHONUNBUFFERED"] == "1"
+    assert facts["argv"] == ["--lr", "0.1", "naïve"]
+    assert Path(facts["cwd"]) == tmp_path
+    assert signal.SIGTERM not in facts["ignored"]
+    assert signal.SIGHUP not in facts["ignored"]
+    if facts["fds"]:
+        assert facts["fds"][:3] == [0, 1, 2]
+        assert len(facts["fds"]) == 4, "nothing of ours is inherited; the fourth lists the folder"
+
+
+def test_binary_output_becomes_harmless_text(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+    process = start("binary")
+    assert process.wait(PATIENCE_S).code == 1  # type: ignore[union-attr]
+    lines = OutputTail(tmp_path / "output.log").poll(final=True)
+    assert lines[-1] == "ValueError: �[31mwrong shape"
+    assert all(len(line) <= 500 and line.isprintable() for line in lines)
+
+
+def test_flood_of_output_keeps_beginning_and_end(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+    process = start("floods", 40_000_000)
+    tail = OutputTail(tmp_path / "output.log", file_bytes_max=2_000_000, kept_bytes=10_000, queue_bytes=300_000)
+    until(lambda: tail.poll() and (tmp_path / "flooded").exists(), process.wait)
+    tail.poll()
+    process.terminate()
+    assert process.wait(PATIENCE_S) is not None
+    assert tail.poll(final=True)[-1] == "last words"
+    assert tail.total_bytes > 20_000_000, "what is printed at the moment of a cut may go uncounted"
+    assert (tmp_path / "output.log.head").read_text().startswith("line 0-0 ")
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_000_000 + 2 * 10_000
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files that are written are cut on POSIX alone")
+def test_a_cut_within_a_line_joins_it_to_no_other(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    file.write_text("x" * 200 + "\nhalf a li")
+    tail = OutputTail(file, file_bytes_max=100, kept_bytes=10)
+    assert tail.poll() == ["x" * 200, "half a li"]
+    assert file.read_text() == ""
+    file.write_text("last words\n")
+    assert tail.poll(final=True) == ["last words"]
+
+
+def test_tail_takes_lines_whole_and_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    tail = OutputTail(file)
+    assert tail.poll() == [], "no file yet"
+    file.write_bytes(b"one\ntwo\r\nth")
+    assert tail.poll() == ["one", "two"]
+    with file.open("ab") as more:
+        more.write(b"ree\n 10%\r 20%\r 30%\nrest")
+    assert tail.poll() == ["three", " 30%"]
+    assert tail.poll(final=True) == ["rest"]
+    assert tail.poll(final=True) == []
+
+
+def test_tail_skips_what_is_too_much_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    file.write_bytes(b"".join(b"line %d\n" % number for number in range(400_000)))
+    tail = OutputTail(file)
+    assert file.stat().st_size > QUEUE_BYTES
+    lines = tail.poll()
+    assert lines[0] == f"[… {file.stat().st_size - READ_BYTES:,} bytes of output left out …]"
+    assert lines[-1] == "line 399999"
+    assert len(lines) < 50_000
+    assert tail.total_bytes == tail.position == file.stat().st_size
+    assert file.stat().st_size > KEPT_BYTES
+
+
+def test_a_line_without_an_end_is_taken_once_it_is_long(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    tail = OutputTail(file)
+    file.write_bytes(b"a" * LINE_BYTES_MAX)
+    assert tail.poll() == [], "its end may still come"
+    with file.open("ab") as more:
+        more.write(b"b" * LINE_BYTES_MAX)
+    (long,) = tail.poll()
+    assert set(long) == {"a"}
+    with file.open("ab") as more:
+        more.write(b"the rest\n")
+    assert tail.poll() == ["the rest"]
+
+
+def test_a_file_in_use_that_cannot_be_cut_is_said_to_overflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "output.log"
+    tail = OutputTail(file, file_bytes_max=100)
+    file.write_bytes(b"x\n" * 50)
+    monkeypatch.setattr("training.fleet.worker.tail.os", SimpleNamespace(name="nt"))
+    tail.poll()
+    assert not tail.overflowing
+    with file.open("ab") as more:
+        more.write(b"x\n")
+    tail.poll()
+    assert tail.overflowing
+
+
+def test_burst_of_output_is_read_whole_piece_by_piece(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    printed = [f"line {number} " + "x" * 200 for number in range(4_000)]
+    file.write_text("\n".join(printed) + "\nno end")
+    assert 2 * READ_BYTES < file.stat().st_size < QUEUE_BYTES
+    tail = OutputTail(file)
+    pieces = []
+    while lines := tail.poll():
+        assert sum(map(len, lines)) <= READ_BYTES, "at one look"
+        pieces.append(lines)
+        again = OutputTail(file, position=tail.position).poll(final=True)
+        assert printed == [*itertools.chain(*pieces), *again][:-1], "a worker that starts again"
+    assert len(pieces) > 2
+    assert [line for lines in pieces for line in lines] == printed
+    assert tail.poll(final=True) == ["no end"]
+    assert OutputTail(file).poll(final=True) == [*printed, "no end"]
+
+
+def test_long_progress_comes_whole_and_too_much_of_it_is_said_once(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    good = json.dumps({"event": "epoch", "note": "x" * 3000})
+    much = json.dumps({"event": "epoch", "note": "x" * 10_000})
+    more = json.dumps({"event": "epoch", "note": "x" * 100_000})
+    file.write_text(f"{good}\n{much}\n{more}\n{'{' * 3000}\n")
+    lines = OutputTail(file).poll()
+    assert lines[0] == good
+    assert lines[1] == much
+    assert "1 of 2 fields are not taken" in lines[2]
+    assert lines[3:] == [more[:500], "{" * 500]
+    file.write_text(f"{more}\n")
+    assert OutputTail(file).poll()[1] == "[… a progress line of more than 16 KiB is not taken …]"
+
+
+def test_tail_survives_a_vanished_and_a_cut_file(tmp_path: Path) -> None:
+    file = tmp_path / "output.log"
+    tail = OutputTail(file)
+    file.write_bytes(b"a long first line\n")
+    assert tail.poll() == ["a long first line"]
+    file.write_bytes(b"cut\n")
+    assert tail.poll() == ["cut"]
+    file.unlink()
+    assert tail.poll(final=True) == []
+
+
+def test_clean_line_is_bounded() -> None:
+    assert clean_line(b"x" * 100_000) == "x" * 500
+    assert clean_line("\x1b]0;title\x07é\t|".encode()) == "]0;titleé    |"
+
+
+def test_environment_is_an_allow_list() -> None:
+    parent = {"PATH": "/bin", "HF_TOKEN": "x", "OMP_NUM_THREADS": "2", "SSH_AUTH_SOCK": "x"}
+    parent |= {"Path": "C:\\", "SystemRoot": "C:\\Windows", "CUDA_API_KEY": "x"}
+    kept = trainer_environment(parent)
+    assert {"PATH", "Path", "SystemRoot", "OMP_NUM_THREADS"} <= kept.keys()
+    assert "x" not in kept.values()
+
+
+def test_variables_of_the_plan_are_over_the_worker_s_own_and_carry_no_secret() -> None:
+    own = {"trainer": {"env": {"A": "1", "B": "2", "HF_TOKEN": "x", "CIS490_STATE_DIR": "/"}}}
+    assert planned(own, {"B": "3", "N": 4, "Z": "a\0b"}) == {"A": "1", "B": "3"}
+    assert planned({"trainer": None}, {}) == planned({"trainer": {"env": [1]}}, {}) == {}
+
+
+def test_windows_half_imports_here_and_has_the_same_names() -> None:
+    posix = importlib.import_module("training.fleet.process.posix")
+    own = {"os", "signal", "hashlib", "itertools", "time", "own_group", "REMOVE_TRIES"}
+    shared = {name for name in vars(posix) if not name.startswith("_")} - own
+    assert shared <= set(vars(supervise_windows))
+
+
+def test_no_posix_module_is_needed_to_import_the_worker() -> None:
+    """Modules that Windows lacks are imported, if at all, by the function that needs them."""
+    program = """
+import importlib, sys
+for name in ("fcntl", "resource", "termios", "pwd", "grp", "posix_ipc", "syslog"):
+    sys.modules[name] = None
+for name in sys.argv[1:]:
+    importlib.import_module("training.fleet." + name)
+"""
+    folder = Path(supervise.__file__).parents[1]
+    files = [*folder.glob("worker/**/[a-z]*.py"), *folder.glob("process/[a-z]*.py")]
+    names = [".".join(path.relative_to(folder).with_suffix("").parts) for path in files]
+    names.remove("process.posix")
+    subprocess.run([sys.executable, "-c", program, *names], check=True)
+
+
+class FakeWindows:
+    """The system's half as it is there: a job object instead of groups, one launcher a trainer."""
+
+    LAUNCHER_IS_REUSABLE = False
+    LAUNCHER_CAN_PAUSE = False
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def popen_options(self) -> dict[str, object]:
+        return {"start_new_session": True}
+
+    def job_object(self, process: subprocess.Popen[bytes]) -> object:
+        return process.pid
+
+    def open_job_object(self, handle: object) -> None:
+        self.calls.append("open_job_object")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(int(str(handle)), signal.SIGKILL)
+
+    def kill_group(self, pid: int) -> None:
+        pass
+
+    def group_for(self, owner: Path) -> None:
+        pass
+
+    def end_group(self, folder: Path | None) -> None:
+        pass
+
+    def kill_descendants(self, pid: int) -> None:
+        pass
+
+    def pause_tree(self, pid: int) -> None:
+        self.calls.append(f"pause {pid}")
+
+    def resume_tree(self, pid: int) -> None:
+        self.calls.append(f"resume {pid}")
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> FakeWindows:
+    fake = FakeWindows()
+    monkeypatch.setattr(supervise, "system", fake)
+    monkeypatch.setattr(supervise, "LAUNCHER", CHILDREN / "windows_launcher.py")
+    return fake
+
+
+def test_windows_way_of_one_launcher_a_trainer(
+    windows: FakeWindows, runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    assert start("silent", 3).wait(PATIENCE_S) == Ended(EndKind.EXITED, code=3)
+    process = start("exits_late", 0)
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    process.pause()
+    assert process.stop(PATIENCE_S).code == 75
+    assert windows.calls.count(f"pause {process.pid}") == 1
+    assert f"resume {process.pid}" in windows.calls, "a suspended trainer cannot hear Ctrl-Break"
+    until(lambda: windows.calls.count("open_job_object") == 2, nap)
+
+
+def test_windows_way_of_killing_is_the_job_object(
+    windows: FakeWindows, start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("ignores_sigterm")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    assert process.stop(0.05).kind in {EndKind.LOST, EndKind.SIGNALLED}
+    until(lambda: not is_running(process.pid), nap)
+
+
+def test_windows_way_of_a_program_that_is_not_there(windows: FakeWindows, runner: LocalRunner, tmp_path: Path) -> None:
+    with pytest.raises(SpawnFailedError, match="No such file or directory"):
+        runner.start(CommandSpec(["/nonexistent"], tmp_path, {}, tmp_path / "output.log"))
+
+
+def test_windows_way_of_a_worker_that_was_killed(
+    windows: FakeWindows, runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path
+) -> None:
+    process = start("ignores_sigterm")
+    until(lambda: "ready" in printed(tmp_path), process.wait)
+    runner._launchers[-1]._close_input()
+    until(lambda: not is_running(process.pid), nap)
+
+
+# ── the end on record ───────────────────────────────────────────────────────────────────────
+
+
+def recorded(runner: LocalRunner, folder: Path, child: str, *arguments: object) -> LocalProcess:
+    argv = [sys.executable, str(CHILDREN / f"{child}.py"), *map(str, arguments)]
+    environment = trainer_environment(os.environ)
+    return runner.start(CommandSpec(argv, folder, environment, folder / "output.log", folder / "end"))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_end_is_on_record_before_it_is_reported(runner: LocalRunner, tmp_path: Path, code: int) -> None:
+    ended = recorded(runner, tmp_path, "silent", code).wait(PATIENCE_S)
+    assert end_on_record(tmp_path / "end") == ended
+    assert ended is not None
+    assert ended.code == code
+
+
+def test_end_that_was_ordered_is_not_on_record(runner: LocalRunner, tmp_path: Path) -> None:
+    for child, grace_s in (("exits_late", PATIENCE_S), ("ignores_sigterm", 0.05)):
+        (tmp_path / "output.log").unlink(missing_ok=True)
+        process = recorded(runner, tmp_path, child, 0.05)
+        until(lambda: "ready" in printed(tmp_path), process.wait)
+        process.stop(grace_s)
+        assert end_on_record(tmp_path / "end") is None
+
+
+def test_trainer_that_dies_with_its_worker_leaves_no_record(tmp_path: Path) -> None:
+    one = LocalRunner()
+    process = recorded(one, tmp_path, "hangs")
+    until(lambda: printed(tmp_path), process.wait)
+    one.close()
+    assert end_on_record(tmp_path / "end") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"ended": null}',
+        b"{}",
+        b"\xff",
+        b'{"ended": 1e999}',
+        b'{"ended": 99999999999}',
+        b"[" * 9999,
+    ],
+)
+def test_record_that_was_not_written_whole_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "end").write_bytes(content)
+    assert end_on_record(tmp_path / "end") is None
+    assert end_on_record(tmp_path / "missing") is None
+
+
+# ── whether it computes, and what the kernel says of memory ─────────────────────────────────
+
+
+def test_cpu_time_tells_who_computes_from_who_hangs(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
+    process = start("computes")
+    until(lambda: process.cpu_s() > 0.05, process.wait)
+    process.stop(0.05)
+    assert process.cpu_s() == 0.0, "it has ended"
+    hanging = start("hangs")
+    until(lambda: printed(tmp_path), hanging.wait)
+    before = hanging.cpu_s()
+    nap(0.2)
+    assert hanging.cpu_s() - before < 0.05
+
+
+def fake_system(root: Path, *, vmstat: int | None, events: int | None, available_kib: int) -> None:
+    group = root / "sys/fs/cgroup/unit"
+    for folder in (root / "proc/self", group):
+        folder.mkdir(parents=True, exist_ok=True)
+    (root / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable:   {available_kib} kB\n")
+    (root / "proc/self/cgroup").write_text("0::/unit\n")
+    (root / "proc/self/mountinfo").write_text("30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    if vmstat is not None:
+        (root / "proc/vmstat").write_text(f"nr_free_pages 7\noom_kill {vmstat}\npgfault 3\n")
+    if events is not None:
+        (group / "memory.events").write_text(f"low 0\noom 4\noom_kill {events}\n")
+
+
+@pytest.mark.parametrize(("vmstat", "events", "kills"), [(3, 2, 3), (None, 2, 2), (3, None, 3), (None, None, 0)])
+def test_kernels_count_is_read_wherever_it_shows(
+    tmp_path: Path, vmstat: int | None, events: int | None, kills: int
+) -> None:
+    fake_system(tmp_path, vmstat=vmstat, events=events, available_kib=1000)
+    assert memory_state(tmp_path) == MemoryState(free_kib=1000, kills=kills)
+
+
+def test_group_with_less_memory_than_the_machine_is_what_counts(tmp_path: Path) -> None:
+    fake_system(tmp_path, vmstat=0, events=0, available_kib=1000)
+    group = tmp_path / "sys/fs/cgroup/unit"
+    (group / "memory.max").write_text(f"{512 * 1024}\n")
+    (group / "memory.current").write_text(f"{112 * 1024}\n")
+    assert memory_state(tmp_path).free_kib == 1000
+    assert usable_kib(1000, tmp_path) == 400
+    assert usable_kib(300, tmp_path) == 300
+    assert memory_state(tmp_path / "nowhere") == MemoryState()
+    assert usable_kib(7, tmp_path / "nowhere") == 7
+
+
+def test_kill_for_want_of_memory_is_told_from_any_other(
+    start: Callable[..., LocalProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = [MemoryState(free_kib=2**40, kills=1), MemoryState(free_kib=5, kills=2)]
+    monkeypatch.setattr(supervise, "memory_state", lambda: states.pop(0))
+    monkeypatch.setattr(supervise, "usable_kib", lambda free_kib: free_kib)
+    process = start("hangs")
+    os.kill(process.pid, signal.SIGKILL)
+    ended = process.wait(PATIENCE_S)
+    assert ended is not None
+    assert (ended.oom_kills, ended.free_kib) == (1, 2**40)
+    assert ended.killed_for_memory

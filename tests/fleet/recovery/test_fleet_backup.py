@@ -1,0 +1,624 @@
+"""Backup and restore: made while the receiver works, whole or not at all, and every loss named."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability
+from conformance.memory_fs import MemoryFs
+from fakes import FakeClock
+from places import TESTS
+from receiver_running import Receiver, job_id
+from recovery_builders import (
+    JOBS,
+    a_state,
+    bundle_of,
+    change,
+    claim,
+    copied,
+    deliver,
+    flip,
+    found,
+    rows,
+    tree,
+)
+from torture.scenes import backing_up
+
+from training.clock import SystemClock
+from training.files import LocalFs
+from training.fleet.cli import program
+from training.fleet.cli.context import CommandContext
+from training.fleet.client.client import Superseded
+from training.fleet.database.sqlite import SCHEMA_VERSION
+from training.fleet.receiver.security.authority import Authority
+from training.fleet.recovery.backup import Backup, read_contents, snapshots
+from training.fleet.recovery.files import place_database, write_file
+from training.fleet.recovery.restore import Restore, Restored
+from training.fleet.service.state import RecoveryError, State
+from training.fleet.store.provenance import sealed, unsealed
+from training.locking import exclusive
+
+GOLDEN = TESTS / "golden" / "training_jobs.v1.db.gz"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
+    return a_state(tmp_path_factory.mktemp("sound") / "state")
+
+
+@pytest.fixture
+def state(sound: State, tmp_path: Path) -> State:
+    return copied(sound, tmp_path / "state")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "backups"
+
+
+def back_up(state: State, folder: Path, **how: Any) -> Any:
+    return Backup(folder).make(state, SystemClock(), **how)
+
+
+def restore(folder: Path, state: State, **how: Any) -> Restored:
+    return Restore(folder, state, SystemClock()).run(**how)
+
+
+def empty(tmp_path: Path) -> State:
+    return State(tmp_path / "new" / "jobs.db", tmp_path / "new" / "models", tmp_path / "new" / "tls")
+
+
+def jobs(state: State) -> list[tuple[Any, ...]]:
+    return rows(state, "SELECT name, status, attempt, generation, artifact_id FROM jobs ORDER BY seq")
+
+
+# ── there and back ──────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_backed_up_comes_back_in_an_empty_place(state: State, folder: Path, tmp_path: Path) -> None:
+    before = tree(state.db.parent)
+    made = back_up(state, folder)
+    assert tree(state.db.parent) == before
+    assert (made.copied, made.known, made.contents.lost) == (3, 0, [])
+    new = empty(tmp_path)
+    done = restore(folder, new)
+    assert (done.brought, done.kept, done.lost, done.taken_back) == (3, 0, [], [])
+    assert jobs(new) == jobs(state)
+    assert tree(new.models) == tree(state.models)
+    assert found(new, deep=True) == []
+    assert sorted(path.name for path in new.db.parent.iterdir()) == ["jobs.db", "jobs.db.lock", "models"]  # fmt: skip
+
+
+def test_a_second_one_copies_only_what_is_new(state: State, folder: Path, tmp_path: Path) -> None:
+    first = back_up(state, folder)
+    second = back_up(state, folder)
+    assert (second.copied, second.known, second.bytes_copied) == (0, 3, 0)
+    assert snapshots(folder) == [first.name, second.name]
+    assert second.name > first.name
+    shutil.rmtree(folder / "snapshots" / second.name)
+    assert restore(folder, empty(tmp_path)).snapshot == first.name
+
+
+def test_it_is_made_while_the_receiver_works(tmp_path: Path, folder: Path) -> None:
+    place, bundles = tmp_path / "state", tmp_path / "bundles"
+    place.mkdir()
+    bundles.mkdir()
+    state = State(place / "jobs.db", place / "models", place / "tls")
+    with Receiver(place, JOBS) as receiver:
+        client = receiver.client("desk")
+        deliver(client, claim(client), bundles, b"one")
+        made = back_up(state, folder)
+        deliver(client, claim(client), bundles, b"two")
+    assert (made.copied, made.contents.jobs["completed"]) == (1, 1)
+    new = empty(tmp_path)
+    restore(folder, new)
+    assert found(new, deep=True) == []
+
+
+def test_only_so_many_databases_are_kept_and_every_bundle(state: State, folder: Path) -> None:
+    names = [back_up(state, folder, keep=2).name for _ in range(4)]
+    assert snapshots(folder) == names[2:]
+    assert len(list((folder / "store").rglob("bundle.tar.zst"))) == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no permission bits")
+def test_nobody_else_may_read_a_backup(state: State, folder: Path) -> None:
+    Authority.open(state.tls, FakeClock())
+    back_up(state, folder, with_keys=True)
+    files = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert {path.name for path in files} >= {"training_jobs.db", "contents.json", "ca.key"}
+    assert [path for path in files if path.stat().st_mode & 0o077] == []
+
+
+def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    Authority.open(state.tls, FakeClock())
+    back_up(state, folder)
+    assert not list(folder.rglob("ca.key"))
+    new = empty(tmp_path)
+    with pytest.raises(RecoveryError, match="without --with-keys"):
+        restore(folder, new, with_keys=True)
+    assert not new.db.exists()
+    back_up(state, folder, with_keys=True)
+    assert restore(folder, new, with_keys=True).keys
+    assert tree(new.tls) == tree(state.tls)
+    restore(folder, new, with_keys=True, force=True)
+    shutil.rmtree(new.tls)
+    Authority.open(new.tls, FakeClock()).renew_server(["127.0.0.1"])
+    other = tree(new.tls)
+    with pytest.raises(RecoveryError, match="another authority"):
+        restore(folder, State(tmp_path / "x" / "jobs.db", new.models, new.tls), with_keys=True)
+    assert tree(new.tls) == other
+    restore(folder, new, with_keys=True, force=True)
+    assert tree(new.tls) == tree(state.tls)
+    (aside,) = new.tls.parent.glob("tls.before-*")
+    assert tree(aside) == other
+
+
+# ── refusals ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "photographs"
+    other.mkdir()
+    (other / "cat.jpg").write_bytes(b"cat")
+    refused: list[tuple[str, Callable[[], object]]] = [
+        ("choose a folder of its own", lambda: back_up(state, other)),
+        ("lies in the store itself", lambda: back_up(state, state.models / "backup")),
+        ("there is no database", lambda: back_up(empty(tmp_path), folder)),
+        ("holds no backups", lambda: restore(other, empty(tmp_path))),
+        ("was ever finished", lambda: restore(begun, empty(tmp_path))),
+    ]
+    begun = tmp_path / "begun"
+    Backup(begun)._open()
+    for words, call in refused:
+        with pytest.raises(RecoveryError, match=words):
+            call()
+    photograph = replace(state, db=other / "cat.jpg")
+    with pytest.raises(RecoveryError, match="cannot use the database"):
+        back_up(photograph, folder)
+    assert not folder.exists(), "what is refused leaves no folder behind"
+    back_up(state, folder)
+    before = tree(state.db.parent)
+    with pytest.raises(RecoveryError, match="--force keeps it beside"):
+        restore(folder, state)
+    with pytest.raises(RecoveryError, match="no backup called yesterday"):
+        restore(folder, state, force=True, snapshot="yesterday")
+    with (
+        exclusive(state.db.with_name("jobs.db.lock")),
+        pytest.raises(RecoveryError, match="stop it first"),
+    ):
+        restore(folder, state, force=True)
+    assert tree(state.db.parent) == before
+    assert tree(other) == {"cat.jpg": b"cat"}
+
+
+def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: State, folder: Path) -> None:
+    first = back_up(state, folder)
+    data = bytearray(state.db.read_bytes())
+    data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
+    state.db.write_bytes(data)
+    with pytest.raises(RecoveryError, match="no backup was made"):
+        back_up(state, folder)
+    assert snapshots(folder) == [first.name]
+
+
+def test_a_damaged_backup_is_not_restored(state: State, folder: Path, tmp_path: Path) -> None:
+    first, second = back_up(state, folder), back_up(state, folder)
+    flip(folder / "snapshots" / second.name / "training_jobs.db")
+    new = empty(tmp_path)
+    with pytest.raises(RecoveryError, match=f"--snapshot {first.name} is the one before"):
+        restore(folder, new)
+    assert not new.db.exists()
+    restore(folder, new, snapshot=first.name)
+    assert jobs(new) == jobs(state)
+    contents = folder / "snapshots" / second.name / "contents.json"
+    contents.write_bytes(contents.read_bytes()[:-9])
+    with pytest.raises(RecoveryError, match="is damaged; choose another"):
+        restore(folder, new, force=True)
+
+
+def test_contents_that_cannot_be_used_say_why(state: State, folder: Path, tmp_path: Path) -> None:
+    contents = folder / "snapshots" / back_up(state, folder).name / "contents.json"
+    newer = contents.read_bytes().replace(b'"format":1', b'"format":99')
+    contents.write_bytes(newer)
+    with pytest.raises(RecoveryError, match="is of a newer version; use the program that made it"):
+        restore(folder, empty(tmp_path))
+    contents.unlink()
+    with pytest.raises(RecoveryError, match=r"cannot read .*; choose another with --snapshot"):
+        restore(folder, empty(tmp_path))
+
+
+def test_two_backups_into_one_folder_at_once(state: State, folder: Path) -> None:
+    back_up(state, folder)
+    with (
+        exclusive(next(folder.glob("*.lock"))),
+        pytest.raises(RecoveryError, match=r"another backup into .* is being made"),
+    ):
+        back_up(state, folder)
+
+
+def test_a_store_whose_mark_is_damaged_gets_no_restore(state: State, folder: Path, tmp_path: Path) -> None:
+    back_up(state, folder)
+    new = empty(tmp_path)
+    new.models.mkdir(parents=True)
+    (new.models / "database.json").write_bytes(b"junk")
+    with pytest.raises(RecoveryError, match=r"does not name the database .* untouched"):
+        restore(folder, new)
+
+
+def test_what_is_damaged_in_the_backup_too_is_named(state: State, folder: Path, tmp_path: Path) -> None:
+    back_up(state, folder)
+    bundle = folder / "store" / bundle_of(state, "done-twice").relative_to(state.models)
+    flip(bundle)
+    (note,) = (bundle.parent / "provenance").iterdir()
+    note.write_bytes(b"junk")
+    lost = restore(folder, empty(tmp_path)).lost
+    assert [each.split()[0] for each in lost] == ["bundle", "the"]
+    assert "is damaged or gone in the backup, too" in lost[0]
+    assert note.name in lost[1]
+
+
+def test_a_database_is_put_in_place_on_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    new, db = tmp_path / "new", tmp_path / "jobs.db"
+    new.write_bytes(b"")
+    db.write_bytes(b"")
+    Path(f"{new}-wal").touch()
+    with pytest.raises(OSError, match="could not be finished"):
+        place_database(new, db, 1.0)
+    Path(f"{new}-wal").unlink()
+    monkeypatch.setattr(os, "link", refused)
+    earlier = place_database(new, db, 1.0)
+    for number in (2, 3):  # of the same moment
+        new.write_bytes(b"")
+        assert place_database(new, db, 1.0) == Path(f"{earlier}-{number}")
+    new.write_bytes(b"")
+    aside = place_database(new, db, 1.0)
+    assert aside is not None
+    assert aside.exists()
+    assert db.exists()
+    assert not new.exists()
+
+
+def test_a_backup_of_an_older_version_is_brought_up_to_date(state: State, folder: Path, tmp_path: Path) -> None:
+    name = back_up(state, folder).name
+    place = folder / "snapshots" / name
+    older = gzip.decompress(GOLDEN.read_bytes())
+    (place / "training_jobs.db").write_bytes(older)
+    contents = json.loads((place / "contents.json").read_bytes())
+    contents |= {"database_sha256": hashlib.sha256(older).hexdigest(), "files": []}
+    (place / "contents.json").write_text(json.dumps(contents))
+    new = empty(tmp_path)
+    restore(folder, new)
+    assert ("is-done", "completed") in [row[:2] for row in jobs(new)]
+    assert rows(new, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    left = sorted(path.name for path in new.db.parent.iterdir())
+    assert left == ["jobs.db", "jobs.db.lock", "models"]
+    assert {each.check for each in found(new)} == {"bundles", "provenance"}
+
+
+def test_whatever_is_written_is_closed_again() -> None:
+    fs = MemoryFs()
+    fs.mkdir(Path("/there"))
+    write_file(fs, Path("/there/file"), b"content")
+    assert (b"".join(fs.read(Path("/there/file"))), fs._handles) == (b"content", {})
+
+
+# ── losses ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
+    state: State, folder: Path, tmp_path: Path
+) -> None:
+    back_up(state, folder)
+    flip(bundle_of(state, "done-twice"))
+    bundle_of(state, "done").unlink()
+    (sidecar,) = (bundle_of(state, "done-twice").parent / "provenance").iterdir()
+    flip(sidecar)
+    again = back_up(state, folder, deep=True)
+    assert len(again.contents.lost) == 1
+    assert "provenance" in again.contents.lost[0]
+    assert sorted(each.split(" of ")[-1] for each in again.mended) == [
+        "job done-twice",
+        "job same-bytes",
+    ]
+    done = restore(folder, state, force=True)
+    assert (done.brought, done.kept) == (2, 1)
+    assert found(state, deep=True) == []
+    shutil.rmtree(folder)
+    flip(bundle_of(state, "done-twice"))
+    bundle_of(state, "done").unlink()
+    fresh = back_up(state, folder)
+    assert sorted(each.split(" of ")[1] for each in fresh.contents.lost) == [
+        "job done-twice is damaged in the store",
+        "job same-bytes is not in the store",
+    ]
+    lost = restore(folder, empty(tmp_path)).lost
+    assert len(lost) == 2
+
+
+def test_a_bundle_that_rots_in_the_store_is_noticed(state: State, folder: Path) -> None:
+    back_up(state, folder)
+    bundle = bundle_of(state, "done")
+    before = bundle.stat()
+    flip(bundle)
+    os.utime(bundle, (before.st_atime, before.st_mtime + 3600))
+    assert len(back_up(state, folder).mended) == 1, "it was written to since"
+    os.utime(bundle, (before.st_atime, before.st_mtime - 3600))
+    assert back_up(state, folder).mended == [], "its time and size say nothing: that takes --deep"
+    assert len(back_up(state, folder, deep=True).mended) == 1
+    flip(bundle)
+    assert back_up(state, folder, deep=True).mended == []
+
+
+def test_a_bit_that_flips_in_the_backup_is_mended_from_the_store(state: State, folder: Path) -> None:
+    back_up(state, folder)
+    (damaged,) = [
+        path
+        for path in (folder / "store").rglob("bundle.tar.zst")
+        if path.parent.name == bundle_of(state, "done").parent.name
+    ]
+    flip(damaged)
+    assert back_up(state, folder).copied == 0
+    assert back_up(state, folder, deep=True).copied == 1
+    assert damaged.read_bytes() == bundle_of(state, "done").read_bytes()
+
+
+# ── since then ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(tmp_path: Path, folder: Path) -> None:
+    place, bundles = tmp_path / "state", tmp_path / "bundles"
+    place.mkdir()
+    bundles.mkdir()
+    state = State(place / "jobs.db", place / "models", place / "tls")
+    with Receiver(place, JOBS) as receiver:
+        client, pi = receiver.client("desk"), receiver.client("pi")
+        deliver(client, claim(client), bundles, b"one")
+        running = claim(client)  # "done": completed after the backup by the claim that lives now
+        client.heartbeat(running.job_id)
+        lost = claim(pi)  # "done-twice": fails after the backup, then a later attempt completes it
+        columns = "code_sha256, role, name, created_at, expires_at"
+        change(state, f"INSERT INTO invitations ({columns}) VALUES ('c', 'host', 'laptop', 1, 2)")
+        back_up(state, folder)
+        deliver(client, running, bundles, b"two")
+        pi.fail(lost.job_id, error="it broke", exit_code=1)
+        change(
+            state,
+            f"UPDATE jobs SET claimable_at = 0, avoid_host = '' WHERE job_id = '{lost.job_id}'",
+        )
+        deliver(client, claim(client), bundles, b"three")
+        fails = claim(client)  # "fails": completed, requeued, and completed again
+        deliver(client, fails, bundles, b"four")
+        client.requeue("fails")
+        deliver(client, claim(client), bundles, b"five")
+        client.cancel("runs")
+    after = jobs(state)
+    done = restore(folder, state, force=True)
+    assert sorted(done.taken_back) == ["done", "done-twice", "fails", "fails"]
+    assert [each.sentence for each in found(state, deep=True)] == []
+    status = {name: status for name, status, *_ in jobs(state)}
+    assert status == {**{name: status for name, status, *_ in after}, "runs": "pending"}
+    assert [row for row in jobs(state) if row[0] != "runs"] == [row for row in after if row[0] != "runs"]  # fmt: skip
+    assert rows(state, "SELECT count(*) FROM invitations") == [(0,)]
+    assert done.aside is not None
+    assert jobs(State(done.aside, state.models, state.tls)) == after
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills POSIX processes")
+def test_a_backup_that_is_killed_never_passes_for_one_and_the_next_is_whole() -> None:
+    backing_up("database.copied", random.Random(0))
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(
+    state: State, folder: Path, tmp_path: Path, readable: bool
+) -> None:
+    back_up(state, folder)
+    killed = tmp_path / "killed"
+    with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
+        connection.execute("UPDATE jobs SET priority = 77 WHERE name = 'waits'")
+        shutil.copytree(state.db.parent, killed)
+    here = State(killed / "jobs.db", killed / "models", killed / "tls")
+    assert (killed / "jobs.db-wal").stat().st_size > 0
+    if not readable:
+        here.db.write_bytes(b"")
+    done = restore(folder, here, force=True)
+    assert done.aside is not None
+    assert rows(here, "SELECT count(*) FROM jobs WHERE priority = 77") == [(0,)]
+    assert found(here, deep=True) == []
+    if readable:
+        aside = State(done.aside, here.models, here.tls)
+        assert rows(aside, "SELECT name FROM jobs WHERE priority = 77") == [("waits",)]
+    else:
+        assert Path(f"{done.aside}-wal").stat().st_size > 0
+
+
+def test_a_worker_goes_on_after_a_restore(state: State, folder: Path) -> None:
+    (claim_id,) = rows(state, "SELECT claim_id FROM jobs WHERE name = 'runs'")[0]
+    back_up(state, folder)
+    shutil.rmtree(state.models)
+    state.db.unlink()
+    restore(folder, state)
+    with Receiver(state.db.parent, JOBS) as receiver:
+        runs = job_id({"name": "runs"})
+        beat = receiver.client("desk").heartbeat(runs, claim_id=claim_id, seq=9)
+        assert beat.action == "continue"
+        with pytest.raises(Superseded):
+            receiver.client("desk").heartbeat(runs, claim_id="unknown-to-the-copy", seq=9)
+        assert receiver.client("pi").claim(a_capability()) is not None
+
+
+def test_provenance_that_is_sound_here_is_not_missed_in_the_backup(state: State, folder: Path) -> None:
+    back_up(state, folder)
+    for sidecar in folder.rglob("provenance/*.json"):
+        flip(sidecar)
+    assert restore(folder, state, force=True).lost == []
+
+
+def test_a_cancelled_job_stays_cancelled(state: State, folder: Path) -> None:
+    back_up(state, folder)
+    bundle = bundle_of(state, "done-twice").parent
+    (sidecar,) = (bundle / "provenance").iterdir()
+    said = unsealed(sidecar.read_bytes())
+    cancelled = job_id({"name": "is-cancelled"})
+    spec = {**said["spec"], "job_id": cancelled, "name": "is-cancelled"}
+    said |= {"job_id": cancelled, "attempt": 1, "generation": 1, "spec": spec, "claim_id": "late"}
+    (bundle / "provenance" / f"{cancelled}-1.json").write_bytes(sealed(said))
+    assert restore(folder, state, force=True).taken_back == []
+    assert ("is-cancelled", "cancelled") in [row[:2] for row in jobs(state)]
+
+
+# ── cut off ─────────────────────────────────────────────────────────────────────────────────
+
+
+class CutError(Exception):
+    """The power went."""
+
+
+class FailingFs(LocalFs):
+    """A disk in a machine whose power goes at the n-th write."""
+
+    def __init__(self, nth: int) -> None:
+        self.left = nth
+
+    def _pass(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise CutError
+
+    def write(self, handle: int, data: bytes | memoryview) -> None:
+        self._pass()
+        super().write(handle, data)
+
+    def fsync(self, handle: int) -> None:
+        self._pass()
+        super().fsync(handle)
+
+    def replace(self, source: Path, target: Path) -> None:
+        self._pass()
+        super().replace(source, target)
+
+    def rename_new(self, source: Path, target: Path) -> None:
+        self._pass()
+        super().rename_new(source, target)
+
+    def sync_folder(self, path: Path) -> None:
+        self._pass()
+        super().sync_folder(path)
+
+
+def cuts(call: Callable[[FailingFs], object]) -> int:
+    """Do it with the power going at ever later steps, until nothing is cut off any more; returns how many were."""
+    for nth in range(1, 1000):
+        try:
+            call(FailingFs(nth))
+        except CutError:
+            continue
+        return nth - 1
+    raise AssertionError("it never ends")
+
+
+def test_a_first_backup_that_was_cut_off_at_its_beginning_is_begun_again(state: State, folder: Path) -> None:
+    assert cuts(lambda fs: Backup(folder, fs)._open()) >= 4
+    (folder / "backup.json").unlink()
+    (folder / "snapshots" / "of others").mkdir()
+    with pytest.raises(RecoveryError, match="holds no backups"):
+        back_up(state, folder)
+    (folder / "snapshots" / "of others").rmdir()
+    assert snapshots(folder) == []
+    made = back_up(state, folder)
+    assert snapshots(folder) == [made.name]
+
+
+def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: State, folder: Path, tmp_path: Path) -> None:
+    shutil.rmtree(state.models / "incoming")
+    first = back_up(state, folder)
+    shutil.rmtree(folder / "store")
+    wanted = jobs(state)
+
+    def once(fs: FailingFs) -> None:
+        try:
+            Backup(folder, fs).make(state, SystemClock())
+        finally:
+            for name in snapshots(folder)[1:]:
+                contents = read_contents(folder, name)
+                for each in contents.files:
+                    assert (folder / "store" / each.path).stat().st_size == each.size
+            assert snapshots(folder)[0] == first.name
+
+    assert cuts(once) > 20
+    new = empty(tmp_path)
+    restore(folder, new)
+    assert jobs(new) == wanted
+    assert found(new, deep=True) == []
+    assert not list(folder.rglob("*.part"))
+
+
+def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
+    sound: State, folder: Path, tmp_path: Path
+) -> None:
+    back_up(sound, folder)
+    state = copied(sound, tmp_path / "state")
+    change(state, "UPDATE jobs SET short_runs = 1 WHERE name = 'waits'")
+    flip(bundle_of(state, "done"))
+    old, new = jobs(state), jobs(sound)
+
+    def once(fs: FailingFs) -> None:
+        try:
+            Restore(folder, state, SystemClock(), fs).run(force=True)
+        finally:
+            assert jobs(state) in (old, new)
+            assert [each for each in found(state) if each.check != "index"] == []
+
+    assert cuts(once) > 10
+    assert jobs(state) == new
+    assert found(state, deep=True) == []
+
+
+# ── the commands ────────────────────────────────────────────────────────────────────────────
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    code = program.main(list(words), context=CommandContext(out=out, err=err, environ={}))
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_the_commands(state: State, folder: Path) -> None:
+    where = ["--db", str(state.db), "--models-dir", str(state.models)]
+    code, out, err = run("backup", str(folder), *where)
+    assert (code, err) == (0, "")
+    assert "7 jobs, 3 bundles, 3 of them new" in out
+    code, _, err = run("restore", str(folder), *where)
+    assert code == 1
+    assert "--force" in err
+    assert len(err.splitlines()) == 1
+    bundle_of(state, "done").unlink()
+    code, out, _ = run("backup", str(folder), *where)
+    assert code == 1
+    assert f"`cis490-jobs restore {folder} --force --db" in out
+    code, out, err = run("restore", str(folder), *where, "--force")
+    assert (code, err) == (0, "")
+    assert "1 bundle brought back; there already: 2" in out
+    assert "all promises are kept" in out
+    code, out, _ = run("restore", str(folder), *where, "--force", "--json")
+    answer = json.loads(out)
+    assert (code, answer["bundles_kept"], answer["doctor"]["healthy"]) == (0, 3, True)

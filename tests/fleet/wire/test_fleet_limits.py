@@ -1,0 +1,82 @@
+"""The figures that the pages tell are those of the code: a reader plans by them, and nothing else would notice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from places import ROOT
+
+from training.contract import FINAL_EXITS, Exit
+from training.fleet.queue import attempts
+from training.fleet.receiver.security import authentication, authority, registry
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service import guards, service
+from training.fleet.store import artifacts, incoming
+from training.fleet.worker import attempt, outbox, saved_states, set_aside, state_folder, tail
+
+DOCS = ROOT / "docs"
+KIB, MIB, GIB, DAY_S = 1024, 1024**2, 1024**3, 86_400
+P = Policy()
+WORDS = {2: "two", 3: "three", 5: "five"}
+_IN = defaultdict(str, {0.5: "twice a second", 60.0: "a minute", 7.0 * DAY_S: "a week", 14.0 * DAY_S: "two weeks"})
+
+SAID = {
+    "operations.md": [
+        f"the newest {outbox.FILES_KEPT} files of {outbox.FILE_LINES:,} lines or {outbox.FILE_BYTES // KIB} KiB",
+        f"| attempts with such lines | the newest {outbox.ATTEMPTS_KEPT} |",
+        f"{tail.QUEUE_BYTES // MIB} MiB: a burst is read piece by piece",
+        f"the newest {tail.READ_BYTES // KIB} KiB, and a line says how many bytes are left out",
+        f"of more at one look ({_IN[attempt.LOOK_S]}) the newest",
+        f"| {tail.FILE_BYTES_MAX // MIB} MiB, and {tail.KEPT_BYTES // MIB} MiB each of its beginning",
+        f"and reports and logs of all: the newest {state_folder.KEPT_ATTEMPTS} |",
+        (
+            f"At most {saved_states.KEPT_MAX}, {saved_states.BYTES_MAX / GIB:g} GiB beside the newest, "
+            f"and {_IN[saved_states.AGE_MAX_S]} |"
+        ),
+        f"in `set-aside/` of the state folder | {set_aside.KEPT_MAX}, and {set_aside.BYTES_MAX / GIB:g} GiB |",
+        f"Below {attempt.DISK_FLOOR_BYTES / MIB:g} MiB of free disk a running trainer is stopped",
+        f"the last {attempts.LOG_LINES_KEPT:,} of each attempt",
+        f"Below {artifacts.RESERVE_BYTES / MIB:g} MiB of free disk no job is granted",
+    ],
+    "job-lifecycle.md": [
+        f"(hosts without CUDA wait {P.prefer_cuda_grace_s:g} s",
+        f"a host of higher priority that is idle ({P.host_priority_grace_s:g} s)",
+        f"a back-off after a failure ({P.backoff_s:g} s, doubled by each further one, at most {P.backoff_max_s / 60:g}",
+        f"another host that goes first after a failure ({P.retry_elsewhere_grace_s:g} s)",
+        f"`trainer: failed {P.max_attempts} of {P.max_attempts} times (max_attempts)`",
+        f"`infrastructure: lost {P.max_host_losses} of {P.max_host_losses} times (max_host_losses)`",
+        f"`infrastructure: granted {P.max_grants} times without an end (max_grants)`",
+        "exit code {} or {}: those are the plan's".format(*sorted(FINAL_EXITS)),
+        f"stopped resumably without being asked (exit {Exit.INTERRUPTED.value})",
+        f"within {P.short_run_s:g} s of its start is not offered again at once: after {P.short_pause_s:g} s, then 2",
+        f"4, up to {P.short_pause_max_s:g}, as long as such runs follow each other",
+        f"it failed within {P.odd_death_s:g} s of its start",
+        f"{WORDS[P.odd_deaths].title()} different jobs in a row that speak against their host",
+        f"when {WORDS[P.suspect_crashes]} *different* hosts crashed or rebooted so within {P.suspect_s / 60:g} minutes",
+        f"A host that was never heard again for {_IN[P.gone_s]} counts too",
+        f"its folders can be written, {attempt.DISK_WANTED_BYTES / MIB:g} MiB are free",
+    ],
+    "protocol.md": [
+        f"`capability` and `trainer_digests` hold {guards.DESCRIPTION_MAX / KIB:g} KiB each as JSON",
+        f"(and hold no finished work) some {service.SPARE_HOSTS_KEPT} are remembered",
+        f"brings at most {WORDS[incoming.PARTS_MAX]} different bundles",
+        f"{WORDS[authentication.FAILURES_MAX]} wrong tokens or codes came from this address",
+        f"came from this address within {_IN[authentication.FAILURES_S]}",
+    ],
+    "security.md": [
+        f"good for {registry.CODE_LIFE_S / 60:g} minutes, for one name and one certificate request",
+        f"A certificate holds for {authority.CLIENT_DAYS} days",
+        f"no more tokens of fewer than {authentication.UNGUESSABLE_CHARS} characters",
+    ],
+}  # fmt: skip
+
+
+def test_one_look_reads_all_the_output_that_may_wait_and_what_came_meanwhile() -> None:
+    assert tail.POLLS_A_LOOK * tail.READ_BYTES > tail.QUEUE_BYTES
+
+
+@pytest.mark.parametrize("page", SAID)
+def test_a_page_tells_the_figures_of_the_code(page: str) -> None:
+    text = " ".join((DOCS / page).read_text(encoding="utf-8").split())
+    assert [each for each in SAID[page] if each not in text] == []

@@ -1,0 +1,1077 @@
+"""The worker's shell: its command line, its disk, its requests, and what no receiver may do to it."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from odd_values import variants
+from places import ROOT
+
+from training.contract import outputs
+from training.fleet.capability import describe
+from training.fleet.client.client import FleetClient, Refused
+from training.fleet.client.transport import Response, TransportError
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.supervise import CommandSpec, SpawnFailedError
+from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.constants import HEADER_DATABASE
+from training.fleet.wire.messages import ProblemType
+from training.fleet.worker import saved_states
+from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
+from training.fleet.worker.daemon import TrainerWorker, main
+from training.fleet.worker.environment import trainer_environment
+from training.fleet.worker.options import (
+    Options,
+    _tls_dir,
+    gib,
+    installed_digests,
+    options_of,
+    parser,
+    seconds_or_none,
+    show_devices,
+)
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.requests import Calls
+from training.fleet.worker.self_test import _stamp
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.outcome import Failure, Memory
+from training.fleet.worker.state_folder import (
+    KEPT_ATTEMPTS,
+    StateError,
+    StateFolder,
+    folders_of,
+    make_folders,
+    prune,
+)
+from training.fleet.worker.tail import OutputTail
+from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_command
+
+INPUTS = Inputs(Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors"))
+JOB = t.Assignment(job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model": "gbt", "mode": "oracle"})
+
+
+# ── the trainer's command ───────────────────────────────────────────────────────────────────
+
+
+def command(**spec: Any) -> list[str]:
+    whole = {"model": "gbt", "mode": "realistic"} | spec
+    found = trainer_command(whole, INPUTS, out_dir=Path("/o"), reports_dir=Path("/r"))
+    return [Path(part).as_posix() if part.startswith(os.sep) else part for part in found]
+
+
+def test_command_is_the_contracts() -> None:
+    hyper = {"target_fpr": 0.05, "epochs": 60, "bf16": True, "lr": 1e-05}
+    hosts = ["host-a", "host-b"]
+    found = command(split_recipe="host", n_resamples=200, seed=7, train_hosts=hosts, hyper=hyper)
+    assert found == [
+        *("/venv/python", "-m", "training.trainer.run", "--model", "gbt", "--mode", "realistic"),
+        *("--validation", "/d/v.parquet", "--summary", "/d/f.parquet"),
+        *("--schema", "/d/feature_schema_v1.json", "--tensors", "/d/tensors"),
+        *("--out-dir", "/o", "--reports-dir", "/r"),
+        *("--split-recipe", "host", "--n-resamples", "200", "--seed", "7"),
+        *("--train-hosts", "host-a", "--train-hosts", "host-b"),
+        *("--bf16", "true", "--epochs", "60", "--lr", "1e-05", "--target-fpr", "0.05"),
+    ]
+
+
+def test_self_supervised_model_has_its_own_program() -> None:
+    found = command(model="transformer_ssl")
+    assert found[:5] == ["/venv/python", "-m", "training.trainer.run_ssl", "--mode", "realistic"]
+    assert "--model" not in found
+
+
+def test_trainer_of_ones_own_gets_the_same_arguments() -> None:
+    own = {"command": ["python", "own.py", "--fast"], "outputs": ["{model}_{mode}.onnx"]}
+    found = command(model="own", trainer=own)
+    assert found[:5] == ["/venv/python", "own.py", "--fast", "--model", "own"]
+    assert outputs({"model": "own", "mode": "oracle", "trainer": own}) == ["own_oracle.onnx"]
+    assert command(model="own", trainer={"command": ["./own"]})[0] == "./own"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"model": "../../etc"},
+        {"model": None},
+        {"mode": "a/b"},
+        {"hyper": {"out dir": 1}},
+        {"hyper": {"x": "--out-dir"}},
+        {"train_hosts": ["-h"]},
+        {"model": "own", "trainer": {"command": []}},
+    ],
+)
+def test_spec_that_reaches_for_more_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(BadSpecError):
+        command(**spec)
+
+
+def test_negative_number_is_a_value() -> None:
+    assert command(hyper={"shift": -1.5})[-2:] == ["--shift", "-1.5"]
+
+
+# ── the command line ────────────────────────────────────────────────────────────────────────
+
+
+def options(folder: Path, *flags: str) -> Options:
+    return options_of(parser().parse_args(["--repo-root", str(folder), *flags]))
+
+
+def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_HOST_ID", "from-the-environment")
+    found = options(tmp_path)
+    assert found.receiver_url == "http://10.100.0.1:8445"
+    assert found.host_id == "from-the-environment"
+    assert found.places.inputs.python == Path(sys.executable)
+    assert found.places.artifacts == tmp_path / "artifacts"
+    assert found.places.reports == tmp_path / "reports/eval"
+    assert found.places.inputs.validation == tmp_path / "data/processed/validation_v1.parquet"
+    assert found.places.inputs.summary == tmp_path / "data/processed/features_window_v1.parquet"
+    assert found.places.inputs.schema == tmp_path / "data/processed/feature_schema_v1.json"
+    assert found.places.inputs.tensors == tmp_path / "data/processed/tensor_window_v1"
+    assert (found.settings.poll_s, found.settings.heartbeat_s) == (15.0, 30.0)
+    assert found.settings.on_silence is t.OnSilence.CONTINUE
+    assert parser().parse_args([]).repo_root == ROOT
+    assert parser().parse_args([]).log_level == "INFO"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--host-id", "a b"], "cannot be a host id"),
+        (["--repo-root", "/nonexistent"], "not a folder"),
+        (["--artifacts-dir", "caf\udce9"], "no text in UTF-8"),
+        (["--venv-python", "nowhere/python"], "make the virtual environment first"),
+        (["--receiver-url", "10.0.0.1:8445"], "not a receiver's address"),
+    ],
+)
+def test_wrong_flag_is_one_sentence_and_exit_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    assert main(["--repo-root", str(tmp_path), "--host-id", "h", *flags]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
+def test_durations_are_checked(value: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args(["--poll-s", value])
+    assert caught.value.code == 2
+
+
+# ── the disk ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_instance_stays_and_sessions_count(tmp_path: Path) -> None:
+    first = StateFolder(tmp_path)
+    first.close()
+    second = StateFolder(tmp_path)
+    assert first.instance_id == second.instance_id
+    assert first.session_id[:11] == "0000000001-"
+    assert second.session_id[:11] == "0000000002-"
+    second.close()
+
+
+def test_a_first_start_complains_of_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = StateFolder(tmp_path)
+    assert folder.load() == t.Saved()
+    folder.close()
+    assert caplog.text == ""
+
+
+def test_second_worker_on_the_same_state_is_refused(tmp_path: Path) -> None:
+    first = StateFolder(tmp_path)
+    with pytest.raises(StateError, match="another worker uses the state directory"):
+        StateFolder(tmp_path)
+    first.close()
+    StateFolder(tmp_path).close()
+
+
+def test_state_folder_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match="name another with --state-dir"):
+        StateFolder(tmp_path / "file" / "state")
+
+
+def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+    disk = StateFolder(tmp_path)
+    assert disk.load() == t.Saved()
+    delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3, record={"train_s": 1.5})
+    failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, Memory.RAM, goes_on=True)
+    report = t.Report(assignment=JOB, failure=failure, usage={"cpu_s": 2.0})
+    for saved in (
+        t.Saved(request_id="r", crashed=("a", "b")),
+        t.Saved(held=JOB),
+        t.Saved(delivery=delivery),
+        t.Saved(report=report),
+        t.Saved(),
+    ):
+        disk.save(saved)
+        assert disk.load() == saved
+    (tmp_path / "saved.json").write_text('{"request_id": "r", "delivery": null, "new": 1}')
+    assert disk.load() == t.Saved(request_id="r"), "of an older version, and of a newer one"
+    for damaged in (
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"request_id": 1, "delivery": {"x": 1}}',
+        b"[" * 99_999,
+        b'{"request_id": "\\ud800"}',
+        b'{"request_id": 7}',
+        b'{"crashed": [7]}',
+    ):
+        (tmp_path / "saved.json").write_bytes(damaged)
+        assert disk.load() == t.Saved()
+        assert (tmp_path / "saved.corrupt").read_bytes() == damaged
+        assert not (tmp_path / "saved.json").exists()
+    disk.close()
+
+
+def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path) -> None:
+    """It would be sent, opened or counted with otherwise."""
+    failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, Memory.RAM)
+    delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
+    report = t.Report(assignment=JOB, failure=failure)
+    whole = asdict(t.Saved(request_id="r", held=JOB, delivery=delivery, report=report))
+    disk = StateFolder(tmp_path)
+    for place, value, document in variants(whole):
+        (tmp_path / "saved.json").write_text(json.dumps(document))
+        loaded = disk.load()
+        assert msgspec.convert(asdict(loaded), t.Saved) == loaded, (place, value)
+    disk.close()
+
+
+def test_attempts_have_fresh_folders_of_their_own(tmp_path: Path) -> None:
+    folders = folders_of(tmp_path / "a", tmp_path / "r", JOB)
+    make_folders(folders)
+    assert folders.out == tmp_path / "a/gbt_oracle-abababababab/attempt-1-claim123"
+    assert folders.reports == tmp_path / "r/gbt_oracle-abababababab/attempt-1-claim123"
+    assert folders.bundle.name == f"gbt_oracle-{JOB.job_id}.tar.zst"
+    (folders.out / "stale").touch()
+    make_folders(folders)
+    assert list(folders.out.iterdir()) == []
+
+
+def test_prune_keeps_the_newest_and_what_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "notes-of-mine" / "attempt").mkdir(parents=True)
+    for number in range(KEPT_ATTEMPTS + 5):
+        folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
+        folder.mkdir(parents=True)
+        folder.with_name(f"{folder.name}.log").touch()
+        os.utime(folder, (number, number))
+    prune(tmp_path)
+    left = sorted(int(path.name.split("-")[1]) for path in tmp_path.glob("gbt*/attempt-*-abc"))
+    assert left == list(range(5, KEPT_ATTEMPTS + 5))
+    assert len(list(tmp_path.glob("*/*.log"))) == KEPT_ATTEMPTS
+    assert not (tmp_path / "gbt_oracle-000000000000").exists()
+    assert (tmp_path / "notes-of-mine").exists()
+    for place in tmp_path.glob("gbt*/attempt-*-abc"):  # delivered: what it made is gone, not its log
+        place.rmdir()
+    for log in tmp_path.glob("*/*.log"):
+        os.utime(log, (int(log.parent.name.split("-")[1]),) * 2)
+    (tmp_path / "mlp_oracle-1" / "attempt-1-abc").mkdir(parents=True)
+    prune(tmp_path)
+    logs = sorted(int(path.parent.name.split("-")[1]) for path in tmp_path.glob("*/*.log"))
+    assert logs == list(range(6, KEPT_ATTEMPTS + 5))
+
+
+def _saved_states(root: Path, *numbers: int, granted_by: str | None = "d" * 32) -> None:
+    """One of 101 bytes and more for each number, which is also when it was written."""
+    for number in numbers:
+        folder = root / f"{number:064d}"
+        saved_states.begin(folder, granted_by)
+        (folder / "saved.ckpt").write_bytes(b"x" * 100)
+        for path in (folder / "saved.ckpt", folder):
+            os.utime(path, (number, number))
+
+
+def _left(root: Path) -> list[int]:
+    folders = [each for each in root.iterdir() if each.is_dir()]
+    assert {each.stem for each in root.iterdir()} <= {each.name for each in folders}, "a note alone"
+    return sorted(int(each.name) for each in folders)
+
+
+def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path: Path) -> None:
+    """An attempt that is over tidies up after the jobs that were completed elsewhere, too."""
+    resume = tmp_path / "state" / "resume"
+    _saved_states(resume, *range(saved_states.KEPT_MAX + 3))
+    nothing: Any = None
+    places = Places(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
+    own = f"{saved_states.KEPT_MAX + 2:064d}"
+    mine = t.Assignment(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
+    attempt = Attempt(mine, places, resume / mine.job_id, nothing, nothing, nothing)
+    attempt.discard(job_over=False)
+    assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 3))
+    attempt.discard(job_over=True)
+    assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 2))
+
+
+def test_saved_states_are_bounded_by_size_and_age_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _saved_states(tmp_path, 1, 2, 3)
+    size = saved_states.Kept.of(tmp_path / f"{1:064d}").bytes
+    monkeypatch.setattr(saved_states, "BYTES_MAX", size)
+    saved_states.prune(tmp_path)
+    assert _left(tmp_path) == [2, 3], "the newest counts for nothing"
+    saved_states.prune(tmp_path, 2 + saved_states.AGE_MAX_S)
+    assert _left(tmp_path) == [2, 3]
+    saved_states.prune(tmp_path, 3 + saved_states.AGE_MAX_S)
+    assert _left(tmp_path) == [3]
+
+
+def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work(
+    tmp_path: Path,
+) -> None:
+    """Asked of the database that granted the job, now and then, and on nobody else's word."""
+    found = {"completed": 1, "cancelled": 2, "failed": 3, "pending": 4}
+    _saved_states(tmp_path / "r", *found.values())
+    by_id = {f"{number:064d}": status for status, number in found.items()}
+    asked, told_by = [], ["e" * 32]
+
+    class Told:
+        def request(self, _method: str, path: str, *_: Any, **_more: Any) -> Response:
+            job_id = path.rpartition("/")[2]
+            asked.append(job_id)
+            shown = {HEADER_DATABASE.lower(): told_by[0]}
+            if job_id not in by_id:
+                return Response(404, shown, b'{"type": "unknown_job", "detail": "no such job"}')
+            job = {"job_id": job_id, "status": by_id[job_id]}
+            return Response(200, shown, json.dumps({"job": job}).encode())
+
+    client = FleetClient("http://receiver", "h", transport=Told(), tries=1)
+    now = [0.0]
+    leftovers = saved_states.Leftovers(tmp_path / "r", lambda: now[0])
+    leftovers.drop(client)
+    assert _left(tmp_path / "r") == [1, 2, 3, 4], "another database answered"
+    told_by[0], count = "d" * 32, len(asked)
+    leftovers.drop(client)
+    assert len(asked) == count, "not again so soon"
+    now[0] = saved_states.ASK_EVERY_S
+    _saved_states(tmp_path / "r", 5)  # nobody knows it
+    _saved_states(tmp_path / "r", 6, granted_by=None)  # by an older worker
+    by_id[f"{6:064d}"] = "completed"
+    leftovers.drop(client)
+    assert _left(tmp_path / "r") == [3, 4, 5, 6], "one that failed may be requeued"
+
+
+def test_what_a_worker_killed_at_packing_left_goes_with_its_attempt(tmp_path: Path) -> None:
+    for number in range(KEPT_ATTEMPTS + 1):
+        folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
+        folder.mkdir(parents=True)
+        (folder.parent / "gbt_oracle-x.tar.zst.part").touch()
+        (folder.parent / "gbt_oracle-x.tar.zst").touch()
+        os.utime(folder, (number, number))
+    prune(tmp_path)
+    assert not (tmp_path / "gbt_oracle-000000000000").exists()
+    assert len(list(tmp_path.glob("*/*.tar.zst*"))) == 2 * KEPT_ATTEMPTS
+
+
+def test_the_doctor_names_what_grows_here_with_its_size_and_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _saved_states(tmp_path / "s" / "resume", 1)
+    aside = tmp_path / "s" / "set-aside" / "a"
+    aside.mkdir(parents=True)
+    (aside / "work.json").write_bytes(b"x" * 2048)
+    (aside / "elsewhere").symlink_to("/etc")
+    flags = ["--repo-root", str(tmp_path), "--host-id", "h", "--state-dir", "s"]
+    assert main([*flags, "--doctor"]) == 0
+    said = capsys.readouterr().out
+    assert f"{tmp_path / 's/resume'}: 2, 132 B; bound: 5 jobs, 4.0 GiB beside the newest" in said
+    assert f"{aside.parent}: 2, 2.0 KiB; bound: 50 trainings and 4.0 GiB" in said
+    typed = f"`cis490-trainer-worker --receiver-url http://10.100.0.1:8445 --host-id h --state-dir {tmp_path / 's'} "
+    assert f"{typed}--deliver JOB` makes room" in said
+    assert said.endswith("this host is well\n")
+
+
+# ── the loop, against a receiver made of a function ─────────────────────────────────────────
+
+
+class Receiver:
+    """Answers requests by a script: ``routes`` maps the last part of a path to what it does."""
+
+    def __init__(self, **routes: Callable[[dict[str, Any]], Response]) -> None:
+        self.routes = routes
+        self.seen: list[tuple[str, dict[str, Any]]] = []
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: Any,
+        timeout_s: float,
+        sink: Any = None,
+    ) -> Response:
+        if method == "HEAD":
+            return Response(200, {"upload-offset": "0"})
+        name = "upload" if method == "PUT" else path.rpartition("/")[2]
+        if method == "PUT":
+            while body.read(65536):
+                pass
+            document: dict[str, Any] = dict(headers)
+        else:
+            document = json.loads(body)
+        self.seen.append((name, document))
+        return self.routes[name](document)
+
+    def bodies(self, name: str) -> list[dict[str, Any]]:
+        return [body for seen, body in self.seen if seen == name]
+
+
+def reply(**fields: Any) -> Response:
+    return Response(200, {}, json.dumps(fields).encode())
+
+
+def problem(status: int, problem_type: str) -> Response:
+    return Response(status, {}, json.dumps({"type": problem_type, "detail": f"because {problem_type}"}).encode())
+
+
+OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
+SPEC: dict[str, Any] = {"model": "own", "mode": "oracle", "trainer": OWN}
+GRANT: dict[str, Any] = {
+    "job_id": "ab" * 32,
+    "name": "own",
+    "claim_id": "c" * 32,
+    "attempt": 1,
+    "lease_s": 600.0,
+    "spec": SPEC,
+}
+
+
+def beat(_: dict[str, Any]) -> Response:
+    return reply(action="continue", lease_s=600.0, log_next=0)
+
+
+class FakeProcess:
+    """A trainer that ends as it was told to, at once or when it is stopped."""
+
+    def __init__(self, ended: Ended | None) -> None:
+        self.pid = 1
+        self.ended = ended
+        self.over = threading.Event()
+        if ended is not None:
+            self.over.set()
+        self.orders: list[str] = []
+
+    def poll(self) -> Ended | None:
+        return self.ended
+
+    def wait(self, timeout_s: float | None = None) -> Ended | None:
+        self.over.wait(timeout_s)
+        return self.ended
+
+    def terminate(self) -> None:
+        self.orders.append("terminate")
+        self.ended = Ended(EndKind.EXITED, code=75)
+        self.over.set()
+
+    def kill(self) -> None:
+        self.orders.append("kill")
+
+    def pause(self) -> None:
+        self.orders.append("pause")
+
+    def resume(self) -> None:
+        self.orders.append("resume")
+
+    def stop(self, grace_s: float) -> Ended:
+        self.terminate()
+        assert self.ended is not None
+        return self.ended
+
+
+class FakeRunner:
+    """Starts trainers that leave the file ``w`` and end with ``code``; None: they run until stopped."""
+
+    def __init__(self, code: int | None = 0, output: bytes = b"") -> None:
+        self.code = code
+        self.output = output
+        self.specs: list[CommandSpec] = []
+        self.processes: list[FakeProcess] = []
+
+    def start(self, spec: CommandSpec) -> FakeProcess:
+        self.specs.append(spec)
+        spec.output.write_bytes(self.output)
+        out = Path(spec.argv[spec.argv.index("--out-dir") + 1])
+        (out / "w").write_bytes(b"weights")
+        ended = None if self.code is None else Ended(EndKind.EXITED, code=self.code)
+        self.processes.append(FakeProcess(ended))
+        return self.processes[-1]
+
+    def close(self) -> None:
+        pass
+
+
+def work(folder: Path, receiver: Receiver, runner: FakeRunner, **more: Any) -> TrainerWorker:
+    """A worker of ``receiver``; its script must post a signal at the end."""
+
+    def client(timeout_s: float) -> FleetClient:
+        return FleetClient("http://receiver", "h", transport=receiver, timeout_s=timeout_s)
+
+    found = options(folder, "--host-id", "h", "--poll-s", "0.01", "--heartbeat-s", "0.05")
+    return TrainerWorker(found, capability=lambda: {"os": "x"}, client=client, runner=runner, **more)
+
+
+NOTHING = reply(job_id=None, reason="nothing")
+
+
+def once(first: Response, then: Callable[[], None], later: Response = NOTHING) -> Callable[[dict[str, Any]], Response]:
+    """``first`` to the first request, ``later`` to the others; and then something happens."""
+    asked = []
+
+    def claim(_: dict[str, Any]) -> Response:
+        asked.append(1)
+        if len(asked) == 1:
+            return first
+        then()
+        return later
+
+    return claim
+
+
+def last(worker: TrainerWorker, answer: Response) -> Callable[[dict[str, Any]], Response]:
+    """``answer``, and the worker is told to end."""
+
+    def respond(_: dict[str, Any]) -> Response:
+        worker.post(t.SignalReceived())
+        return answer
+
+    return respond
+
+
+def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
+    receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x"))
+    receiver.routes["complete"] = lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1)
+    runner = FakeRunner(output=b'{"event": "epoch", "epoch": 1}\nbye')
+    worker = work(tmp_path, receiver, runner, trainer_digests=lambda: {"run": "d"})
+    receiver.routes["claim"] = once(reply(**GRANT), lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+    claim = receiver.bodies("claim")[0]
+    assert claim["host_id"] == "h"
+    assert claim["capability"] == {"os": "x", "healthy": True, "unhealthy_because": None}
+    assert claim["trainer_digests"] == {"run": "d"}
+    assert claim["session_id"].startswith("0000000001-")
+    assert claim["wait_s"] == 30.0
+    (sent,) = receiver.bodies("upload")
+    (complete,) = receiver.bodies("complete")
+    assert sent["X-Content-SHA256"] == complete["artifact_id"]
+    assert complete["claim_id"] == "c" * 32
+    assert complete["record"]["bundle_bytes"] > 0
+    assert complete["log"] == {"first": 0, "lines": ['{"event": "epoch", "epoch": 1}', "bye"]}
+    assert runner.specs[0].cwd == tmp_path
+    assert "CIS490_STATE_DIR" in runner.specs[0].env
+    assert not list(tmp_path.glob("artifacts/*/*.zst")), "the receiver has it"
+    assert not list(tmp_path.glob("artifacts/h/*/attempt-1-*/*")), "nor does what it was packed from"
+    assert len(list(tmp_path.glob("artifacts/h/*/*.log"))) == 1
+    assert not list((tmp_path / "artifacts/.worker/h/resume").iterdir())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Response(200, {}, b""),
+        Response(200, {}, b"[]"),
+        Response(200, {}, b'{"job_id": "x"}'),
+        Response(
+            200,
+            {},
+            b'{"job_id": 7, "name": 1, "spec": 3, "claim_id": 1, "attempt": "a", "lease_s": "b"}',
+        ),
+        reply(**GRANT | {"claim_id": "../../etc"}),
+        reply(**GRANT | {"job_id": "a/../b"}),
+        reply(**GRANT | {"lease_s": 1e300}),
+        Response(200, {}, b"[" * 100_000),
+        Response(500, {}, b"<html>"),
+        Response(302, {"location": "/"}, b""),
+        Response(418, {}, b'{"type": 3, "detail": {}}'),
+        Response(503, {"retry-after": "-1"}, b""),
+    ],
+)
+def test_odd_answer_to_a_claim_does_no_harm(tmp_path: Path, odd: Response) -> None:
+    receiver = Receiver()
+    worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
+    if odd.status in (
+        302,
+        418,
+    ):  # the client calls that a final refusal: the next claim comes in a minute
+        receiver.routes["claim"] = last(worker, odd)
+    else:
+        receiver.routes["claim"] = once(odd, lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+    assert all(name == "claim" for name, _ in receiver.seen)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Response(200, {}, b'{"action": "dance", "lease_s": 600.0}'),
+        Response(200, {}, b'{"action": "continue", "lease_s": "long"}'),
+        Response(200, {}, b'{"action": "continue", "lease_s": -1, "log_next": null}'),
+        Response(200, {}, b'{"action": ["stop"], "lease_s": 1}'),
+        problem(400, "bad_request"),
+        problem(409, "something_new"),
+        problem(507, "disk_full"),
+    ],
+)
+def test_odd_answer_to_a_heartbeat_does_no_harm(tmp_path: Path, odd: Response) -> None:
+    receiver = Receiver(claim=lambda _: reply(**GRANT))
+    receiver.routes["fail"] = lambda _: reply(job_id="j", status="pending")
+    worker = work(tmp_path, receiver, FakeRunner(code=None))
+    receiver.routes["heartbeat"] = once(odd, lambda: worker.post(t.SignalReceived()), odd)
+    assert worker.run() == 0
+    assert receiver.bodies("fail")[0]["reason"] == "worker_shutdown"
+
+
+class Looked(FakeProcess):
+    """A trainer that ends after so many looks at it."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__(None)
+        self.looks = looks
+
+    def wait(self, timeout_s: float | None = None) -> Ended | None:
+        self.looks -= 1
+        return None if self.looks >= 0 else Ended(EndKind.EXITED, code=0)
+
+    def cpu_s(self) -> float:
+        return 7.0
+
+
+def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Attempt:
+    runner = SimpleNamespace(start=lambda _: process)
+    inputs = Inputs(folder, folder, folder, folder)
+    places = Places(folder, inputs, folder, folder / "reports")
+    assignment = replace(JOB, spec=SPEC)
+    return Attempt(assignment, places, folder / "r", Outbox(folder / "outbox"), runner, said.append)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("free", "harm"), [(DISK_FLOOR_BYTES, 0), (DISK_FLOOR_BYTES - 1, 1)])
+def test_a_running_trainer_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, harm: int) -> None:
+    """Its time is measured now and then, and it is stopped once when the disk is full."""
+    monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free)
+    said: list[t.Event] = []
+    attempt = an_attempt(tmp_path, FakeProcess(None), said)
+    every = int(MEASURE_S / LOOK_S)
+    output = OutputTail(tmp_path / "output.log")
+    attempt._watch(Looked(every + 2), output)  # type: ignore[arg-type]
+    assert [type(each) for each in said].count(t.Measured) == 2
+    assert [type(each) for each in said].count(t.Unbearable) == harm
+    output.overflowing = True
+    said.clear()
+    attempt._watch(Looked(3), output)  # type: ignore[arg-type]
+    (unbearable,) = (each for each in said if isinstance(each, t.Unbearable))
+    assert "more than a log file may hold" in unbearable.failure.error
+
+
+def test_a_trainer_is_paused_and_resumed(tmp_path: Path) -> None:
+    said: list[t.Event] = []
+    process = FakeProcess(None)
+    attempt = an_attempt(tmp_path, process, said)
+    for order in (attempt.pause, attempt.resume, attempt.stop, attempt.kill):
+        order()
+    assert process.orders == [], "there is none yet"
+    attempt._process = process
+    attempt.pause()
+    attempt.resume()
+    assert process.orders == ["pause", "resume"]
+
+
+def test_a_worker_that_fetches_nothing_says_so(tmp_path: Path) -> None:
+    attempt = an_attempt(tmp_path, FakeProcess(None), [])
+    attempt.assignment = replace(JOB, spec={**JOB.spec, "dataset": "d" * 64})
+    with pytest.raises(SpawnFailedError, match="fetches no data sets"):
+        attempt._inputs()
+
+
+def test_a_call_that_is_given_up_before_it_began_is_not_begun() -> None:
+    asked: list[object] = []
+    said: Queue[t.Event] = Queue()
+    client = SimpleNamespace(about=lambda _: asked.append("about"))
+    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
+    calls.abort(7)
+    calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
+    answer = said.get(timeout=30)
+    assert isinstance(answer, t.NotAnswered)
+    assert answer.call == 7
+    assert asked == []
+
+
+def test_whatever_the_receiver_refuses_is_told_with_its_reason() -> None:
+    said: Queue[t.Event] = Queue()
+
+    def refuse(*_: object) -> None:
+        raise Refused(409, ProblemType.RESULT_CONFLICT, "no", {})
+
+    client = SimpleNamespace(about=refuse)
+    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
+    calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
+    answer = said.get(timeout=30)
+    assert isinstance(answer, t.Refused)
+    assert (answer.call, answer.problem_type) == (7, ProblemType.RESULT_CONFLICT)
+
+
+def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Outbox, "recover", refused)
+    monkeypatch.setattr("training.fleet.worker.datasets.DatasetCache.hold", refused)
+    worker = work(tmp_path, Receiver(), FakeRunner())
+    orders: list[str] = []
+    worker._actions._attempt = SimpleNamespace(  # type: ignore[assignment]
+        pause=lambda: orders.append("pause"), resume=lambda: orders.append("resume")
+    )
+    worker._actions.perform(t.PauseTrainer(claim_id="c"))
+    worker._actions.perform(t.ResumeTrainer(claim_id="c"))
+    assert orders == ["pause", "resume"]
+    worker._actions._attempt = None
+    worker._calls.abort(1)
+    worker._actions.perform(t.Abort(call=2))
+    assert worker._calls._aborted == {1, 2}
+    assert worker._actions.beginning(t.Saved()).backlog == ()
+    assert "cannot be read" in caplog.text
+    worker._disk.close()
+
+
+def test_trainers_that_cannot_tell_their_flags_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Describer:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def __call__(self, _: object) -> Any:
+            self.asked += 1
+            if self.asked > 1:
+                raise describe.DescribeError("it does not start")
+            return SimpleNamespace(digest="d")
+
+    monkeypatch.setattr(describe, "ProcessDescriber", Describer)
+    assert installed_digests() == {describe.PROGRAMS[0]: "d"}
+
+
+def test_a_damaged_certificate_ends_the_start_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"identity\.json is damaged; enroll"):
+        _tls_dir("https://fleet.lan", tmp_path, "pi")
+    assert _tls_dir("http://localhost", tmp_path, "pi") is None
+
+
+def test_a_file_that_is_gone_has_a_stamp_too(tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"x")
+    assert _stamp(tmp_path / "gone")[1:] == (0, 0)
+    assert _stamp(tmp_path / "there")[2] == 1
+
+
+def test_a_spec_that_reaches_for_more_was_never_begun(tmp_path: Path) -> None:
+    attempt = an_attempt(tmp_path, FakeProcess(None), [])
+    attempt.assignment = replace(JOB, spec={"model": "../x", "mode": "oracle"})
+    assert attempt.found() == t.Found()
+
+
+@pytest.mark.parametrize("text", ["0", "nan", "-1", "2e6", "much"])
+def test_a_size_that_cannot_be_meant_is_refused(text: str) -> None:
+    assert gib("0.5") == 0.5
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a number of GiB"):
+        gib(text)
+
+
+def test_no_seconds_are_none() -> None:
+    assert seconds_or_none(" 0 ") == 0.0
+    assert seconds_or_none("5") == 5.0
+
+
+def test_receiver_that_is_not_there_is_asked_again(tmp_path: Path) -> None:
+    receiver = Receiver()
+    worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
+    asked: list[str] = []
+
+    def claim(body: dict[str, Any]) -> Response:
+        asked.append(body["request_id"])
+        if len(asked) == 3:
+            worker.post(t.SignalReceived())
+        raise TransportError("connection refused")
+
+    receiver.routes["claim"] = claim
+    assert worker.run() == 0
+    assert len(set(asked)) == 1
+    assert StateFolder(tmp_path / "artifacts/.worker/h").load().request_id == asked[0]
+
+
+class NoRunner(FakeRunner):
+    """Cannot start anything, for the reason it is given."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def start(self, spec: CommandSpec) -> FakeProcess:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("change", "runner", "reason", "words"),
+    [
+        ({}, FakeRunner(70, b"ValueError: no\n"), "trainer_failed", "status 70: ValueError: no"),
+        ({}, NoRunner(SpawnFailedError("Permission denied")), "spawn_failed", "Permission denied"),
+        ({}, NoRunner(OSError(errno.ENOSPC, "No space left")), "spawn_failed", "No space left"),
+        ({}, NoRunner(ZeroDivisionError("odd")), "spawn_failed", "odd"),
+        (
+            {"trainer": OWN | {"outputs": ["absent"]}},
+            FakeRunner(),
+            "trainer_failed",
+            "left no absent",
+        ),
+        ({"trainer": None, "model": "gbt"}, FakeRunner(), "spawn_failed", "has no data set"),
+        ({"model": "a/b"}, FakeRunner(), "trainer_failed", "only a-z"),
+    ],
+)
+def test_failure_on_this_host_is_told_in_words(
+    tmp_path: Path, change: dict[str, Any], runner: FakeRunner, reason: str, words: str
+) -> None:
+    receiver = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending"))
+    worker = work(tmp_path, receiver, runner)
+    grant = GRANT | {"spec": SPEC | change}
+    receiver.routes["claim"] = once(reply(**grant), lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+    (failed,) = receiver.bodies("fail")
+    assert failed["reason"] == reason
+    assert words in failed["error"]
+    assert not (tmp_path / "artifacts" / "a").exists()
+
+
+def test_cancelled_job_ends_the_trainer_and_is_not_reported(tmp_path: Path) -> None:
+    receiver = Receiver(heartbeat=lambda _: problem(410, "job_cancelled"))
+    runner = FakeRunner(code=None)
+    worker = work(tmp_path, receiver, runner)
+    receiver.routes["claim"] = once(reply(**GRANT), lambda: worker.post(t.SignalReceived()))
+    assert worker.run() == 0
+    assert runner.processes[0].orders == ["terminate"], "stop() without grace"
+    assert not receiver.bodies("fail")
+
+
+def test_signal_while_a_job_runs_hands_it_back(tmp_path: Path) -> None:
+    receiver = Receiver(claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending"))
+    runner = FakeRunner(code=None)
+    worker = work(tmp_path, receiver, runner)
+
+    def first_beat(body: dict[str, Any]) -> Response:
+        worker.post(t.SignalReceived())
+        return beat(body)
+
+    receiver.routes["heartbeat"] = first_beat
+    assert worker.run() == 0
+    (failed,) = receiver.bodies("fail")
+    assert (failed["reason"], failed["error"]) == (EndReason.WORKER_SHUTDOWN, "worker shutdown")
+
+
+def test_a_host_tells_with_its_claim_that_its_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receiver gives it nothing then, and shows why."""
+    receiver = Receiver()
+    worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
+    receiver.routes["claim"] = last(worker, reply(job_id=None, reason="quarantined"))
+    monkeypatch.setattr("training.fleet.worker.self_test.free_bytes", lambda _: 1024)
+    assert worker.run() == 0
+    told = receiver.bodies("claim")[0]["capability"]
+    assert told["healthy"] is False
+    assert "only 0 MiB are free" in told["unhealthy_because"]
+
+
+@pytest.mark.parametrize(("free_bytes", "kept"), [(1024, False), (2**40, True)])
+def test_what_an_ended_attempt_left_goes_when_the_disk_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, kept: bool
+) -> None:
+    monkeypatch.setattr("training.fleet.worker.attempt.free_bytes", lambda _: free_bytes)
+    runner = FakeRunner(code=1, output=b"no space left\n")
+    receiver = Receiver(claim=lambda _: reply(**GRANT))
+    worker = work(tmp_path, receiver, runner)
+    receiver.routes["fail"] = last(worker, reply(job_id="j", status="pending"))
+    assert worker.run() == 0
+    (spec,) = runner.specs
+    assert Path(spec.argv[spec.argv.index("--out-dir") + 1]).exists() == kept
+    assert spec.output.exists(), "what it said stays in either case"
+
+
+def test_disk_that_refuses_the_state_does_not_end_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver = Receiver()
+    worker = work(tmp_path, receiver, FakeRunner())
+    receiver.routes["claim"] = last(worker, NOTHING)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("training.fleet.worker.state_folder.write_whole", full)
+    assert worker.run() == 0
+    assert "No space left on device" in caplog.text
+
+
+def test_having_slept_is_noticed(tmp_path: Path) -> None:
+    class Clock:
+        """The machine sleeps for an hour at the third look."""
+
+        def __init__(self) -> None:
+            self.looks = 0
+
+        def now(self) -> float:
+            return 0.0
+
+        def awake(self) -> float:
+            return 100.0
+
+        def monotonic(self) -> float:
+            self.looks += 1
+            return 100.0 if self.looks < 20 else 3700.0
+
+    beats: list[int] = []
+    receiver = Receiver(claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending"))
+    found = options(tmp_path, "--host-id", "h")  # a heartbeat every 30 s
+    worker = TrainerWorker(
+        found,
+        capability=dict,
+        client=lambda timeout_s: FleetClient("http://receiver", "h", transport=receiver),
+        runner=FakeRunner(code=None),
+        clock=Clock(),
+    )
+
+    def on_beat(body: dict[str, Any]) -> Response:
+        beats.append(body["seq"])
+        if len(beats) == 1:
+            for _ in range(20):
+                worker.post(t.Tick())
+        else:
+            worker.post(t.SignalReceived())
+        return beat(body)
+
+    receiver.routes["heartbeat"] = on_beat
+    assert worker.run() == 0
+    assert beats[:2] == [1, 2]
+
+
+def test_session_that_was_replaced_says_so_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    receiver = Receiver(claim=lambda _: problem(409, "lease_superseded"))
+    assert work(tmp_path, receiver, FakeRunner()).run() == 1
+    assert "because lease_superseded" in capsys.readouterr().err
+
+
+# ── several workers on one machine ──────────────────────────────────────────────────────────
+
+
+def test_workers_of_one_machine_have_folders_of_their_own(tmp_path: Path) -> None:
+    one, other = options(tmp_path, "--host-id", "gpu0"), options(tmp_path, "--host-id", "gpu1")
+    assert one.own_places.artifacts == tmp_path / "artifacts" / "gpu0"
+    assert one.own_places.reports == tmp_path / "reports/eval" / "gpu0"
+    folders = {*one.own_folders.values(), one.state_dir, one.cache_dir}
+    assert not folders & {*other.own_folders.values(), other.state_dir, other.cache_dir}
+
+
+def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_path: Path) -> None:
+    ours, theirs = (options(tmp_path, "--host-id", name).own_places for name in ("gpu0", "gpu1"))
+    running = folders_of(ours.artifacts, ours.reports, JOB)
+    make_folders(running)
+    running.log.touch()
+    os.utime(running.out, (1, 1))
+    for number in range(KEPT_ATTEMPTS + 6):
+        short = t.Assignment(job_id=f"{number:012d}", claim_id=f"{number:08d}", spec={"model": "a", "mode": "b"})
+        make_folders(folders_of(theirs.artifacts, theirs.reports, short))
+        prune(theirs.artifacts, theirs.reports)
+    assert [running.out.is_dir(), running.reports.is_dir(), running.log.exists()] == [True] * 3
+
+
+def test_finished_work_of_another_host_is_left_to_that_host(tmp_path: Path) -> None:
+    """A copied folder: what is refused to the copy would be moved away from the one that may deliver it."""
+    first = StateFolder(tmp_path, host_id="desk")
+    first.save(t.Saved(held=JOB))
+    first.close()
+    StateFolder(tmp_path, host_id="copy").close()  # what is lost with a start is lost anyway
+    first = StateFolder(tmp_path, host_id="desk")
+    first.save(t.Saved(delivery=t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)))
+    first.close()
+    said = rf"finished work of host desk \({JOB.name}\).* --host-id desk until.* --new-identity"
+    with pytest.raises(StateError, match=said):
+        StateFolder(tmp_path, host_id="copy")
+    again = StateFolder(tmp_path, host_id="Desk")
+    assert again.load().delivery is not None
+    again.close()
+    copy = StateFolder(tmp_path)
+    copy.begin_anew()
+    copy.close()
+    StateFolder(tmp_path, host_id="copy").close()
+
+
+def test_a_new_identity_takes_nothing_of_the_old_one_along(tmp_path: Path) -> None:
+    disk = StateFolder(tmp_path)
+    before, session = disk.instance_id, disk.session_id
+    disk.save(t.Saved(held=JOB))
+    (tmp_path / "outbox").mkdir()
+    assert disk.begin_anew() == disk.instance_id != before
+    disk.close()
+    again = StateFolder(tmp_path)
+    assert again.instance_id == disk.instance_id
+    assert (again.load(), again.session_id[:10]) == (t.Saved(), session[:10])
+    assert not (tmp_path / "outbox").exists()
+    again.close()
+
+
+@pytest.mark.parametrize("flag", ["--artifacts-dir", "--reports-dir", "--cache-dir"])
+def test_second_worker_in_a_folder_in_use_is_refused(tmp_path: Path, flag: str) -> None:
+    def worker(name: str) -> TrainerWorker:
+        own = {
+            each: str(tmp_path / each / name)
+            for each in ("--artifacts-dir", "--reports-dir", "--cache-dir", "--state-dir")
+        }
+        own[flag] = str(tmp_path / "shared")
+        flags = [part for pair in own.items() for part in pair]
+        nobody = Receiver(claim=lambda _: NOTHING)
+        return TrainerWorker(
+            options(tmp_path, "--host-id", "h", *flags),
+            capability=dict,
+            client=lambda timeout_s: FleetClient("http://receiver", "h", transport=nobody),
+        )
+
+    first = worker("a")
+    with pytest.raises(StateError, match=f"another worker uses .*shared.* {flag}"):
+        worker("b")
+    for next_one in (first, None):  # once the first has ended, there is room for another
+        one = next_one or worker("b")
+        one.post(t.SignalReceived())
+        assert one.run() == 0
+
+
+def test_gpus_of_a_worker_are_those_of_its_probe_and_its_trainers() -> None:
+    environment: dict[str, str] = {"CUDA_VISIBLE_DEVICES": "0"}
+    show_devices(parser().parse_args([]).cuda_devices, environment)
+    assert environment == {"CUDA_VISIBLE_DEVICES": "0"}
+    show_devices(parser().parse_args(["--cuda-devices", "1"]).cuda_devices, environment)
+    assert trainer_environment(environment)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert trainer_environment(environment)["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize("text", ["", "gpu1", "0,", "0 1", "GPU-"])
+def test_gpus_that_cannot_be_meant_are_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--cuda-devices", text])
+    assert "names no GPUs" in capsys.readouterr().err
+
+
+def test_artifacts_reports_and_state_may_be_one_folder(tmp_path: Path) -> None:
+    flags = ["--artifacts-dir", "all", "--reports-dir", "all", "--state-dir", "all/h"]
+    found = options(tmp_path, "--host-id", "h", *flags)
+    StateFolder(found.state_dir, found.own_folders).close()

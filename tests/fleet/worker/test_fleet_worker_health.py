@@ -1,0 +1,85 @@
+"""A host's test of itself: what it complains of, and how seldom it starts a trainer for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from fakes import FakeClock
+from places import ROOT
+
+from training.fleet.capability.describe import DescribeError, Description
+from training.fleet.worker import self_test as worker_health
+from training.fleet.worker.attempt import Places
+from training.fleet.worker.self_test import AGAIN_S, SelfTest
+from training.fleet.worker.trainer_command import Inputs
+
+
+class FakeDescriber:
+    def __init__(self) -> None:
+        self.asked = 0
+        self.broken = False
+
+    def __call__(self, command: Sequence[str]) -> Description:
+        self.asked += 1
+        if self.broken:
+            raise DescribeError("`python -m training.trainer.run` ended with exit code 1: no torch")
+        return Description(command[2], "digest", {})
+
+
+def a_self_test(folder: Path, *, root: Path = ROOT) -> tuple[SelfTest, FakeDescriber, FakeClock]:
+    python = folder / "python"
+    python.write_text("an interpreter")
+    inputs = Inputs(python, folder / "v", folder / "s", folder / "t")
+    places = Places(root, inputs, folder / "artifacts", folder / "reports")
+    describer, clock = FakeDescriber(), FakeClock()
+    return SelfTest(places, folder / "state", clock, describer), describer, clock
+
+
+def test_a_sound_host_complains_of_nothing_and_starts_a_trainer_once(tmp_path: Path) -> None:
+    test, describer, clock = a_self_test(tmp_path)
+    for _ in range(5):
+        assert test() is None
+        clock.advance(3600)
+    assert describer.asked == 1
+
+
+def test_trainers_that_do_not_start_are_tried_again_after_a_minute(tmp_path: Path) -> None:
+    test, describer, clock = a_self_test(tmp_path)
+    describer.broken = True
+    assert "no torch" in (test() or "")
+    clock.advance(AGAIN_S - 1)
+    assert "no torch" in (test() or "")
+    assert describer.asked == 1
+    describer.broken = False
+    clock.advance(1)
+    assert test() is None
+
+
+def test_another_interpreter_is_another_question(tmp_path: Path) -> None:
+    test, describer, _ = a_self_test(tmp_path)
+    assert test() is None
+    (tmp_path / "python").write_text("another one")
+    assert test() is None
+    assert describer.asked == 2
+
+
+def test_a_checkout_of_others_is_not_asked(tmp_path: Path) -> None:
+    test, describer, _ = a_self_test(tmp_path, root=tmp_path)
+    describer.broken = True
+    assert test() is None
+    assert describer.asked == 0
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    test, _, _ = a_self_test(tmp_path)
+    (tmp_path / "state").write_text("a file where the folder should be")
+    said = test() or ""
+    assert f"{tmp_path / 'state'} cannot be written" in said
+
+
+def test_a_full_disk_is_a_complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    test, _, _ = a_self_test(tmp_path)
+    monkeypatch.setattr(worker_health, "free_bytes", lambda _: 12 * 1024**2)
+    assert test() == f"only 12 MiB are free at {tmp_path / 'artifacts'}; free some space"

@@ -1,0 +1,279 @@
+"""The house is kept: who may know whom, who may touch what. Each rule is itself tried on a snippet that breaks it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import house
+import pytest
+from house import RULES, Module, Rule, modules
+from places import ROOT
+
+from training.fleet.scheduling.job import EndReason, JobStatus
+
+HOUSE = modules(ROOT)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_house_is_kept(rule: Rule) -> None:
+    broken = [f"{module.name}:{line} {said}" for module in HOUSE for line, said in rule(module)]
+    assert not broken, "\n" + "\n".join(broken)
+
+
+def test_the_walk_sees_the_house() -> None:
+    names = {module.name for module in HOUSE}
+    assert {"training", "training.clock", "training.fleet.queue", "training.trainer.run"} <= names
+    for pattern in (house.STARTERS + " " + house.PURE).split():
+        assert any(module.is_any(pattern) for module in HOUSE), f"{pattern} names nothing: a stale rule"
+
+
+def test_no_two_packages_import_each_other() -> None:
+    assert list(house.each_other(HOUSE)) == []
+
+
+def test_two_packages_that_import_each_other_are_seen() -> None:
+    pair = [
+        Module.of("training.fleet.client", "from training.fleet.datasets import pieces"),
+        Module.of("training.fleet.datasets.fetch", "def f():\n  import training.fleet.client"),
+        Module.of("training.fleet.wire.dataset_listing", "from training.fleet.datasets import fetch"),
+    ]
+    assert len(list(house.each_other(pair))) == 1
+
+
+BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
+    (house.keeps_its_layer, "training.fleet.receiver", "import torch"),
+    (house.keeps_its_layer, "training.fleet.capability.cuda", "def f():\n  import numpy.linalg"),
+    (house.keeps_its_layer, "training.fleet.worker", "from training.trainer.run import main"),
+    (house.keeps_its_layer, "training.fleet.manifest", "from training import trainer"),
+    (house.keeps_its_layer, "training.trainer.run", "from training.fleet import protocol"),
+    (house.keeps_its_layer, "training.data.windows", "import training.trainer.flags"),
+    (
+        house.keeps_its_layer,
+        "training.fleet.scheduling.policy",
+        "from training.fleet.queue import JobQueue",
+    ),
+    (house.keeps_its_layer, "training.fleet.scheduling.policy", "from training.clock import Clock"),
+    (
+        house.keeps_its_layer,
+        "training.fleet.scheduling.job",
+        "from training.fleet.scheduling import policy",
+    ),
+    (house.keeps_its_layer, "training.fleet.queue", "from training.fleet.service import Service"),
+    (house.keeps_its_layer, "training.fleet.service", "from starlette.requests import Request"),
+    (house.keeps_its_layer, "training.fleet.store", "import sqlite3"),
+    (house.keeps_its_layer, "training.fleet.worker.state.step", "from training.fleet import queue"),
+    (
+        house.keeps_its_layer,
+        "training.fleet.receiver.http.context",
+        "from training.fleet.worker import main",
+    ),
+    (house.keeps_its_layer, "training.fleet.client", "import httpx"),
+    (house.keeps_its_layer, "training.fleet.cli.status", "from training.fleet import queue"),
+    (house.keeps_its_layer, "training.fleet.capability.describe", "import sqlite3"),
+    (house.reads_no_clock, "training.fleet.queue", "import time\nx = time.time()"),
+    (house.reads_no_clock, "training.data.record", "from time import monotonic"),
+    (house.reads_no_clock, "training.trainer.loop", "import time\nf(clock=time.perf_counter_ns)"),
+    (house.reads_no_clock, "training.fleet.cli", "x = datetime.datetime.now(UTC)"),
+    (house.reads_no_clock, "training.fleet.cli", "x = date.today()"),
+    (house.holds_no_sql, "training.fleet.queue", "q = 'SELECT * FROM jobs'"),
+    (
+        house.holds_no_sql,
+        "training.fleet.service.views",
+        "q = f'''\n  update jobs SET status = {x}'''",
+    ),
+    (house.holds_no_sql, "training.fleet.database.sqlite", "q = 'DELETE FROM jobs'"),
+    (house.holds_no_sql, "training.fleet.queue", "q = 'PRAGMA synchronous = OFF'"),
+    (house.starts_no_process, "training.fleet.queue", "import subprocess"),
+    (house.starts_no_process, "training.fleet.receiver", "from subprocess import Popen"),
+    (house.starts_no_process, "training.fleet.worker", "import os\nos.execv('a', [])"),
+    (house.starts_no_process, "training.fleet.cli", "import os\nos.system('ls')"),
+    (house.starts_no_process, "training.trainer.loop", "import multiprocessing.pool"),
+    (house.stays_pure, "training.fleet.scheduling.policy", "import random"),
+    (
+        house.stays_pure,
+        "training.fleet.worker.state.step",
+        "from training.clock import SystemClock",
+    ),
+    (house.stays_pure, "training.data.split", "def f(path):\n  return open(path)"),
+    (house.stays_pure, "training.fleet.scheduling.job", "from pathlib import Path"),
+    (house.writes_files_one_way, "training.trainer.evaluation.report", "part.replace(path)"),
+    (house.writes_files_one_way, "training.fleet.client.credentials", "import os\nos.fsync(3)"),
+    (house.imports_on_windows, "training.fleet.store", "import fcntl"),
+    (
+        house.imports_on_windows,
+        "training.fleet.store",
+        "if True:\n  from resource import getrusage",
+    ),
+    (house.opens_plainly, "training.fleet.queue", '"""PURE: what a host does."""'),
+    (house.opens_plainly, "training.fleet.queue", 'class Host:\n  """Whoever asks."""'),
+    (house.opens_plainly, "training.data.split", 'async def f():\n  """How many there are."""'),
+]
+
+
+@pytest.mark.parametrize(("rule", "name", "source"), BREAKS)
+def test_each_rule_sees_what_breaks_it(rule: Rule, name: str, source: str) -> None:
+    assert list(rule(Module.of(name, source)))
+
+
+ALLOWED = [
+    ("training.fleet.queue", '"""Whole numbers."""\ndef f():\n  """Show what is there."""'),
+    ("training.clock", "import time\nx = time.time()"),
+    (
+        "training.trainer.evaluation.report",
+        "x = text.replace('a', 'b')\ny = replace(state, jobs=1)",
+    ),
+    ("training.fleet.process.posix", "import fcntl, subprocess"),
+    ("training.locking", "def lock():\n  import fcntl"),
+    ("training.fleet.database.sqlite", "import sqlite3\nq = 'PRAGMA foreign_keys = ON'"),
+    ("training.fleet.scheduling.policy", "from training.fleet.scheduling.job import Job"),
+    ("training.fleet.queue", "from training.fleet.scheduling.policy import fits\nimport secrets"),
+    ("training.trainer.run", "import torch\nfrom training.data.split import split"),
+    ("training.fleet.receiver", "import uvicorn\nname = 'select a job'"),
+    ("training.data.record", "import time\ntime.sleep(1)"),
+    ("training.fleet.service", "pass\n" * 499),
+]
+
+
+@pytest.mark.parametrize(("name", "source"), ALLOWED)
+def test_no_rule_sees_what_is_allowed(name: str, source: str) -> None:
+    assert [each for rule in RULES for each in rule(Module.of(name, source))] == []
+
+
+def test_every_rule_is_tried() -> None:
+    assert {rule for rule, _, _ in BREAKS} == set(RULES)
+
+
+# ── at run time ─────────────────────────────────────────────────────────────────────────────
+
+
+def loaded_by(module: str) -> set[str]:
+    """List everything that a fresh interpreter has loaded after importing this."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", ["receiver", "worker", "cli", "manifest", "client", "capability", "queue"])
+def test_what_coordinates_loads_no_ml_library(module: str) -> None:
+    loaded = loaded_by(f"training.fleet.{module}")
+    assert loaded & set(house.HEAVY.split()) == set()
+    assert [m for m in loaded if house.within(m, "training.data training.trainer")] == []
+
+
+@pytest.mark.parametrize("module", ["worker", "client", "process.launcher"])
+def test_what_runs_on_every_host_stays_small(module: str) -> None:
+    loaded = loaded_by(f"training.fleet.{module}")
+    assert loaded & {"msgspec", "starlette", "uvicorn", "typer", "rich", "sqlite3"} == set()
+
+
+# ── what is documented ──────────────────────────────────────────────────────────────────────
+
+
+def page(name: str) -> str:
+    path = ROOT / "docs" / name
+    if not path.exists():
+        pytest.skip(f"docs/{name} is not written yet")
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
+    text = page("protocol.md")
+    from training.fleet.wire.messages import ProblemType
+    from training.fleet.wire.routes import ROUTES
+
+    methods = {f"{row.method} {re.sub(r'{[^}]+}', '{id}', row.path)}" for row in ROUTES if row.method != "HEAD"}
+    text = re.sub(r"\{\w+\}", "{id}", text)
+    assert sorted(each for each in methods if each not in text) == []
+    assert sorted(problem_type for problem_type in ProblemType if f"`{problem_type}`" not in text) == []
+
+
+def test_the_protocol_page_speaks_of_every_status_and_end() -> None:
+    text = page("protocol.md")
+    assert [word for word in [*JobStatus, *EndReason] if word not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("program", "where"),
+    [
+        ("receiver/program.py", "operations.md"),
+        ("worker/options.py", "operations.md"),
+        ("cli/*.py", "command-line.md"),
+    ],
+)
+def test_the_pages_for_operators_name_every_flag(program: str, where: str) -> None:
+    text = page(where)
+    source = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "training" / "fleet").glob(program)))
+    flags = set(re.findall(r'"(--[a-z][a-z-]+)[/"]', source))
+    assert flags, "the flags of this program can be read"
+    assert sorted(flag for flag in flags - {"--help"} if flag not in text) == []
+
+
+def test_every_command_that_is_suggested_stands_in_backticks() -> None:
+    """By them the flags that were given are put in; what is not within a sentence is not looked at."""
+    bare = []
+    for module in modules(ROOT, "training/fleet"):
+        nodes = list(ast.walk(module.tree))
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        about = {ast.get_docstring(each, clean=False) for each in nodes if isinstance(each, documented)}
+        texts = [each.value for each in nodes if isinstance(each, ast.Constant)]
+        said = [each for each in texts if isinstance(each, str) and each not in about]
+        bare += [each for each in said if re.search(r".(?<!`)cis490-jobs (?!may)[a-z]", each)]
+    assert bare == []
+
+
+def commands() -> set[str]:
+    from training.fleet.cli.program import app
+
+    found = {each.name or each.callback.__name__ for each in app.registered_commands}  # type: ignore[union-attr]
+    groups = {each.name for each in app.registered_groups if isinstance(each.name, str)}
+    return {name.replace("_", "-") for name in found | groups}
+
+
+def test_the_page_of_commands_names_every_one() -> None:
+    text = page("command-line.md")
+    assert sorted(name for name in commands() if f"`{name}" not in text) == []
+
+
+def test_no_page_names_a_command_that_does_not_exist() -> None:
+    known = commands()
+    for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]:
+        named = set(re.findall(r"cis490-jobs ([a-z]+)", path.read_text(encoding="utf-8")))
+        assert named <= known, f"{path.name}: {sorted(named - known)}"
+
+
+PAST = ("CHANGELOG.md", "docs/decisions/", "docs/guarantees.md")  # they speak of what was
+
+
+def tracked() -> dict[str, str]:
+    """The text of every file of the repository, but for recorded data."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    kinds = (".py", ".md", ".sql", ".toml", ".sh", ".html", ".js", ".ini", "Makefile", ".ci/run")
+    return {
+        name: (ROOT / name).read_text(encoding="utf-8")
+        for name in listed.stdout.splitlines()
+        if name.endswith(kinds) and (ROOT / name).is_file()
+    }
+
+
+def test_every_name_in_prose_exists() -> None:
+    stale = list(house.Names(tracked(), PAST).mean_nothing())
+    assert stale == [], "\n" + "\n".join(stale)
+
+
+@pytest.mark.parametrize("prose", ["see work/gone.py", "training.fleet.gone does", "the gone_module", "docs/gone.md"])
+def test_a_name_that_means_nothing_is_seen(prose: str) -> None:
+    known = {"training/fleet/work/here.py": "x = 1", "docs/here.md": "`work/here.py`, x"}
+    for more in (
+        {"docs/page.md": prose},
+        {"a.py": f'"""{prose}"""'},
+        {"a.py": f"x = 1  # {prose}"},
+    ):
+        assert len(list(house.Names({**known, **more}).mean_nothing())) == 1
+    assert list(house.Names(known).mean_nothing()) == []

@@ -1,0 +1,110 @@
+"""Three thousand inputs for every fuzz target, and what such inputs have found before, each by its name.
+
+``python -m fuzz TARGET --runs 10000000`` is the same for longer, and ``fuzz/record.json`` says how long that was.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from typing import Any
+
+import pytest
+from places import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+from fuzz import TARGETS
+from fuzz.mutate import CORPUS, inputs
+from training.fleet.service.service import Service
+from training.fleet.wire.messages import ClaimReply, ClaimRequest
+
+RUNS = 3_000
+
+
+def target(name: str) -> Any:
+    return importlib.import_module(f"fuzz.fuzz_{name}")
+
+
+_PLANTED: dict[str, tuple[str, Any]] = {
+    "renderer": ("training.fleet.cli.render.one_line", lambda text, *_: str(text)),
+    "wire": ("training.fleet.service.service.check_claim", lambda _request: None),
+    "index": ("training.fleet.store.index.Index._cut_torn_line", lambda _self: 1 // 0),
+    "unpack": ("training.fleet.cli.models._check_sidecars", lambda *_: 1 // 0),
+    "manifest": ("training.fleet.manifest.types.Mistake.__str__", lambda _self: "\x1b[2J"),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_thousands_of_inputs_then_a_planted_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fuzzed = target(name)
+    tried = list(itertools.islice(inputs(name, fuzzed.WORDS, seed=1), RUNS))
+    for data in tried:
+        try:
+            fuzzed.one_input(data)
+        except Exception as error:
+            raise AssertionError(f"{name} fails with {data!r}") from error
+    monkeypatch.setattr(*_PLANTED[name])
+    with pytest.raises(Exception):  # noqa: B017 - whatever it is, and whatever was tried before
+        all(fuzzed.one_input(data) is None for data in tried)
+
+
+def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, met = Service.claim, []
+
+    def claimed(service: Service, request: ClaimRequest) -> ClaimReply:
+        met.append([(host.name, host.session_id) for host in service.known_hosts()])
+        return claim(service, request)
+
+    target("wire").one_input(b"")  # makes the world, with a claim of its own
+    monkeypatch.setattr(Service, "claim", claimed)
+    for host in ("pi", "new", "pi"):
+        call = b'\0{"host_id": "%b", "instance_id": "i", "session_id": "0000000009-z"}'
+        target("wire").one_input(call % host.encode())
+    assert met == [[("pi", "0000000001-a")]] * 3
+
+
+def test_the_same_seed_makes_the_same_inputs() -> None:
+    first, again, other = (
+        list(itertools.islice(inputs("wire", target("wire").WORDS, seed), 200)) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_every_target_has_a_file_and_every_file_is_a_target() -> None:
+    files = {path.stem.removeprefix("fuzz_") for path in (ROOT / "fuzz").glob("fuzz_*.py")}
+    assert files == set(TARGETS)
+
+
+def test_whole_bundles_get_beyond_their_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[object] = []
+    monkeypatch.setattr("training.fleet.cli.models._check_sidecars", lambda *_: reached.append(0))
+    whole = [CORPUS / "unpack" / "0_good", *(CORPUS / "unpack").glob("[a-h]_*")]
+    for sample in whole:
+        target("unpack").one_input(sample.read_bytes())
+    assert len(reached) == len(whole) == 9
+
+
+# -- found before -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'\x01{"jobs": 5, "counts": {}}',
+        b'\x01{"jobs": ["x"], "counts": {}}',
+        b'\x08{"certificates": [{"name": "pi", "role": "host", "fingerprint": "", "expires_at": 1e300}]}',
+        b'\x0a{"entries": [{"seq": "\xed\xa0\x80"}]}',
+        b'\x0b{"datasets": [{"files": "\\u001b[2J", "names": [], "dataset_id": "", "size": 1}]}',
+    ],
+    ids=[
+        "no list",
+        "a text for a job",
+        "a time beyond all calendars",
+        "half a character",
+        "an escape",
+    ],
+)
+def test_an_answer_of_another_form_is_one_sentence_and_no_traceback(answer: bytes) -> None:
+    target("renderer").one_input(answer)

@@ -1,0 +1,71 @@
+"""A program never ends by what it prints: neither a sign that the stream has not, nor a reader that went away."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+
+from training.streams import has_seen_enough, replace_unprintable
+
+PROGRAMS = sorted(
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "training").rglob("*.py")
+    if "\ndef main(" in path.read_text("utf-8")
+)
+
+
+def test_what_a_stream_has_no_sign_for_becomes_a_question_mark():
+    written = io.BytesIO()
+    stream = io.TextIOWrapper(written, encoding="cp1252")
+    replace_unprintable(stream)
+    stream.write("1 → 2 …")
+    stream.flush()
+    assert written.getvalue().decode("cp1252") == "1 ? 2 …"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_sees_to_its_streams_first(program):
+    tree = ast.parse((ROOT / program).read_text("utf-8"))
+    (main,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == "main")
+    calls = (n for n in ast.walk(main) if isinstance(n, ast.Call))
+    assert next(n.func.id for n in calls if isinstance(n.func, ast.Name)) == "replace_unprintable"
+
+
+def test_an_installation_is_told_in_a_pipe_that_knows_few_signs():
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "training.fleet.install", "worker", "--dry-run"),
+            *("--receiver-url", "http://127.0.0.1:9", "--host-id", "pc"),
+        ],
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr
+    assert b"Looking at this machine" in done.stdout
+    assert done.stdout.isascii()
+
+
+@pytest.mark.parametrize(
+    ("error", "system", "seen"),
+    [
+        (BrokenPipeError(errno.EPIPE, "gone"), "posix", True),
+        (BrokenPipeError(errno.EPIPE, "gone"), "nt", True),
+        (OSError(errno.EINVAL, "gone"), "nt", True),
+        (OSError(errno.EINVAL, "wrong"), "posix", False),
+        (OSError(errno.ENOSPC, "full"), "nt", False),
+    ],
+)
+def test_a_reader_that_went_away_is_known_on_every_system(error, system, seen, monkeypatch):
+    monkeypatch.setattr("training.streams.os.name", system)
+    told = has_seen_enough(error)
+    monkeypatch.undo()
+    assert told is seen

@@ -1,0 +1,47 @@
+"""The locks say what the pins say, with a hash for every package; what a Pi installs stays light."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from places import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+
+from supply_chain import LOCKS, pins
+
+
+def text_of(name: str) -> str:
+    return (ROOT / "locks" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_package_of_a_lock_has_hashes(name: str) -> None:
+    for entry in re.split(r"(?m)^(?=\S)", text_of(name))[1:]:
+        assert "==" in entry.splitlines()[0], entry
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_holds_the_pinned_versions(name: str) -> None:
+    """A changed pin needs `make lock`."""
+    pinned = {
+        normal(line.partition("==")[0]): line.partition("==")[2]
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    }
+    locked = {normal(package): version for package, version in pins(text_of(name)).items()}
+    assert {"msgspec", "typer"} <= locked.keys() & pinned.keys()
+    for package in locked.keys() & pinned.keys():
+        assert locked[package] == pinned[package], f"{package}: run `make lock`"
+
+
+def test_a_receiver_installs_nothing_heavy() -> None:
+    heavy = {"torch", "numpy", "polars", "xgboost", "xgboost-cpu", "scikit-learn", "scipy"}
+    assert not heavy & pins(text_of("receiver")).keys()
+    assert heavy - {"xgboost"} <= pins(text_of("training-host")).keys()

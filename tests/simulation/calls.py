@@ -1,0 +1,169 @@
+"""A worker's requests: the production client and what worker_calls makes of its answers, without threads.
+
+The client's calls are synchronous. Here each is begun, broken off where it would wait for an answer, and made again
+from the start with the answers known so far: its code is a function of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simulation.network import Broken, Network, Outcome, Request
+from training.contract import spec_hash
+from training.fleet.client.client import ClientError, FleetClient
+from training.fleet.client.transport import Readable, Response, TransportError
+from training.fleet.worker.requests import Asker, Calls, Lines, with_lines
+from training.fleet.worker.requests import Request as WorkerRequest
+from training.fleet.worker.state import events as t
+
+URL = "http://receiver"
+
+
+class _NotYet(BaseException):
+    """The client waits for the answer to this request."""
+
+    def __init__(self, request: Request, timeout_s: float) -> None:
+        self.request = request
+        self.timeout_s = timeout_s
+
+
+class _Replay:
+    """A transport that knows the first answers and breaks off at the next request."""
+
+    def __init__(self, sender: str, known: list[Outcome]) -> None:
+        self._sender = sender
+        self._known = iter(known)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes | Readable | None,
+        timeout_s: float,
+        sink: Any = None,
+    ) -> Response:
+        content = b"" if body is None else body if isinstance(body, bytes) else body.read()
+        for outcome in self._known:
+            if isinstance(outcome, Broken):
+                raise TransportError(outcome.value)
+            return outcome
+        raise _NotYet(Request(method, path, content, headers, self._sender), timeout_s)
+
+
+class _InlineCalls(Calls):
+    """The production's exchanges, without its threads."""
+
+    def __init__(self, client: FleetClient, asker: Asker) -> None:
+        self._client = self._beat_client = client
+        self._asker = asker
+        self._lines = lambda _claim_id, first: (first, ())  # a request has them when it is sent
+        self._aborted = set()
+
+    def carry_out(self, request: WorkerRequest) -> t.Event:
+        return self._carry_out(request)
+
+
+def _never(_: float) -> None:
+    raise AssertionError("the worker's client does not wait by itself")
+
+
+class SimCalls:
+    """The requests of one run of a worker's program."""
+
+    def __init__(
+        self,
+        network: Network,
+        host_id: str,
+        machine: str,
+        asker: Asker,
+        lines: Lines,
+        timeout_s: float,
+        chance: Callable[[], float],
+        when_awake: Callable[[Callable[[], None]], None],
+        post: Callable[[t.Event], None],
+    ) -> None:
+        self.asleep = False
+        self._network = network
+        self._host_id = host_id
+        self._machine = machine
+        self._asker = asker
+        self._lines = lines
+        self._timeout_s = timeout_s
+        self._chance = chance
+        self._when_awake = when_awake
+        self._post = post
+        self._open: dict[int, Callable[[], None]] = {}  # call → how to hang up
+
+    def send(self, request: WorkerRequest) -> None:
+        """Begin the call; its outcome becomes one event."""
+        known: list[Outcome] = []
+        request = with_lines(request, self._lines)
+
+        def go_on() -> None:
+            try:
+                event = _InlineCalls(self._client(known), self._asker).carry_out(request)
+            except _NotYet as wait:
+                hang_up = self._network.send(wait.request, wait.timeout_s, answered)
+                self._open[request.call] = hang_up
+                return
+            self._open.pop(request.call, None)
+            self._post(event)
+
+        def answered(outcome: Outcome) -> None:
+            # While a machine sleeps most of its connections die; what it finds out is that nobody answers.
+            if self.asleep and not isinstance(outcome, Broken) and self._chance() < 0.7:
+                outcome = Broken.RESET
+            known.append(outcome)
+            self._when_awake(lambda: go_on() if request.call in self._open else None)
+
+        go_on()
+
+    def deliver(self, delivery: t.Delivery, taken: Callable[[], None]) -> None:
+        """Do as ``cis490-trainer-worker --deliver`` does; nobody waits for it."""
+        known: list[Outcome] = []
+        job = delivery.assignment
+
+        def go_on() -> None:
+            try:
+                self._client(known).deliver(
+                    job.job_id,
+                    delivery.path,
+                    claim_id=job.claim_id,
+                    spec_hash=spec_hash(job.spec),
+                    sha256=delivery.sha256,
+                )
+            except _NotYet as wait:
+                self._network.send(wait.request, wait.timeout_s, answered)
+            except ClientError:
+                pass  # it stays where it is
+            else:
+                taken()
+
+        def answered(outcome: Outcome) -> None:
+            known.append(outcome)
+            go_on()
+
+        go_on()
+
+    def abort(self, call: int) -> None:
+        hang_up = self._open.pop(call, None)
+        if hang_up is not None:
+            hang_up()
+
+    def hang_up(self) -> None:
+        """The program is over."""
+        for call in list(self._open):
+            self.abort(call)
+
+    def _client(self, known: list[Outcome]) -> FleetClient:
+        return FleetClient(
+            URL,
+            self._host_id,
+            transport=_Replay(self._machine, known),
+            tries=1,
+            timeout_s=self._timeout_s,
+            chance=self._chance,
+            sleep=_never,
+        )

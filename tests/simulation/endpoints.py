@@ -1,0 +1,151 @@
+"""The receiver's endpoints without HTTP: decode, and take the steps of deliveries on the simulation's heap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from simulation.network import Connection, Request
+from simulation.steps import PIECE, Call, Commit, Endpoint, News
+from training.fleet.client.transport import Response
+from training.fleet.receiver.http.problems import decoded
+from training.fleet.service.delivery import Announced, Body, Decide, Open, Step, Steps
+from training.fleet.store.incoming import Part
+from training.fleet.wire import messages
+
+if TYPE_CHECKING:
+    from simulation.coordinator import Coordinator
+
+_RETRY_LEAST_S = 0.05
+_KINDS: dict[str, type] = {
+    "heartbeat": messages.HeartbeatRequest,
+    "complete": messages.CompleteRequest,
+    "deliver": messages.DeliverRequest,
+    "fail": messages.FailRequest,
+    "output": messages.OutputRequest,
+}
+
+
+class Endpoints:
+    """Requests as generators over one run of the receiver's program."""
+
+    def __init__(self, receiver: Coordinator) -> None:
+        self._at = receiver
+
+    def steps(self, request: Request, connection: Connection) -> tuple[Call, Endpoint]:
+        """The steps of handling a request."""
+        _, _, noun, *rest = request.path.partition("?")[0].split("/")
+        call = Call("output" if rest[-1] == "log" else rest[-1], request, connection)
+        if noun == "model":
+            call.name, call.job_id = "ticket", rest[0]
+            said = self._announced(request, rest[0])
+            if request.method == "HEAD":
+                return call, self._probe(call, said)
+            return call, self._carry_out(call, self._at.delivery.upload(said))
+        if rest == ["claim"]:
+            call.message = decoded(request.body, messages.ClaimRequest)
+            return call, self._claim(call)
+        if rest == ["reload"]:
+            return call, self._simply(call, self._at.reload)
+        if noun == "workers":
+            return call, self._release(call, rest[0])
+        call.job_id = rest[0]
+        return call, self._about_job(call)
+
+    def _simply(self, call: Call, work: Callable[[], Any]) -> Endpoint:
+        return (yield Commit(call, work))
+
+    def _release(self, call: Call, host: str) -> Endpoint:
+        answer = yield Commit(call, lambda: self._at.service.release(host, "operator"))
+        self._at.wake()
+        return answer
+
+    def _about_job(self, call: Call) -> Endpoint:
+        job_id, service = call.job_id, self._at.service
+        assert job_id is not None
+        assert call.request is not None
+        if call.request.path.endswith("/cancel?removed=true"):
+            return (yield Commit(call, lambda: service.cancel(job_id, as_removed=True)))
+        if call.name in ("cancel", "requeue", "hold", "unhold"):
+            operator = getattr(service, call.name)
+            return (yield Commit(call, lambda: operator(job_id)))
+        call.message = decoded(call.request.body, _KINDS[call.name])
+        if call.name in ("complete", "deliver"):
+            steps = getattr(self._at.delivery, call.name)
+            return (yield from self._carry_out(call, steps(job_id, call.message)))
+        method = getattr(service, call.name)
+        return (yield Commit(call, lambda: method(job_id, call.message)))
+
+    def _claim(self, call: Call) -> Endpoint:
+        """Ask, and ask again at every news, until there is a job, the time is over, or nobody listens."""
+        message, news = call.message, self._at.news
+        reply = yield Commit(call, lambda: self._at.service.claim(message))
+        deadline = self._at.world.now + min(message.wait_s, messages.WAIT_S_MAX)
+        assert call.connection is not None
+        process = self._at.processes[call.connection]
+        if reply.job_id is not None or reply.ask_again or message.wait_s <= 0:
+            return reply
+        service = self._at.service
+        service.wait_begins(message.host_id)
+        try:
+            while not (reply.job_id or reply.ask_again) and self._at.world.now < deadline:
+                again_s = deadline if reply.retry_after_s is None else reply.retry_after_s
+                until = min(deadline, self._at.world.now + max(again_s, _RETRY_LEAST_S))
+                yield News(news, until)
+                if process.gone:
+                    break
+                news = self._at.news
+                reply = yield Commit(call, lambda: service.claim(message))
+        finally:
+            service.wait_ends(message.host_id)
+        return reply
+
+    # ── deliveries ──────────────────────────────────────────────────────────────────────────
+
+    def _announced(self, request: Request, job_id: str) -> Announced:
+        headers = request.headers
+        return Announced(
+            job_id=job_id,
+            claim_id=headers.get("X-Claim-Id"),
+            host_id=headers.get("X-Host-Id"),
+            sha256=headers["X-Content-SHA256"],
+            offset=int(headers.get("Upload-Offset", 0)),
+            length=int(headers.get("Content-Length", 0)),
+            by_hand=headers.get("X-By-Hand") == "1",
+        )
+
+    def _probe(self, call: Call, said: Announced) -> Endpoint:
+        offset = yield from self._carry_out(call, self._at.delivery.probe(said))
+        return Response(200, {"upload-offset": str(offset)})
+
+    def _carry_out(self, call: Call, steps: Steps[Any]) -> Endpoint:
+        """Take the steps of a delivery; the writer and the network are waited for, disks are not."""
+        opened: list[Part] = []
+        outcome, error = None, None
+        try:
+            while True:
+                try:
+                    step = steps.send(outcome) if error is None else steps.throw(error)
+                except StopIteration as end:
+                    return end.value
+                try:
+                    outcome, error = (yield from self._take(call, step)), None
+                except Exception as raised:  # noqa: BLE001 - the sequence decides what comes of it
+                    outcome, error = None, raised
+                if isinstance(step, Open) and error is None:
+                    opened.append(outcome)
+        finally:
+            for part in opened:
+                part.close()
+
+    def _take(self, call: Call, step: Step | Body) -> Endpoint:
+        if isinstance(step, Body):
+            while (piece := (yield PIECE)) is not None:
+                if step.part is not None:
+                    step.part.write(piece)
+            return None
+        if isinstance(step, Decide):
+            other = Call(step.what, call.request, None, None, call.job_id)
+            return (yield Commit(call if step.what == call.name else other, step.work))
+        self._at.disk.now = self._at.clock.now()
+        return step.work()

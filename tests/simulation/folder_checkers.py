@@ -1,0 +1,43 @@
+"""The promise about workers that share a machine: nobody touches what another one uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.worker_checkers import WorkerChecker
+from training.fleet.worker.state.events import Assignment
+from training.fleet.worker.state_folder import AttemptFolders
+
+if TYPE_CHECKING:
+    from simulation.host import Host
+    from simulation.world import World
+
+
+class NobodyElsesFolder(WorkerChecker):
+    """No worker removes or writes a folder of another one's attempt, and no two workers hold one folder at once.
+
+    Workers of one machine with names of their own are never in each other's way: none of them is refused.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._attempts: dict[str, tuple[str, AttemptFolders]] = {}  # machine → claim, its folders
+
+    def refused(self, host: Host, why: str) -> None:
+        self.demand(False, f"{host.machine} was refused beside another worker: {why}")
+
+    def second(self, host: Host, refusal: str | None) -> None:
+        """Somebody started a second worker where ``host`` runs."""
+        self.demand(refusal is not None, f"a second worker took folders of {host.machine}")
+        told = refusal is not None and "another worker uses" in refusal
+        self.demand(told, f"a second worker was refused with other words: {refusal}")
+
+    def used_disk(self, host: Host, begun: Assignment | None) -> None:
+        self._attempts.pop(host.machine, None)
+        if begun is not None and host.disk is not None:
+            self._attempts[host.machine] = begun.claim_id, host.disk.folders(begun)
+        for machine, (claim, folders) in self._attempts.items():
+            there = folders.out.is_dir() and folders.reports.is_dir() and folders.log.is_file()
+            self.demand(there, f"{host.machine} removed a folder of {claim[:8]} on {machine}")
+            if machine != host.machine:
+                self.world.tally["pruned or made beside a running attempt"] += 1

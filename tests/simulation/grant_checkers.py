@@ -1,0 +1,170 @@
+"""The promises about grants: to whom, once, and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from simulation.witness import Checker, Event, Facts, Observation, Witness
+from simulation.world import World
+from training.fleet.scheduling.policy import Policy
+from training.fleet.wire.messages import ClaimReply
+
+
+class OneGrantARequest(Checker):
+    """A request of a worker is granted one job, however often it arrives."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._granted: dict[tuple[str, str], str] = {}
+
+    def see(self, seen: Observation) -> None:
+        reply = seen.result
+        if seen.call.name != "claim" or not isinstance(reply, ClaimReply) or reply.claim_id is None:
+            return
+        key = (seen.call.message.host_id, seen.call.message.request_id)
+        first = self._granted.setdefault(key, reply.claim_id)
+        self.demand(first == reply.claim_id, f"request {key[1][:8]} was granted twice")
+        self.demand(
+            reply.claim_id in seen.after.live,
+            f"request {key[1][:8]} was answered with a dead claim",
+        )
+
+
+class OneJobASlot(Checker):
+    """A slot of a session holds one job."""
+
+    def see(self, seen: Observation) -> None:
+        if seen.after.live is seen.before.live:
+            return
+        held = Counter((live.host, live.session_id, live.slot) for live in seen.after.live.values())
+        for (host, _, slot), count in held.items():
+            self.demand(count <= 1, f"slot {slot} of {host} holds {count} jobs")
+
+
+class OneInstallation(Checker):
+    """One living installation works under a host's id, and when a session is given work the one before has ended."""
+
+    def __init__(self, world: World, policy: Policy) -> None:
+        super().__init__(world)
+        self._lease_s = policy.stale_after_s
+        self._last: dict[str, tuple[str, float]] = {}  # host → the installation heard last, and when
+
+    def see(self, seen: Observation) -> None:
+        request = seen.call.message
+        if seen.call.name != "claim" or seen.error is not None or seen.result.repeated:
+            return  # the same answer again moves nothing
+        host, instance, session = request.host_id, request.instance_id, request.session_id
+        granted = any(event.transition == "claim" for event in seen.events)
+        if granted:
+            known, heard_at = self._last.get(host, (instance, seen.at))
+            others = [
+                live
+                for live in seen.after.live.values()
+                if live.host == host and live.instance_id == instance and live.session_id != session
+            ]
+            self.demand(not others, f"the last session of {host} still holds a job")
+            silent_s = seen.at - heard_at
+            over = known == instance or silent_s >= self._lease_s - 1.0
+            self.demand(over, f"a second installation of {host} was given work after {silent_s:.0f} s")
+        self._last[host] = (instance, seen.at)
+
+
+class GrantsFit(Checker):
+    """A job goes to a host that may run it, not before its back-off, and never past a better one."""
+
+    def __init__(self, world: World, policy: Policy, hosts: dict[str, dict[str, Any]]) -> None:
+        super().__init__(world)
+        self._policy = policy
+        self._hosts = hosts  # what the manifest declares
+        self._witness: Witness
+        self.clock_is_true = True  # nothing stepped since the receiver's last look
+        self._asked: dict[str, tuple[float, dict[str, Any]]] = {}  # host → when last, with what
+
+    def restarted(self, witness: Witness) -> None:
+        self._witness = witness
+
+    def see(self, seen: Observation) -> None:
+        if seen.call.name == "tick":
+            self.clock_is_true = True
+        for event in seen.events:
+            if event.transition == "claim":
+                self._grant(seen, event)
+        if seen.call.name == "claim" and seen.error is None:
+            request = seen.call.message
+            self._asked[request.host_id] = (seen.at, request.capability)
+
+    def _grant(self, seen: Observation, event: Event) -> None:
+        request = seen.call.message
+        spec = seen.before.jobs[event.job_id].wants()
+        obstacle = misfit(spec, request.host_id, request.capability, self._hosts.get(request.host_id, {}))
+        self.demand(obstacle is None, f"granted to a host that does not fit: {obstacle}")
+        cores = request.capability.get("cpu_cores", 0)
+        held = sum(live.host == request.host_id for live in seen.after.live.values())
+        self.demand(held <= max(1, cores), f"{held} jobs on a host of {cores} cores")
+        if not self.clock_is_true:
+            return
+        facts, now = seen.before.jobs[event.job_id], self._witness.receiver.clock.now()
+        if facts.status != "pending":  # given back by this very call
+            facts = seen.after.jobs[event.job_id]
+        self.demand(facts.claimable_at <= now + 1e-6, "granted before its back-off was over")
+        if spec.get("prefer_cuda") and not has_cuda(spec, request.capability):
+            held_s = now - facts.claimable_at
+            grace = self._policy.prefer_cuda_grace_s
+            waited = held_s >= grace - 1e-6 or not self._somebody_has_cuda(spec, seen)
+            self.demand(waited, f"granted past prefer_cuda after {held_s:.1f} s")
+        for other in seen.before.jobs.values():
+            waits = other.status == seen.after.jobs[other.job_id].status == "pending"
+            if waits and other.priority > facts.priority and not other.held_by:
+                self._passed_over(other, request, now)
+
+    def _somebody_has_cuda(self, spec: dict[str, Any], seen: Observation) -> bool:
+        """Look for a host with a GPU for this job that asked not long ago and is not quarantined."""
+        return any(
+            seen.at - at < self._policy.gone_s / 2
+            and host not in {*seen.before.out, *seen.after.out}
+            and self._hosts.get(host, {}).get("cuda") is not False
+            and has_cuda(spec, capability)
+            and misfit(spec, host, capability, self._hosts.get(host, {})) is None
+            for host, (at, capability) in self._asked.items()
+        )
+
+    def _passed_over(self, other: Facts, request: Any, now: float) -> None:
+        spec = other.wants()
+        declared = self._hosts.get(request.host_id, {})
+        graces = self._policy.prefer_cuda_grace_s + self._policy.host_priority_grace_s
+        free = other.claimable_at + graces <= now and (
+            other.avoid_host != request.host_id or (other.avoid_until or 0.0) <= now
+        )
+        fits = misfit(spec, request.host_id, request.capability, declared) is None
+        self.demand(not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over")
+
+
+def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
+    vram = max((d["vram_free_gib"] for d in capability.get("cuda_devices", [])), default=0.0)
+    return bool(capability.get("cuda_available")) and vram >= spec.get("min_vram_gib", 0.0)
+
+
+def misfit(spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]) -> str | None:
+    """Say a second time, in the plainest words, which host may run which job."""
+    if host in spec.get("denied_hosts", []):
+        return "denied host"
+    if spec.get("allowed_hosts") and host not in spec["allowed_hosts"]:
+        return "not an allowed host"
+    if spec["model"] in declared.get("deny_jobs", []):
+        return "denied model"
+    if declared.get("allow_jobs") and spec["model"] not in declared["allow_jobs"]:
+        return "not an allowed model"
+    if spec.get("require_cuda") and not has_cuda(spec, capability):
+        return "no CUDA"
+    if capability.get("ram_available_gib", 0.0) < spec.get("min_ram_gib", 0.0):
+        return "too little RAM"
+    if capability.get("cpu_cores", 0) < spec.get("min_cores", 0):
+        return "too few cores"
+    devices = capability.get("cuda_devices", []) if capability.get("cuda_available") else []
+    ram, vram = spec.get("ram_above_gib", 0.0), spec.get("vram_above_gib", 0.0)
+    if ram and capability.get("ram_available_gib", 0.0) <= ram:
+        return "no more RAM than where it ran out"
+    if vram and max((d["vram_free_gib"] for d in devices), default=0.0) <= vram:
+        return "no more VRAM than where it ran out"
+    return None

@@ -1,0 +1,519 @@
+"""A worker's machine: the production state machine and client, a state directory, a clock, and trainers.
+
+Actions are carried out by the worker's own code; what is made here are the parts that it is handed, without threads and
+processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from simulation.calls import SimCalls
+from simulation.disk import Crash, Fuse
+from simulation.faults import Fault, Weather
+from simulation.fetching import Fetch
+from simulation.illness import Illness
+from simulation.network import Network
+from simulation.shared import WorkerDisk
+from simulation.trainer import Fate, Trainer
+from simulation.world import SimClock, Timer, World
+from training.fleet.process.ended import Ended
+from training.fleet.process.launcher import put_down
+from training.fleet.scheduling.job import EndReason
+from training.fleet.worker.actions import Actions
+from training.fleet.worker.attempt import found
+from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.requests import Asker
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state import step
+from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state_folder import StateError
+from training.fleet.worker.tail import OutputTail
+
+
+@dataclass
+class StateDirectory:
+    """The state that survives the program and its machine's power."""
+
+    instance_id: str
+    sessions: int = 0
+    saved: t.Saved = field(default_factory=t.Saved)
+    aside: dict[str, tuple[t.Delivery, bytes]] = field(default_factory=dict)  # claim → finished work
+    folder: Path = field(default_factory=Path)  # what trainers print and how they end; the outbox
+
+    def move_in(self, folder: Path) -> None:
+        """Lie in ``folder`` from now on, with a copy of what lay in the old one."""
+        old, self.folder = self.folder, folder
+        (folder / "outbox").mkdir(parents=True)
+        if old != Path():
+            for path in [*old.glob("*.log*"), *old.glob("outbox/*")]:
+                text = path.read_text().replace(str(old), str(folder))
+                (folder / path.relative_to(old)).write_text(text)
+
+    def log(self, claim_id: str) -> Path:
+        """Return what the trainer of this claim printed."""
+        return self.folder / f"{claim_id}.log"
+
+    def end(self, claim_id: str) -> Path:
+        """The launcher's note of how it ended."""
+        return self.folder / f"{claim_id}.log.end"
+
+
+@dataclass(frozen=True)
+class Habits:
+    """The habits of a host's machine and operator."""
+
+    settings: t.Settings
+    timeout_s: float  # of a request
+    work_s: Callable[[str], float]  # job id → its trainer's work
+    polite_s: float  # how long a trainer takes to stop when asked
+    measure_s: float  # how often its worker asks whether it computes
+    same_bytes: bool  # whether two runs of a job give the same bundle
+    illness: Illness
+
+
+class HostWatcher(Protocol):
+    """The observer: see :mod:`simulation.worker_checkers`."""
+
+    def event(self, host: Host, event: t.Event) -> None: ...
+
+    def moved(self, host: Host, trainer: Trainer) -> None: ...
+
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None: ...
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None: ...
+
+    def ended(self, host: Host) -> None: ...
+
+    def refused(self, host: Host, why: str) -> None: ...
+
+    def used_disk(self, host: Host, begun: t.Assignment | None) -> None: ...
+
+
+class Host:
+    """One machine with one worker on it, or with a share in a ``disk`` that another worker uses too."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        name: str,
+        machine: str,
+        capability: dict[str, Any],
+        directory: StateDirectory,
+        habits: Habits,
+        weather: Weather,
+        bundles: Path,
+        watcher: HostWatcher,
+        disk: WorkerDisk | None = None,
+    ) -> None:
+        """``name`` is the host id; ``machine`` tells clones apart on the network and in the timeline."""
+        self.world = world
+        self.name = name
+        self.machine = machine
+        self.capability = capability
+        self.settings = habits.settings
+        self.woke_at = -1e9
+        self.directory = directory
+        self.disk = disk
+        directory.move_in(bundles / machine if disk is None else disk.options.state_dir)
+        self.outbox = Outbox(directory.folder / "outbox")
+        self.clock = SimClock(world, boot_offset=1000.0)
+        self.fuse = Fuse()
+        self.up = False
+        self.asleep = False
+        self.calm = False
+        self.gone = False  # for good
+        self.sick: Fault | None = None  # how every trainer dies here at once
+        copied = directory.saved.assignment  # the copy of a disk believes that it crashed
+        # Claims in hand when the program last ended without a word.
+        self.crashed_with = {copied.claim_id} if copied else set()
+        self._exits = False
+        self.trainer: Trainer | None = None
+        self.fetch: Fetch | None = None  # of the data set of the job in hand
+        self._network = network
+        self._habits = habits
+        self._weather = weather
+        self._bundles = bundles
+        self._watcher = watcher
+        self._chance = world.chance(f"host {machine}")
+        self._boot = 0
+        self.session_id = ""
+        self._calls = self._new_calls()
+        self._parked: list[Callable[[], None]] = []
+        self._wake: Timer | None = None
+        self.after_end: Callable[[Host], None] = lambda _: None  # the program ended, by itself or not
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        try:
+            if self.disk is not None:
+                self.disk.begin()
+        except StateError as error:
+            self.world.say(self.machine, "cannot start beside another worker")
+            self._watcher.refused(self, str(error))
+            self.after_end(self)
+            return
+        self._boot += 1
+        self._exits = False
+        directory = self.directory
+        directory.sessions += 1
+        self.session_id = f"{directory.sessions:010d}-{self._chance.getrandbits(32):08x}"
+        self.up = True
+        self.outbox = Outbox(directory.folder / "outbox")
+        self._calls = self._new_calls()
+        self._actions = Actions(
+            self._calls,
+            self.outbox,
+            attempt=lambda assignment: Attempt(self, assignment),
+            persist=self._persist,
+            set_aside=self._set_aside,
+            wake_at=self._wake_at,
+            say=lambda said: self.world.say(self.machine, said.text),
+            leave=self._leave,
+        )
+        self.state = step.State(session_id=self.session_id)
+        self.world.say(self.machine, f"starts, session {self.session_id}")
+        self.take(self._actions.beginning(directory.saved))
+
+    def log_of(self, assignment: t.Assignment) -> Path:
+        """Return what the trainer of this attempt printed."""
+        if self.disk is not None:
+            return self.disk.folders(assignment).log
+        return self.directory.log(assignment.claim_id)
+
+    def end_of(self, assignment: t.Assignment) -> Path:
+        """The launcher's note of how it ended."""
+        if self.disk is not None:
+            return self.disk.folders(assignment).end
+        return self.directory.end(assignment.claim_id)
+
+    def _bundle(self, assignment: t.Assignment) -> Path:
+        if self.disk is not None:
+            return self.disk.folders(assignment).bundle
+        return self._bundles / f"{self.machine}-{assignment.claim_id}.tar.zst"
+
+    def _new_calls(self) -> SimCalls:
+        asker = Asker(self.directory.instance_id, self.session_id, lambda: self.capability, dict)
+        return SimCalls(
+            self._network,
+            self.name,
+            self.machine,
+            asker,
+            self.outbox.read,
+            self._habits.timeout_s,
+            self._chance.random,
+            lambda thunk: self._when_awake(thunk),
+            lambda event: self._post(event),
+        )
+
+    def _post(self, event: t.Event) -> None:
+        self._soon(0.0, lambda: self.take(event))
+
+    def crash(self) -> None:
+        """The worker is killed; its launcher kills the trainer."""
+        if not self.up:
+            return
+        self.up = False
+        self.fuse.put_out()
+        held = (self.directory.saved.assignment, self.state.work and self.state.work.assignment)
+        self.crashed_with = {each.claim_id for each in held if each and not self._exits}
+        if self.trainer is not None:
+            self.trainer.vanish()
+            self.trainer = None
+        self._forget()
+        if self.disk is not None:
+            self.disk.end()
+        self._watcher.ended(self)
+        self.after_end(self)
+
+    def _forget(self) -> None:
+        self._calls.hang_up()
+        if self._wake is not None:
+            self._wake.cancel()
+        self._parked.clear()
+
+    def tell_to_stop(self) -> None:
+        """SIGTERM."""
+        if self.up:
+            self._when_awake(lambda: self.take(t.SignalReceived()))
+
+    def sleep(self, seconds: float) -> None:
+        """The machine sleeps; its boot clock goes on."""
+        if self.asleep:
+            return
+        self.asleep = self._calls.asleep = True
+        if self.trainer is not None:
+            self.trainer.freeze()
+        slept_at = self.world.now
+
+        def wake_up() -> None:
+            self.asleep = self._calls.asleep = False
+            self.woke_at = self.world.now
+            self.clock.slept_s += self.world.now - slept_at
+            self.world.say(self.machine, f"wakes up after {self.world.now - slept_at:.0f} s")
+            if self.trainer is not None:
+                self.trainer.thaw()
+            slept_s = self.world.now - slept_at
+            if self._chance.random() < 0.5:  # what waited may be noticed before the sleep is
+                self._soon(self._chance.random(), lambda: self.take(t.Slept(slept_s)))
+            elif self.up:
+                self.take(t.Slept(slept_s))
+            parked, self._parked = self._parked, []
+            for thunk in parked:
+                thunk()
+
+        self.world.after(seconds, wake_up)
+
+    @property
+    def woke_lately(self) -> bool:
+        return self.world.now - self.woke_at < self.settings.leave_s
+
+    def _when_awake(self, thunk: Callable[[], None]) -> None:
+        """Let it happen now, or when the machine wakes up, if the program still runs then."""
+        boot = self._boot
+
+        def happen() -> None:
+            if self.up and self._boot == boot:
+                thunk()
+
+        if self.asleep:
+            self._parked.append(happen)
+        else:
+            happen()
+
+    def _soon(self, delay_s: float, thunk: Callable[[], None]) -> Timer:
+        boot = self._boot
+
+        def ring() -> None:
+            if self.up and self._boot == boot and timer.thunk is not None:
+                thunk()
+
+        timer = self.world.after(delay_s, lambda: self._when_awake(ring))
+        return timer
+
+    # ── events and actions ──────────────────────────────────────────────────────────────────
+
+    def take(self, event: t.Event) -> None:
+        """One step of the state machine, and everything it wants done."""
+        self._watcher.event(self, event)
+        self.state, actions = step.step(
+            self.state, event, self.clock.monotonic(), self._habits.settings, self._chance.random
+        )
+        for action in actions:
+            if not self._survives(type(action).__name__):
+                return
+            self._actions.perform(action)
+
+    def _survives(self, what: str) -> bool:
+        """False when it is now that the worker is killed."""
+        try:
+            self.fuse.burn()
+        except Crash:
+            self.world.fault(Fault.WORKER_CRASH, self.machine, f"before {what}")
+            self.crash()
+        return self.up
+
+    def fetch_and_spawn(self, assignment: t.Assignment) -> None:
+        if assignment.dataset is None:
+            self._spawn(assignment)
+            return
+        self.fetch = Fetch(
+            self.world,
+            assignment,
+            self._habits.measure_s,
+            self._soon,
+            self.take,
+            lambda: self._spawn(assignment),
+            calm=self.calm,
+        )
+
+    def _spawn(self, assignment: t.Assignment) -> None:
+        fate = Fate.draw(self._chance, self._weather, self._habits.work_s(assignment.job_id), calm=self.calm)
+        if self.sick is not None:
+            self.world.fault(Fault.SICK_HOST, self.machine, assignment.job_id[:8])
+        fate = self._habits.illness.strike(fate, assignment.job_id, self.capability, self.sick)
+        claim = assignment.claim_id
+        if fate.ending is Fault.SPAWN_FAILS:
+            self.world.fault(Fault.SPAWN_FAILS, self.machine, assignment.job_id[:8])
+            failure = Failure(EndReason.SPAWN_FAILED, "no such interpreter")
+            self._soon(0.1, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
+            return
+        log = self.log_of(assignment)
+        for path in (log, self.end_of(assignment)):
+            path.unlink(missing_ok=True)
+        if self.disk is not None:
+            self.disk.make(assignment, self.world.now)
+            self._watcher.used_disk(self, assignment)
+        tail = OutputTail(log)
+        trainer = Trainer(
+            self.world,
+            assignment,
+            fate,
+            printed=lambda lines: self._trainer_printed(trainer, tail, lines),
+            ended=lambda ended, asked: self._trainer_ended(trainer, ended, asked=asked),
+            moved=lambda trainer: self._watcher.moved(self, trainer),
+        )
+
+        def spawned() -> None:
+            self.trainer = trainer
+            trainer.start()
+            self.take(t.Spawned(claim_id=claim))
+            measure()
+            if assignment.job_id in self._habits.illness.poison_s:
+                self._soon(self._habits.illness.poison_s[assignment.job_id], poisoned)
+
+        def poisoned() -> None:
+            if self.trainer is trainer and trainer.running:
+                self.world.fault(Fault.POISON, self.machine, assignment.job_id[:8])
+                self.crash()
+
+        def measure() -> None:
+            if self.trainer is trainer:
+                self._soon(self._habits.measure_s, measure)
+                self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s))
+
+        self._soon(0.2, spawned)
+
+    def _trainer_printed(self, trainer: Trainer, tail: OutputTail, lines: list[str]) -> None:
+        self._watcher.printed(self, trainer, lines)
+        with tail.path.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+        def look() -> None:
+            if not self._survives("looking at the output"):
+                return
+            found = tail.poll()
+            self.outbox.append(trainer.assignment, tail.path, found, tail.position)
+            if found and self._survives("hearing of the output"):
+                claim = trainer.assignment.claim_id
+                self.take(t.Printed(claim_id=claim, lines=tuple(found)))
+
+        self._soon(0.01, look)
+
+    def _trainer_ended(self, trainer: Trainer, ended: Ended, *, asked: bool) -> None:
+        """The launcher notes it, then the worker hears of it."""
+        claim = trainer.assignment.claim_id
+        self._watcher.over(self, trainer, ended)
+        if not asked or ended.code == 0:
+            code = -ended.signal if ended.signal else ended.code
+            put_down({"ended": code}, str(self.end_of(trainer.assignment)))
+
+        def gone() -> None:
+            self.trainer = None
+            if self._survives("hearing of the end"):
+                self.take(t.TrainerEnded(claim_id=claim, ended=ended))
+
+        self._soon(0.02, gone)
+
+    def stop_trainer(self, claim_id: str) -> None:
+        if self.fetch is not None and self.fetch.claim_id == claim_id:
+            self.fetch.stop()
+        self.for_trainer(claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
+
+    def for_trainer(self, claim_id: str, do: Callable[[Trainer], None]) -> None:
+        if self.trainer is not None and self.trainer.assignment.claim_id == claim_id:
+            do(self.trainer)
+
+    def pack(self, assignment: t.Assignment) -> None:
+        if self._chance.random() < (0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)):
+            self.world.fault(Fault.PACK_FAILS, self.machine, assignment.job_id[:8])
+            failure = Failure(EndReason.TRAINER_FAILED, "it exited 0 and left no checkpoint", 0)
+            self._soon(0.5, lambda: self.take(t.PackFailed(claim_id=assignment.claim_id, failure=failure)))
+            return
+        run = "" if self._habits.same_bytes else assignment.claim_id
+        body = f"{assignment.job_id} {run}".encode().ljust(512, b".")
+        path = self._bundle(assignment)
+
+        def packed() -> None:
+            path.write_bytes(body)
+            sha256 = hashlib.sha256(body).hexdigest()
+            self.take(t.Packed(claim_id=assignment.claim_id, path=str(path), sha256=sha256, size=len(body)))
+
+        self._soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
+
+    def _set_aside(self, action: t.SetAside) -> None:
+        with suppress(FileNotFoundError):
+            body = Path(action.delivery.path).read_bytes()
+            self.directory.aside[action.delivery.assignment.claim_id] = action.delivery, body
+
+    def deliver(self, delivery: t.Delivery, body: bytes) -> None:
+        """The operator, on this machine: bring what was set aside."""
+        path = self._bundles / f"{self.machine}-{delivery.assignment.claim_id}.aside"
+        path.write_bytes(body)
+
+        def taken() -> None:
+            self.directory.aside.pop(delivery.assignment.claim_id, None)
+
+        self._calls.deliver(replace(delivery, path=str(path)), taken)
+
+    def discard(self, assignment: t.Assignment, *, job_over: bool, delivered: bool) -> None:
+        if self.disk is None:
+            self.end_of(assignment).unlink(missing_ok=True)
+            self._bundle(assignment).unlink(missing_ok=True)
+        else:
+            now = self.world.now
+            self.disk.discard(assignment, self.outbox, now, job_over=job_over, delivered=delivered)
+            self._watcher.used_disk(self, None)
+        if self.trainer is not None and self.trainer.assignment.claim_id == assignment.claim_id:
+            self.trainer.vanish()
+            self.trainer = None
+
+    def _persist(self, saved: t.Saved) -> None:
+        self.directory.saved = saved
+
+    def _wake_at(self, at: float | None) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+        if at is not None:
+            delay_s = max(0.0, at - self.clock.monotonic())
+            self._wake = self._soon(delay_s, lambda: self.take(t.Tick()))
+
+    def _leave(self, action: t.Exit) -> None:
+        self.world.say(self.machine, f"exits {action.code} {action.sentence}".rstrip())
+        self._exits = True
+        self.crash()  # what is left of its children goes with it
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One assignment's part of a host, as the worker's own Attempt is."""
+
+    host: Host
+    assignment: t.Assignment
+
+    @property
+    def claim_id(self) -> str:
+        return self.assignment.claim_id
+
+    def found(self) -> t.Found:
+        host, here = self.host, self.assignment
+        return found(host.outbox, here, host.log_of(here), host.end_of(here))
+
+    def spawn(self) -> None:
+        self.host.fetch_and_spawn(self.assignment)
+
+    def stop(self) -> None:
+        self.host.stop_trainer(self.claim_id)
+
+    def kill(self) -> None:
+        self.host.for_trainer(self.claim_id, Trainer.kill)
+
+    def pause(self) -> None:
+        self.host.for_trainer(self.claim_id, Trainer.pause)
+
+    def resume(self) -> None:
+        self.host.for_trainer(self.claim_id, Trainer.resume)
+
+    def pack(self) -> None:
+        self.host.pack(self.assignment)
+
+    def discard(self, *, job_over: bool, delivered: bool) -> None:
+        self.host.discard(self.assignment, job_over=job_over, delivered=delivered)

@@ -1,0 +1,113 @@
+"""The promises about the plan: what a reload leaves behind, what is granted by it, and what is recorded of that."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from simulation.witness import Checker, Observation, Witness
+from simulation.world import World
+from training.fleet.wire.messages import ClaimReply
+
+Spec = dict[str, Any]
+
+
+class PlanIsTakenOver(Checker):
+    """After a reload the jobs of the plan are what the file says, whatever became of them, and no two share a name."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._witness: Witness
+
+    def restarted(self, witness: Witness) -> None:
+        self._witness = witness
+
+    def see(self, seen: Observation) -> None:
+        if seen.call.name != "reload" or seen.error is not None:
+            return
+        file = {job["job_id"]: job for job in self._witness.receiver.jobs}
+        rows = self._witness.rows("SELECT job_id, name, spec, priority FROM jobs WHERE in_manifest = 1")
+        self.demand({row[0] for row in rows} == file.keys(), "the plan holds other jobs than the file")
+        self.demand(len({row[1] for row in rows}) == len(rows), "two jobs of the plan share a name")
+        for job_id, name, spec, priority in rows:
+            said = file[job_id]
+            found, wanted = (
+                (name, json.loads(spec), priority),
+                (said["name"], said, said["priority"]),
+            )
+            self.demand(found == wanted, f"{job_id[:8]} is not what the file says: {found}")
+
+
+class UndoUndoes(Checker):
+    """A plan that names a job again brings it back if it was cancelled because it had left, and else does not."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._as_removed: dict[str, bool] = {}  # of cancelled jobs: why
+        self._witness: Witness
+
+    def restarted(self, witness: Witness) -> None:
+        self._witness = witness
+
+    def see(self, seen: Observation) -> None:
+        reload = seen.call.name == "reload" and seen.error is None
+        for event in seen.events:
+            if event.transition in ("cancel", "take_out"):
+                assert seen.call.request is not None
+                self._as_removed[event.job_id] = "removed=true" in seen.call.request.path
+            elif event.transition == "requeue":
+                why = self._as_removed.pop(event.job_id, False)
+                self.demand(why or not reload, f"a reload brought {event.job_id[:8]} back")
+        if reload:
+            planned = {job["job_id"] for job in self._witness.receiver.jobs}
+            left = [job_id for job_id in planned if self._as_removed.get(job_id)]
+            self.demand(not left, f"{left} stay cancelled because they had left")
+
+
+def _trained_under(claim_id: str) -> str:
+    """The claim that was granted; work that is brought by hand adds the number of its own attempt."""
+    return claim_id.partition("-")[0]
+
+
+class RecordIsTheGrant(Checker):
+    """Hold that a grant is by the newest plan, and is kept and sealed as it was, whatever follows."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._said: dict[str, Spec] = {}  # what the last plan that named a job said of it
+        self._granted: dict[str, Spec] = {}  # by claim
+        self._witness: Witness
+
+    def see(self, seen: Observation) -> None:
+        if seen.call.name == "reload" and seen.error is None:
+            self._said |= {job["job_id"]: dict(job) for job in self._witness.receiver.jobs}
+        reply = seen.result
+        if seen.call.name != "claim" or not isinstance(reply, ClaimReply) or reply.claim_id is None:
+            return
+        assert reply.spec is not None
+        wanted = self._granted.setdefault(reply.claim_id, self._said[str(reply.job_id)])
+        self.demand(reply.spec == wanted, f"{reply.job_id} was granted with another plan")
+        self.demand(reply.name == wanted["name"], f"{reply.job_id} was granted by another name")
+
+    def restarted(self, witness: Witness) -> None:
+        self._witness = witness
+        for claim_id, kept in witness.rows("SELECT claim_id, granted FROM attempts"):
+            spec = None if kept is None else json.loads(kept)
+            wanted = self._granted.get(_trained_under(claim_id))
+            self.demand(spec == wanted, f"of claim {claim_id[:8]} another grant is kept")
+
+    def at_end(self, witness: Witness) -> None:
+        self.restarted(witness)
+        accepted = witness.rows(
+            "SELECT a.job_id, a.attempt, a.claim_id, r.artifact_id, r.model, r.mode FROM attempts AS a "
+            "JOIN artifacts AS r ON r.job_id = a.job_id AND r.attempt = a.attempt "
+            "AND r.artifact_id = a.artifact_id WHERE a.end_reason = 'completed'"
+        )
+        store = witness.receiver.store
+        for job_id, attempt, claim_id, artifact, model, mode in accepted:
+            found = store.verify(artifact, model=model, mode=mode)
+            for record in store.provenance(found):
+                if (record["job_id"], record["attempt"]) == (job_id, attempt):
+                    sealed = (record["spec"], record["granted"])
+                    wanted = (self._granted[_trained_under(claim_id)], True)
+                    self.demand(sealed == wanted, f"{job_id[:8]} #{attempt} is sealed otherwise")

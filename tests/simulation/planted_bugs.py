@@ -1,0 +1,16 @@
+"""Bugs that somebody could write in one line. The simulation must see each of them, or it sees nothing.
+
+``seed`` is a fleet in which the bug shows; ``python -m tests.simulation --bugs`` looks for the first one anew. What the
+simulation found in earnest stands here too, so that it cannot come back.
+"""
+
+from __future__ import annotations
+
+from simulation.planted_in_folders import FOLDER_BUGS
+from simulation.planted_in_healing import HEALING_BUGS
+from simulation.planted_in_plan import PLAN_BUGS
+from simulation.planted_in_receiver import RECEIVER_BUGS
+from simulation.planted_in_store import STORE_BUGS
+from simulation.planted_in_worker import WORKER_BUGS
+
+BUGS = (*RECEIVER_BUGS, *PLAN_BUGS, *HEALING_BUGS, *STORE_BUGS, *WORKER_BUGS, *FOLDER_BUGS)

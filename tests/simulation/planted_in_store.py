@@ -1,0 +1,80 @@
+"""Planted bugs: uploads, the store, its index, output, commits."""
+
+from __future__ import annotations
+
+from simulation.mutate import Mutant
+from training.fleet.database.writer import Writer
+from training.fleet.queue.attempts import Attempts
+from training.fleet.service.delivery import Delivery
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.incoming import Incoming, Part
+
+STORE_BUGS = (
+    # ── uploads and the store ───────────────────────────────────────────────────────────────
+    Mutant("the part is not synced", Part.seal, "self._fs.fsync(handle)", "pass", seed=4),
+    Mutant(
+        "the folders are not synced",
+        ArtifactStore._sync_way_to,
+        "self._fs.sync_folder(folder)",
+        "pass",
+        seed=4,
+    ),
+    Mutant(
+        "a stalled upload may go on",
+        Incoming.open,
+        "if predecessor is not None:",
+        "if False:",
+        seed=150,
+    ),
+    Mutant(
+        "a wrong digest is stored",
+        Part.seal,
+        "digest = self._hash.hexdigest()",
+        "digest = sha256 or self._hash.hexdigest()",
+        seed=8,
+    ),
+    Mutant(
+        "a completion lays no provenance down",
+        Delivery.complete,
+        "yield from self._proven(claim_id, job, attempt, request.artifact_id, record)",
+        "pass",
+        seed=0,
+    ),
+    Mutant(
+        "the index gets a line for every upload",
+        Attempts.add_artifact,
+        "return added == 1",
+        "return True",
+        seed=40,
+    ),
+    Mutant(
+        "the index follows the clock",
+        "artifacts",
+        "ORDER BY seq",
+        "ORDER BY stored_at, artifact_id",
+        seed=171,
+    ),
+    Mutant(
+        "the first delivery is the earliest by the clock",
+        "artifact",
+        "ORDER BY seq LIMIT 1",
+        "ORDER BY stored_at LIMIT 1",
+        seen_by="test_fleet_service:"
+        "test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said",
+    ),
+    Mutant(
+        "output is stored twice",
+        Attempts.append_log,
+        "start = max(first, attempt.log_next)",
+        "start = first",
+        seed=98,
+    ),
+    Mutant("progress may go back", "beat_attempt", "max(seq, :seq)", ":seq", seed=2),
+    Mutant(
+        "answer before the commit",
+        Writer._one,
+        "return future, call(), None",
+        "future.set_result(call())\n            return Future(), None, None",
+        seed=6,
+    ),
+)

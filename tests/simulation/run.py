@@ -1,0 +1,348 @@
+"""One seed from its first moment to its verdict."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from simulation import checkers as c
+from simulation import grant_checkers as g
+from simulation import health_checkers as h
+from simulation import plan_checkers as p
+from simulation import time_checkers as s
+from simulation import worker_checkers as w
+from simulation.coordinator import Coordinator
+from simulation.copy_checkers import CopiesAreTold
+from simulation.folder_checkers import NobodyElsesFolder
+from simulation.host import Habits, Host, StateDirectory
+from simulation.network import Network
+from simulation.scenario import Machine, Scenario
+from simulation.shared import WorkerDisk, few_kept, is_shared
+from simulation.storm import Storm
+from simulation.trainer import Trainer
+from simulation.witness import Checker, Violation, Witness
+from simulation.worker_checkers import WorkerChecker
+from simulation.world import World
+from training.fleet.process.ended import Ended
+from training.fleet.recovery.doctor_rows import look_at_rows
+from training.fleet.recovery.doctor_seals import look_at_seals
+from training.fleet.service.catalogue import index_rows
+from training.fleet.service.service import Plan
+from training.fleet.service.views import Views
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.worker.state.events import Assignment, Event
+
+
+@dataclass
+class Verdict:
+    """The result of a seed."""
+
+    seed: int
+    violation: str | None
+    trace_hash: str
+    hours: float  # of simulated time
+    happened: int  # events of the heap
+    faults: Counter[str] = field(default_factory=Counter)
+    fired: Counter[str] = field(default_factory=Counter)  # rows of the transition table
+    tally: Counter[str] = field(default_factory=Counter)
+    lines: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    """One seed's fleet."""
+
+    def __init__(self, seed: int, bundles: Path, *, keep_lines: bool = False) -> None:
+        self.world = World(seed, keep_lines=keep_lines)
+        self.scenario = scenario = Scenario.draw(seed)
+        policy = scenario.policy
+        self.silence = [
+            s.SweptAfterObservedSilence(self.world, policy),
+            s.LostHostsAreNoticed(self.world, policy),
+        ]
+        self.grants = g.GrantsFit(self.world, policy, scenario.hosts)
+        self.finished = w.FinishedIsDelivered(self.world)
+        self.folders = NobodyElsesFolder(self.world)
+        self.workers: list[WorkerChecker] = [
+            w.OneTrainerAtATime(self.world, scenario.settings, lambda: self.silence[0].off_s),
+            w.ToldToStop(self.world),
+            w.LeavesInTime(self.world),
+            self.finished,
+            w.AsksTheSameAgain(self.world),
+            w.OnlyTheGranterIsBelieved(self.world),
+            w.LogsAreWhole(self.world),
+            w.HungTrainersAreStopped(self.world, scenario.settings),
+            h.SickHostsAreTakenOut(self.world, policy),
+            h.SuspectsAreTrue(self.world, policy),
+            h.MoreMemoryOrNone(self.world, scenario.hosts),
+            self.folders,
+        ]
+        self.witness = Witness(
+            self.world,
+            [
+                c.OneLiveAttempt(self.world),
+                c.EventsTellEverything(self.world),
+                c.NothingVanishes(self.world),
+                c.AttemptsIncrease(self.world),
+                c.OnlyTheOwnerActs(self.world, policy),
+                c.CompletedForGood(self.world),
+                c.BudgetsHold(self.world, policy),
+                *self.silence,
+                self.grants,
+                c.CancelHolds(self.world),
+                c.HoldHolds(self.world),
+                p.PlanIsTakenOver(self.world),
+                p.UndoUndoes(self.world),
+                p.RecordIsTheGrant(self.world),
+                g.OneGrantARequest(self.world),
+                g.OneJobASlot(self.world),
+                c.AcknowledgedIsDurable(self.world),
+                s.LeasesAreTrue(self.world, policy),
+                c.ProgressNeverBack(self.world),
+                g.OneInstallation(self.world, policy),
+                CopiesAreTold(self.world, policy),
+                *self.workers,
+            ],
+        )
+        self.network = Network(self.world, scenario.weather, scenario.latency_s)
+        self.receiver = Coordinator(
+            self.world,
+            policy,
+            scenario.jobs,
+            Plan(hosts=scenario.hosts),
+            self.witness,
+            scenario.commit_s,
+            lambda: self.storm.receiver_crashed(),
+        )
+        self.network.door = self.receiver
+        self._bundles = bundles
+        self._machines = {machine.name: machine for machine in scenario.machines}
+        self.hosts = [self._host(machine, number) for number, machine in enumerate(scenario.machines)]
+        self.storm = Storm(
+            self.world,
+            scenario,
+            self.network,
+            self.receiver,
+            self.hosts,
+            self._clone,
+            self._slept,
+            self._stepped,
+            lambda host: self.finished.gone(host.machine),
+            self._at_risk,
+            self.folders.second,
+        )
+
+    def run(self) -> None:
+        """Raises Violation."""
+        self.receiver.start()
+        start = self.world.chance("start")
+        for host in list(self.hosts):
+            self.world.after(start.random() * 60, host.start)
+        self.storm.begin()
+        self.world.run(self.scenario.stormy_s)
+        self._calm_down(self.scenario.stormy_s + self._patience_s())
+        self._judge()
+
+    def _calm_down(self, until: float) -> None:
+        """Until every job is over and stays so for a moment, in which what was just started has begun."""
+        while self.world.now < until:
+            self.world.run(until, self._all_done)
+            self.world.run(min(until, self.world.now + 30.0))
+            if self._all_done():
+                return
+
+    # ── what hosts do is shown to those who watch workers ───────────────────────────────────
+
+    def event(self, host: Host, event: Event) -> None:
+        for checker in self.workers:
+            checker.event(host, event)
+
+    def moved(self, host: Host, trainer: Trainer) -> None:
+        for checker in self.workers:
+            checker.moved(host, trainer)
+
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
+        for checker in self.workers:
+            checker.printed(host, trainer, lines)
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
+        for checker in self.workers:
+            checker.over(host, trainer, ended)
+
+    def ended(self, host: Host) -> None:
+        for checker in self.workers:
+            checker.ended(host)
+
+    def refused(self, host: Host, why: str) -> None:
+        for checker in self.workers:
+            checker.refused(host, why)
+
+    def used_disk(self, host: Host, begun: Assignment | None) -> None:
+        for checker in self.workers:
+            checker.used_disk(host, begun)
+
+    # ── making ──────────────────────────────────────────────────────────────────────────────
+
+    def _host(self, machine: Machine, number: int) -> Host:
+        instance = f"{self.world.chance('instances').getrandbits(64):016x}"
+        disk = None
+        if is_shared(self.world.seed):  # the first two are on one machine
+            disk = WorkerDisk(self._bundles / f"machine-{max(1, number)}", machine.name)
+        return self._make(machine.name, machine.name, machine.capability, StateDirectory(instance), disk)
+
+    def _clone(self, model: Host, directory: StateDirectory) -> Host:
+        """On a machine of its own, and its folders are as simple as most fleets'."""
+        return self._make(model.name, f"{model.name}′", model.capability, directory)
+
+    def _make(
+        self,
+        name: str,
+        machine: str,
+        capability: dict[str, object],
+        directory: StateDirectory,
+        disk: WorkerDisk | None = None,
+    ) -> Host:
+        scenario = self.scenario
+        habits = Habits(
+            settings=scenario.settings,
+            timeout_s=scenario.timeout_s,
+            work_s=lambda job_id: scenario.work_s[job_id],
+            polite_s=scenario.polite_s,
+            measure_s=min(60.0, 0.25 * scenario.policy.stale_after_s),
+            same_bytes=scenario.same_bytes,
+            illness=scenario.illness,
+        )
+        return Host(
+            self.world,
+            self.network,
+            name,
+            machine,
+            capability,
+            directory,
+            habits,
+            scenario.weather,
+            self._bundles,
+            self,
+            disk,
+        )
+
+    def _slept(self, seconds: float) -> None:
+        for checker in self.silence:
+            checker.slept(seconds)
+
+    def _stepped(self, seconds: float) -> None:
+        for checker in self.silence:
+            checker.stepped(seconds)
+        self.grants.clock_is_true = False
+
+    def _at_risk(self) -> list[str]:
+        """Jobs that somebody held and lost; if there are none, those that somebody holds."""
+        jobs = [job for job in self.witness.now.jobs.values() if job.attempt]
+        lost = [job.job_id for job in jobs if job.status == "pending"]
+        return lost or [job.job_id for job in jobs if job.status in ("claimed", "running")]
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def _fitting(self) -> Iterable[str]:
+        """Jobs that some machine of the fleet can run."""
+        for job_id, facts in self.witness.now.jobs.items():
+            spec = facts.wants()
+            for machine in self.scenario.machines:
+                if g.misfit(spec, machine.name, machine.capability, machine.declared) is None:
+                    yield job_id
+                    break
+
+    def _all_done(self) -> bool:
+        jobs = self.witness.now.jobs
+        if any(facts.status in ("claimed", "running") for facts in jobs.values()):
+            return False
+        if any(host.up and host.state.backlog for host in self.hosts):
+            return False
+        if all(facts.status != "pending" for facts in jobs.values()):
+            return True
+        return all(jobs[job_id].status != "pending" for job_id in self._fitting())
+
+    def _patience_s(self) -> float:
+        """In calm weather everything must be over by then: each job's tries, one after the other, and some waiting."""
+        policy, scenario = self.scenario.policy, self.scenario
+        work = sum(1.2 * work_s for work_s in scenario.work_s.values())
+        pause = policy.backoff_max_s + policy.retry_elsewhere_grace_s + policy.prefer_cuda_grace_s
+        tries = policy.max_attempts + 4  # some of them on a host that is taken out for it
+        lease = 6 * policy.stale_after_s
+        longer = self.silence[0].off_s  # a hold may have been stamped by a clock that nobody saw step
+        return tries * (work + (pause + 120) * len(scenario.work_s)) + lease + longer
+
+    def _judge(self) -> None:
+        jobs = self.witness.now.jobs
+        fitting = set(self._fitting())
+        for job_id, facts in jobs.items():
+            if facts.status in ("claimed", "running") or (facts.status == "pending" and job_id in fitting):
+                raise Violation(
+                    f"seed {self.world.seed}: job {job_id[:8]} is still {facts.status} "
+                    f"{self._patience_s():.0f} s after the last fault"
+                )
+        views = Views(self.receiver.database, self.receiver.service)
+        for view in views.jobs().jobs:
+            if view.status == "pending" and view.obstacle is None and view.held_by is None:
+                raise Violation(f"seed {self.world.seed}: nothing says why {view.job_id[:8]} waits")
+        for checker in self.witness.checkers:
+            checker.at_end(self.witness)
+        database = self.receiver.database
+        rows = look_at_rows(database, self.scenario.policy)
+        for finding in [*rows, *look_at_seals(database.sealed())]:
+            raise Violation(f"seed {self.world.seed}: the doctor: {finding.problem}")
+        self._judge_store()
+
+    def _judge_store(self) -> None:
+        """The index says what the database says, and nothing lies about that nobody names."""
+        receiver = self.receiver
+        store: ArtifactStore = receiver.store
+        path = store.root / "index.jsonl"
+        found = b"".join(receiver.disk.read(path)) if receiver.disk.size(path) is not None else b""
+        expected = [row.line() for row in index_rows(receiver.database)]
+        if found.splitlines(keepends=True) != expected:
+            raise Violation(f"seed {self.world.seed}: the index differs from the database")
+        for finding in store.verify_all():
+            if finding.problem is not None:
+                raise Violation(f"seed {self.world.seed}: {finding.path}: {finding.problem}")
+
+
+def run_seed(
+    seed: int,
+    *,
+    keep_lines: bool = False,
+    prepare: Callable[[Simulation], None] = lambda _: None,
+) -> Verdict:
+    """Simulate one seed. Never raises for a violation: the verdict tells."""
+    few = few_kept() if is_shared(seed) else contextlib.nullcontext()
+    with tempfile.TemporaryDirectory(prefix="sim-") as folder, few:
+        simulation = Simulation(seed, Path(folder), keep_lines=keep_lines)
+        prepare(simulation)
+        violation = None
+        try:
+            simulation.run()
+        except Violation as found:
+            violation = str(found)
+        except Exception as error:
+            violation = f"seed {seed}, at {simulation.world.now:.3f} s: {type(error).__name__}: {error}"
+            simulation.world.say("world", f"‼ {violation}")
+            if keep_lines:
+                raise
+    world = simulation.world
+    return Verdict(
+        seed=seed,
+        violation=violation,
+        trace_hash=world.trace_hash,
+        hours=world.now / 3600,
+        happened=world.happened,
+        faults=world.faults,
+        fired=simulation.receiver.fired,
+        tally=world.tally,
+        lines=world.lines,
+    )
+
+
+__all__ = ["Checker", "Simulation", "Verdict", "run_seed"]

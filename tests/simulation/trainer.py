@@ -1,0 +1,193 @@
+"""Trainers that work for a while and then end well, badly, late, or never."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulation.faults import Fault, Weather
+from simulation.world import Timer, World
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.worker.state.events import Assignment
+
+SIGKILL = 9
+_ENDINGS: dict[Fault | None, Ended] = {
+    None: Ended(EndKind.EXITED, code=0),
+    Fault.EXIT_1: Ended(EndKind.EXITED, code=1),
+    Fault.EXIT_2: Ended(EndKind.EXITED, code=2),
+    Fault.EXIT_65: Ended(EndKind.EXITED, code=65),
+    Fault.EXIT_75: Ended(EndKind.EXITED, code=75),
+    Fault.KILLED: Ended(EndKind.SIGNALLED, signal=SIGKILL),
+    Fault.PACK_FAILS: Ended(EndKind.EXITED, code=0),
+    Fault.OUT_OF_RAM: Ended(EndKind.SIGNALLED, signal=SIGKILL, oom_kills=1),
+    Fault.OUT_OF_VRAM: Ended(EndKind.EXITED, code=1),
+}
+_LAST_LINE = {Fault.OUT_OF_VRAM: "torch.OutOfMemoryError: CUDA out of memory."}
+
+
+@dataclass(frozen=True)
+class Fate:
+    """The fate of one run of a trainer."""
+
+    work_s: float  # of running, not of waiting or sleeping
+    ending: Fault | None  # None: it ends well
+    hangs: bool
+    deaf: bool
+    lines: int  # how often it prints on its way …
+    burst: int  # … and how many lines then
+
+    @classmethod
+    def draw(cls, chance: random.Random, weather: Weather, work_s: float, *, calm: bool) -> Fate:
+        ending = None
+        number = chance.random()
+        for fault, probability in weather.exits.items():
+            number -= probability
+            if number < 0:
+                ending = fault
+                break
+        early = ending not in (None, Fault.PACK_FAILS)
+        return cls(
+            work_s=work_s * (chance.random() if early else 0.8 + 0.4 * chance.random()),
+            ending=ending,
+            hangs=not calm and chance.random() < weather.hang,
+            deaf=not calm and chance.random() < weather.deaf,
+            lines=chance.randrange(8),
+            burst=chance.choice([1] * 14 + [130]),
+        )
+
+
+class Trainer:
+    """One process, with what it has done so far."""
+
+    def __init__(
+        self,
+        world: World,
+        assignment: Assignment,
+        fate: Fate,
+        *,
+        printed: Callable[[list[str]], None],
+        ended: Callable[[Ended, bool], None],
+        moved: Callable[[Trainer], None],
+    ) -> None:
+        """``printed`` and ``ended`` (with whether somebody had asked for it) are told at once, by the trainer's own
+        files; ``moved`` whenever it starts to run or ceases to.
+        """
+        self.assignment = assignment
+        self.asked = False  # to end
+        self.fate = fate
+        self.over = False
+        self._world = world
+        self._printed, self._ended, self._moved = printed, ended, moved
+        self._done_s = 0.0
+        self._since = 0.0
+        self._lines = 0
+        self._paused = self._frozen = False
+        self._running = False
+        self._timer: Timer | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
+    def start(self) -> None:
+        self._update()
+
+    def pause(self) -> None:
+        self._paused = True
+        self._update()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._update()
+
+    def freeze(self) -> None:
+        """The machine sleeps."""
+        self._frozen = True
+        self._update()
+
+    def thaw(self) -> None:
+        self._frozen = False
+        self._update()
+
+    @property
+    def cpu_s(self) -> float:
+        """Return what it has computed; nothing once it hangs."""
+        done_s = self._done_s + (self._world.now - self._since if self._running else 0.0)
+        return min(done_s, self.fate.work_s)
+
+    @property
+    def hung(self) -> bool:
+        """It did all it will ever do, and does not end."""
+        return self.fate.hangs and not self.over and self.cpu_s >= self.fate.work_s
+
+    def stop(self, within_s: float) -> None:
+        """Ask politely: a trainer that listens saves its state and exits 75."""
+        self.asked = True
+        if self.fate.deaf:
+            self._world.fault(Fault.DEAF, "trainer", self.assignment.job_id[:8])
+            return
+        self._timer_for(within_s, lambda: self.end(Ended(EndKind.EXITED, code=75)))
+
+    def kill(self) -> None:
+        self.asked = True
+        self._timer_for(0.05, lambda: self.end(Ended(EndKind.SIGNALLED, signal=SIGKILL)))
+
+    def vanish(self) -> None:
+        """Its worker was killed, and the launcher with the group at once."""
+        self.over = True
+        self._update()
+
+    def end(self, ended: Ended) -> None:
+        if not self.over:
+            self.over = True
+            self._update()
+            self._ended(ended, self.asked)
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _timer_for(self, delay_s: float, thunk: Callable[[], None]) -> None:
+        def ring() -> None:
+            if self._frozen:
+                self._timer_for(1.0, thunk)
+            else:
+                thunk()
+
+        self._world.after(delay_s, ring)
+
+    def _update(self) -> None:
+        running = not (self.over or self._paused or self._frozen)
+        if running == self._running:
+            return
+        if self._running:
+            self._done_s += self._world.now - self._since
+            if self._timer is not None:
+                self._timer.cancel()
+        self._running, self._since = running, self._world.now
+        if running:
+            self._plan_next()
+        self._moved(self)
+
+    def _plan_next(self) -> None:
+        """The next line, or the end."""
+        fate = self.fate
+        at = fate.work_s * (self._lines + 1) / (fate.lines + 1)
+        self._timer = self._world.after(max(0.0, at - self._done_s), self._reached)
+
+    def _reached(self) -> None:
+        self._done_s += self._world.now - self._since
+        self._since = self._world.now
+        if self._lines < self.fate.lines:
+            claim, burst = self.assignment.claim_id[:8], self.fate.burst
+            first = self._lines * burst
+            self._lines += 1
+            self._plan_next()
+            self._printed([f"{claim} line {number}" for number in range(first, first + burst)])
+        elif self.fate.hangs:
+            self._world.fault(Fault.HANG, "trainer", self.assignment.job_id[:8])
+        else:
+            if self.fate.ending not in (None, Fault.PACK_FAILS):
+                self._world.fault(self.fate.ending, "trainer", self.assignment.job_id[:8])
+            if self.fate.ending in _LAST_LINE:
+                self._printed([_LAST_LINE[self.fate.ending]])
+            self.end(_ENDINGS[self.fate.ending])

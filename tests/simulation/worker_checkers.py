@@ -1,0 +1,344 @@
+"""The promises about workers: what runs where, what is obeyed, and what becomes of finished work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from simulation.steps import Call
+from simulation.witness import Checker, Observation, Witness
+from simulation.world import World
+from training.fleet.client.transport import Response
+from training.fleet.process.ended import Ended
+from training.fleet.wire.messages import Action as Order
+from training.fleet.wire.messages import ProblemType
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.trainer import STEP_MAX_S
+
+if TYPE_CHECKING:
+    from simulation.host import Host
+    from simulation.trainer import Trainer
+
+SLACK_S = 5.0  # until a worker that wakes up has looked at its lease
+# The receiver's words after which finished work may be forgotten.
+_FORGET = (
+    ProblemType.LEASE_SUPERSEDED,
+    ProblemType.JOB_CANCELLED,
+    ProblemType.RESULT_CONFLICT,
+    ProblemType.UNKNOWN_JOB,
+)
+
+
+class WorkerChecker(Checker):
+    """Looks at workers as well."""
+
+    def event(self, host: Host, event: t.Event) -> None:
+        """Something is about to be told to a worker's state machine."""
+
+    def moved(self, host: Host, trainer: Trainer) -> None:
+        """A trainer began to run, or ceased to."""
+
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
+        """A trainer printed lines into its file."""
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
+        """A trainer ended, and not together with its worker."""
+
+    def ended(self, host: Host) -> None:
+        """A worker's program ended."""
+
+    def refused(self, host: Host, why: str) -> None:
+        """A worker's program ended before it had begun."""
+
+    def used_disk(self, host: Host, begun: t.Assignment | None) -> None:
+        """The folders of an attempt were made, or one was discarded and older ones were pruned."""
+
+
+class OneTrainerAtATime(WorkerChecker):
+    """With ``on_silence = "pause"`` no trainer runs whose claim was swept: two copies never run at once.
+
+    Without it, the time for which two ran is counted and shown. What the operator took away, and what a copy of the
+    same installation took over, is known to its worker only at its next heartbeat, and is not promised. Nor is anything
+    when ``off_s`` says that heartbeats were stamped by a clock that nobody saw step.
+    """
+
+    def __init__(self, world: World, settings: t.Settings, off_s: Callable[[], float]) -> None:
+        super().__init__(world)
+        self._off_s = off_s
+        self._pausing = settings.on_silence is t.OnSilence.PAUSE
+        self._running: dict[str, list[Trainer]] = {}  # job → its running trainers
+        self._swept: set[str] = set()
+        self._double_since: dict[str, float] = {}
+
+    def moved(self, host: Host, trainer: Trainer) -> None:
+        job_id = trainer.assignment.job_id
+        running = self._running.setdefault(job_id, [])
+        if trainer.running:
+            running.append(trainer)
+            self._look_soon(trainer)
+        elif trainer in running:
+            running.remove(trainer)
+        if len(running) > 1:
+            self._double_since.setdefault(job_id, self.world.now)
+        elif job_id in self._double_since:
+            double_s = self.world.now - self._double_since.pop(job_id)
+            self.world.tally["seconds in which two trained one job"] += int(double_s)
+
+    def see(self, seen: Observation) -> None:
+        if seen.call.name == "tick":
+            for claim in sorted(seen.before.live.keys() - seen.after.live.keys()):
+                self._swept.add(claim)
+                for trainer in self._running.get(seen.before.live[claim].job_id, []):
+                    if trainer.assignment.claim_id == claim:
+                        self._look_soon(trainer)
+        if self._swept:
+            self._swept -= seen.after.live.keys()  # readopted
+
+    def _look_soon(self, trainer: Trainer) -> None:
+        claim = trainer.assignment.claim_id
+
+        def look() -> None:
+            runs = trainer.running and claim in self._swept
+            self.demand(not runs, f"the trainer of the swept claim {claim[:8]} runs")
+
+        if self._pausing and claim in self._swept and not self._off_s():
+            self.world.after(SLACK_S, look)
+
+
+class ToldToStop(WorkerChecker):
+    """A worker that learns that its claim is gone ends the trainer soon."""
+
+    def event(self, host: Host, event: t.Event) -> None:
+        trainer = host.trainer
+        work = host.state.work
+        if trainer is None or work is None or trainer.assignment is not work.assignment:
+            return
+        told = (
+            isinstance(event, t.Refused)
+            and event.problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED)
+        ) or (isinstance(event, t.HeartbeatAnswered) and event.order is Order.STOP)
+        if told and event.call in (work.beat_call, host.state.call):
+            self.world.after(SLACK_S, lambda: self._look(host, trainer))
+
+    def _look(self, host: Host, trainer: Trainer) -> None:
+        gone = trainer.over or not trainer.running
+        self.demand(gone, f"the trainer of {trainer.assignment.claim_id[:8]} was not stopped")
+
+
+class LeavesInTime(WorkerChecker):
+    """A worker that is told to stop is gone within its time, whatever its trainer and the receiver do."""
+
+    def event(self, host: Host, event: t.Event) -> None:
+        if isinstance(event, t.SignalReceived):
+            session = host.session_id
+            self.world.after(host.settings.leave_s + SLACK_S, lambda: self._look(host, session))
+
+    def _look(self, host: Host, session: str) -> None:
+        stays = host.up and host.session_id == session and not host.asleep and not host.woke_lately
+        self.demand(not stays, f"{host.machine} was told to stop and is still there")
+
+
+class FinishedIsDelivered(WorkerChecker):
+    """A finished training is packed, on the disk before it is offered, and offered until it is taken or refused for
+    good; how an attempt failed is on the disk before it is reported.
+
+    Crashes of the worker do not change that; only a disk that loses the bundle may. A lease that is lost does not
+    either: whether the work can be adopted is the receiver's answer to the offer.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._open: dict[tuple[str, str], str] = {}  # machine, claim → what is known of it
+        self._hosts: dict[str, Host] = {}
+        self._known: set[tuple[str, str]] = set()
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
+        if ended.code == 0:
+            key = (host.machine, trainer.assignment.claim_id)
+            self._known.add(key)
+            self._hosts[host.machine] = host
+            work = host.state.work
+            if work is not None and not work.dropped:
+                self._open[key] = "trained"
+
+    def event(self, host: Host, event: t.Event) -> None:
+        work, saved = host.state.work, host.directory.saved.delivery
+        self._look_at_report(host)
+        if work is not None and isinstance(event, t.PackFailed | t.HeartbeatAnswered):
+            self._answered((host.machine, work.assignment.claim_id), event, beat=True)
+        if saved is not None:
+            key = (host.machine, saved.assignment.claim_id)
+            if key not in self._known:
+                self._known.add(key)
+                self._hosts[host.machine] = host
+                self._open[key] = "packed"
+        if work is None or work.delivery is None or work.failure is not None:
+            return
+        self.demand(saved == work.delivery, f"{host.machine} would forget its finished work in a crash")
+        answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.HeartbeatAnswered)
+        if answer and event.call in (host.state.call, work.beat_call):
+            beat = event.call == work.beat_call
+            self._answered((host.machine, work.assignment.claim_id), event, beat=beat)
+
+    def _look_at_report(self, host: Host) -> None:
+        state, saved = host.state, host.directory.saved
+        if state.phase == "failing" and state.work is not None:
+            known = saved.report is not None and saved.report.failure == state.work.failure
+            self.demand(known, f"{host.machine} would forget in a crash how its job failed")
+
+    def _answered(self, key: tuple[str, str], event: t.Event, *, beat: bool) -> None:
+        if key not in self._open:
+            return
+        match event:
+            case t.Completed() | t.DeliveryBroken() | t.HeartbeatAnswered(order=Order.STOP):
+                del self._open[key]
+            case t.PackFailed():
+                del self._open[key]
+            case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if beat:
+                pass  # the offer will be answered
+            case t.Refused() if event.problem_type in _FORGET:
+                del self._open[key]
+            case t.Refused():
+                self._open[key] = f"refused with {event.problem_type}"
+
+    def gone(self, machine: str) -> None:
+        """Its owner took the machine away."""
+        for key in [key for key in self._open if key[0] == machine]:
+            del self._open[key]
+
+    def at_end(self, witness: Witness) -> None:
+        ends = dict(witness.rows("SELECT claim_id, end_reason FROM attempts"))
+        for (machine, claim), known in self._open.items():
+            host = self._hosts[machine]
+            saved, held = host.directory.saved.delivery, host.directory.saved.assignment
+            if saved is not None and saved.assignment.claim_id == claim:
+                continue  # it will be offered when that worker runs again
+            if held is not None and held.claim_id == claim and host.end_of(held).exists():
+                continue  # it will be packed then
+            ended = ends[claim] is not None and ends[claim] != "host_lost"
+            # A line that garbles every try is given up after some.
+            garbled = known == f"refused with {ProblemType.WRONG_DIGEST}"
+            self.demand(ended or garbled, f"{machine} forgot the finished {claim[:8]} ({known})")
+
+
+class OnlyTheGranterIsBelieved(WorkerChecker):
+    """Hold that the last word a worker takes on its claim is the receiver's, whoever else answered meanwhile."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._refused: set[str] = set()  # claims on which the receiver said no, or stop
+        self._taken: set[str] = set()  # … or: it is done
+
+    def answered(self, call: Call, answer: Response, witness: Witness) -> None:
+        if call.request is None:
+            return
+        body = json.loads(call.request.body) if call.request.method == "POST" and call.request.body else {}
+        claim = body.get("claim_id") or call.request.headers.get("X-Claim-Id") or ""
+        if answer.status != 200 or b'"stop"' in answer.body:
+            self._refused.add(claim)
+        elif call.name in ("complete", "fail"):
+            self._taken.add(claim)
+
+    def event(self, host: Host, event: t.Event) -> None:
+        work = host.state.work
+        if work is None or getattr(event, "call", None) not in (host.state.call, work.beat_call):
+            return
+        claim = work.assignment.claim_id
+        if isinstance(event, t.Refused) or (isinstance(event, t.HeartbeatAnswered) and event.order is Order.STOP):
+            self.demand(claim in self._refused, f"{host.machine} took a stranger's word on {claim[:8]}")
+        elif isinstance(event, t.Completed | t.FailTaken):
+            self.demand(claim in self._taken, f"{host.machine} was thanked by a stranger")
+
+
+class AsksTheSameAgain(WorkerChecker):
+    """A claim whose answer was lost is asked again as the same request, or its grant would belong to nobody."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._asked: dict[str, str | None] = {}  # session → the request without an answer
+
+    def event(self, host: Host, event: t.Event) -> None:
+        asked = self._asked.pop(host.session_id, None)
+        if asked is not None:
+            self.demand(host.state.request_id == asked, f"{host.machine} dropped a request unanswered")
+        if isinstance(event, t.NotAnswered) and event.call == host.state.call:
+            self._asked[host.session_id] = host.state.request_id
+
+
+class HungTrainersAreStopped(WorkerChecker):
+    """A trainer that was seen to hang for as long as the limit says is stopped; sleep and pauses do not count."""
+
+    def __init__(self, world: World, settings: t.Settings) -> None:
+        super().__init__(world)
+        self._limit_s = settings.max_silence_s
+        self._seen: dict[str, tuple[float, float]] = {}  # claim → last look, seconds of hanging
+
+    def event(self, host: Host, event: t.Event) -> None:
+        if not isinstance(event, t.Measured) or not self._limit_s:
+            return
+        trainer, work = host.trainer, host.state.work
+        if trainer is None or work is None or host.state.phase != "running":
+            return
+        last, hung_s = self._seen.get(event.claim_id, (self.world.now, 0.0))
+        if work.paused:
+            self._seen[event.claim_id] = self.world.now, hung_s
+            return
+        step_s = min(self.world.now - last, STEP_MAX_S) if trainer.hung else 0.0
+        self.demand(
+            not trainer.hung or hung_s < self._limit_s + 2 * STEP_MAX_S,
+            f"the trainer of {event.claim_id[:8]} hangs and is left alone",
+        )
+        self._seen[event.claim_id] = self.world.now, hung_s + step_s
+
+
+class LogsAreWhole(WorkerChecker):
+    """The stored output of every attempt is what its trainer printed, each line once and in order, however it ended and
+    whoever crashed: all of it, once the machine that trained has had the time to bring it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._printed: dict[str, list[str]] = {}  # by claim
+        self._machine: dict[str, Host] = {}  # claim → where it ran
+        self._broken: set[str] = set()  # claims that two machines held
+
+    def event(self, host: Host, event: t.Event) -> None:
+        if host.state.work is not None:
+            claim = host.state.work.assignment.claim_id
+            if self._machine.setdefault(claim, host) is not host:
+                self._broken.add(claim)
+
+    def printed(self, host: Host, trainer: Trainer, lines: list[str]) -> None:
+        claim = trainer.assignment.claim_id
+        if self._machine.setdefault(claim, host) is not host:
+            self._broken.add(claim)
+        self._printed.setdefault(claim, []).extend(lines)
+
+    def at_end(self, witness: Witness) -> None:
+        stored: dict[str, list[str]] = {}
+        sql = (
+            "SELECT a.claim_id, l.first, l.count, l.text FROM log_chunks AS l JOIN attempts AS a "
+            "ON a.job_id = l.job_id AND a.attempt = l.attempt ORDER BY a.claim_id, l.first"
+        )
+        for claim, first, count, text in witness.rows(sql):
+            lines = stored.setdefault(claim, [])
+            self.demand(first == len(lines), f"output of {claim[:8]}: line {first} follows {len(lines)}")
+            lines += text.split("\n")
+            self.demand(len(lines) == first + count, f"output of {claim[:8]}: a piece is miscounted")
+        for claim, printed in self._printed.items():
+            found, host = stored.get(claim, []), self._machine[claim]
+            if claim in self._broken:  # two trainers' lines under one name
+                continue
+            self.demand(found == printed[: len(found)], f"output of {claim[:8]} is not what was printed")
+            brought = host.gone or not host.up or claim in self._in_hand(host)
+            self.demand(
+                brought or len(found) == len(printed),
+                f"{claim[:8]} printed {len(printed)} lines, {len(found)} are stored",
+            )
+        self.world.tally["lines of output brought whole"] += sum(map(len, self._printed.values()))
+
+    @staticmethod
+    def _in_hand(host: Host) -> set[str]:
+        """Claims whose output is still being brought."""
+        held = {one.claim_id for one in host.state.backlog}
+        return held | ({host.state.work.assignment.claim_id} if host.state.work else set())

@@ -1,0 +1,325 @@
+"""Receiver, worker and trainers as real processes: what an owner sees, and what no crash may leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import CHILDREN
+
+from training.clock import SystemClock
+from training.fleet.client.client import FleetClient, Unreachable
+from training.fleet.client.transport import HttpTransport
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.findings import Level
+from training.fleet.service.state import State
+
+TRAINER = CHILDREN / "trainer.py"
+TOKEN = "only-for-this-test"
+PATIENCE_S = 60.0
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="starts and signals POSIX processes")
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """Return what the condition gives as soon as it is true."""
+    for _ in range(int(PATIENCE_S / 0.05)):
+        with contextlib.suppress(Unreachable):
+            if found := condition():
+                return found
+        threading.Event().wait(0.05)
+    raise AssertionError("it did not happen")
+
+
+def is_running(pid: int) -> bool:
+    """A zombie that waits for init counts as ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Fleet:
+    """A receiver and its workers in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = 0
+        self.transport = HttpTransport("http://127.0.0.1:1")
+        self.client = FleetClient("http://127.0.0.1:1", transport=self.transport)
+        self.receiver: subprocess.Popen[bytes] | None = None
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def plan(self, **behaviours: str) -> None:
+        lines = ["schema_version = 1", 'name = "try"', "[trainers.fake]"]
+        lines += [f'command = ["python", "{TRAINER}"]']
+        for name, behaviour in behaviours.items():
+            lines += ["[[jobs]]", f'name = "{name}"', 'model = "fake"', 'mode = "oracle"']
+            lines += [f'hyper.behave = "{behaviour}"']
+        (self.folder / "plan.toml").write_text("\n".join(lines))
+
+    def start(self, *command: str, log: str, crash_at: str = "") -> subprocess.Popen[bytes]:
+        """``crash_at``: see training/crashpoint.py."""
+        with (self.folder / log).open("ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                cwd=self.folder,
+                env={**os.environ, "CIS490_OPERATOR_TOKEN": TOKEN, "CIS490_CRASH_AT": crash_at},
+                stdout=file,
+                stderr=file,
+            )
+        self.started.append(process)
+        return process
+
+    def start_receiver(self, **policy: float) -> None:
+        command = ["training.fleet.receiver", "--port", str(self.port), "--manifest", "plan.toml"]
+        command += ["--db", "jobs.db", "--models-dir", "models"]
+        for name, value in policy.items():
+            command += ["--policy", f"{name}={value}"]
+        log = self.folder / "receiver.log"
+        seen = log.stat().st_size if log.exists() else 0
+        self.receiver = self.start(*command, log=log.name)
+
+        def serving() -> re.Match[str] | None:
+            assert self.receiver is not None
+            assert self.receiver.poll() is None, log.read_text()
+            return re.search(r"listening on http://127.0.0.1:(\d+)", log.read_text()[seen:])
+
+        found = until(serving)
+        self.port = int(found[1])
+        address = f"http://127.0.0.1:{self.port}"
+        self.transport.close()
+        self.transport = HttpTransport(address)
+        self.client = FleetClient(address, operator_token=TOKEN, tries=1, transport=self.transport)
+
+    def start_worker(self, *flags: str, name: str = "host", crash_at: str = "") -> subprocess.Popen[bytes]:
+        command = ["training.fleet.worker", "--receiver-url", f"http://127.0.0.1:{self.port}"]
+        command += ["--host-id", name, "--repo-root", str(self.folder)]
+        command += ["--poll-s", "0.2", "--heartbeat-s", "0.3", *flags]
+        return self.start(*command, log=f"{name}.log", crash_at=crash_at)
+
+    def job(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.job(name)
+        return found
+
+    def status(self, name: str) -> str:
+        return str(self.job(name)["job"]["status"])
+
+    def trainer_pid(self) -> int:
+        """Of the trainer that says so in its log; waits for it."""
+
+        def look() -> re.Match[str] | None:
+            logs = sorted(self.folder.glob("artifacts/**/*.log"), key=lambda log: log.stat().st_mtime)
+            return re.search(r"running as (\d+)", logs[-1].read_text()) if logs else None
+
+        return int(until(look)[1])
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    one = Fleet(tmp_path)
+    yield one
+    one.transport.close()
+    for process in one.started:
+        process.kill()
+        process.wait()
+    if one.receiver is not None:  # however rudely that ended: every promise is kept
+        state = State.of(tmp_path, tmp_path / "jobs.db", tmp_path / "models")
+        found = examine(state, SystemClock(), deep=True).findings
+        assert [each.sentence for each in found if each.level is Level.FAULT] == []
+
+
+def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
+    behaviours = {"good": "well", "bad": "bad-data", "garbled": "binary"}
+    # Three that die at once, and none that ends well between them, would have the host taken out.
+    behaviours |= {"better": "on-file", "shot": "shot", "forgetful": "forgets"}
+    fleet.plan(**behaviours)
+    (fleet.folder / "go").touch()
+    fleet.start_receiver()
+    worker = fleet.start_worker()
+    until(lambda: fleet.status("good") == "completed" and fleet.status("bad") == "failed")
+    until(lambda: all(fleet.job(name)["attempts"] for name in ("garbled", "shot", "forgetful")))
+    until(lambda: all(fleet.job(n)["job"]["error"] for n in ("garbled", "shot", "forgetful")))
+
+    good = fleet.job("good")
+    assert good["attempts"][0]["record"]["timing"] == {"fit_s": 0.1}
+    rows = [json.loads(line) for line in (fleet.folder / "models/index.jsonl").read_text().splitlines()]
+    assert {row["artifact_id"] for row in rows} == {good["job"]["artifact_id"]}
+    lines = fleet.client.log("good")["lines"]
+    assert json.loads(lines[-1])["epoch"] == 3
+
+    errors = {name: fleet.job(name)["job"]["error"].splitlines()[0] for name in ("bad", "garbled", "shot")}
+    assert errors["bad"] == "exit status 65: error: the data set has another schema"
+    assert errors["garbled"].startswith("exit status 1: RuntimeError: �broken")
+    assert errors["shot"].startswith("killed by SIGKILL (possibly out of memory)")
+    assert "left no fake_oracle.ckpt.json" in fleet.job("forgetful")["job"]["error"]
+    assert TOKEN not in fleet.log("host")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(PATIENCE_S) == 0
+
+
+def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet: Fleet) -> None:
+    fleet.plan(mumbler="mumbles")
+    fleet.start_receiver()
+    fleet.start_worker()
+    (attempt,) = until(lambda: [a for a in fleet.job("mumbler")["attempts"] if a["ended_at"]])
+    assert fleet.status("mumbler") == "completed"
+    assert attempt["progress"]["note"] == "half a character: ?"
+    assert "timing" not in attempt["record"], "it is none"
+    assert "refused" not in fleet.log("host")
+
+
+def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet: Fleet) -> None:
+    """Three jobs in a row that die at once speak against the host; after its release, against themselves."""
+    fleet.plan(bad="fail", garbled="binary", forgetful="forgets")
+    fleet.start_receiver(backoff_s=0.1)
+    fleet.start_worker()
+    until(lambda: fleet.client.health()["quarantined"])
+    (seen,) = fleet.client.workers()["workers"]
+    assert "3 different jobs in a row died within 60 s" in seen["quarantine"]
+    bad = fleet.job("bad")["job"]
+    assert (bad["status"], bad["trainer_failures"]) == ("pending", 0), "it pays for nothing"
+    assert "cis490-jobs release host" in bad["obstacle"]
+    fleet.client.release("host")
+    until(lambda: fleet.status("bad") == "failed")
+    assert fleet.client.health()["quarantined"] == {}
+
+
+def test_cancel_stops_even_a_deaf_trainer(fleet: Fleet) -> None:
+    fleet.plan(deaf="deaf")
+    fleet.start_receiver()
+    fleet.start_worker()
+    pid = fleet.trainer_pid()
+    until(lambda: fleet.status("deaf") == "running")
+    fleet.client.cancel("deaf")
+    until(lambda: not is_running(pid))
+    assert fleet.status("deaf") == "cancelled"
+    assert fleet.job("deaf")["attempts"][0]["end_reason"] == "cancelled"
+
+
+def test_sigterm_hands_the_job_back_and_the_next_worker_goes_on(fleet: Fleet) -> None:
+    fleet.plan(long="hang")
+    fleet.start_receiver()
+    worker = fleet.start_worker()
+    pid = fleet.trainer_pid()
+    until(lambda: fleet.job("long")["job"]["progress"])
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(30.0) == 0
+    assert not is_running(pid)
+    job = fleet.job("long")
+    assert job["job"]["status"] == "pending"
+    assert (job["attempts"][0]["end_reason"], job["attempts"][0]["error"]) == (
+        "worker_shutdown",
+        "worker shutdown",
+    )
+    assert (job["job"]["trainer_failures"], job["job"]["host_losses"]) == (0, 0)
+    assert list(fleet.folder.glob("artifacts/.worker/host/resume/*/resumable"))
+    fleet.start_worker()
+    until(lambda: fleet.job("long")["job"]["attempt"] == 2)
+
+
+def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew(
+    fleet: Fleet,
+) -> None:
+    fleet.plan(deaf="deaf")
+    fleet.start_receiver()
+    worker = fleet.start_worker()
+    pid = fleet.trainer_pid()
+    until(lambda: fleet.status("deaf") == "running")
+    worker.kill()
+    worker.wait()
+    until(lambda: not is_running(pid))
+    fleet.start_worker()
+    until(lambda: fleet.job("deaf")["job"]["attempt"] == 2)
+    assert fleet.job("deaf")["attempts"][0]["end_reason"] == "host_lost"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds them in /proc")
+def test_worker_and_launcher_killed_in_one_breath_leave_nothing_for_long(fleet: Fleet) -> None:
+    fleet.plan(deaf="deaf")
+    fleet.start_receiver()
+    worker = fleet.start_worker()
+    pid = fleet.trainer_pid()
+    until(lambda: fleet.status("deaf") == "running")
+    launcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    worker.send_signal(signal.SIGSTOP)
+    os.kill(launcher, signal.SIGKILL)
+    worker.kill()
+    worker.wait()
+    assert is_running(pid), "nobody was left to end it"
+    fleet.start_worker()
+    until(lambda: not is_running(pid))
+    until(lambda: "ended 1 processes of an earlier session" in fleet.log("host"))
+
+
+def test_receiver_may_be_away_while_a_job_runs(fleet: Fleet) -> None:
+    fleet.plan(long="hang")
+    fleet.start_receiver()
+    fleet.start_worker()
+    pid = fleet.trainer_pid()
+    until(lambda: fleet.status("long") == "running")
+    assert fleet.receiver is not None
+    fleet.receiver.kill()
+    fleet.receiver.wait()
+    until(lambda: "a heartbeat was not answered" in fleet.log("host"))
+    fleet.start_receiver()
+    before = fleet.job("long")["job"]["heartbeat_at"]
+    until(lambda: fleet.job("long")["job"]["heartbeat_at"] > before)
+    assert is_running(pid)
+    assert fleet.job("long")["job"]["attempt"] == 1
+
+
+def test_finished_work_outlives_both_receiver_and_worker(fleet: Fleet) -> None:
+    fleet.plan(slow="on-file")
+    fleet.start_receiver()
+    worker = fleet.start_worker()
+    until(lambda: fleet.status("slow") == "running")
+    assert fleet.receiver is not None
+    fleet.receiver.kill()
+    fleet.receiver.wait()
+    (fleet.folder / "go").touch()
+    until(lambda: "uploading" in fleet.log("host"))
+    worker.kill()
+    worker.wait()
+    fleet.start_receiver()
+    fleet.start_worker()
+    until(lambda: fleet.status("slow") == "completed")
+    assert fleet.job("slow")["job"]["attempt"] == 1
+    assert "goes on delivering slow" in fleet.log("host")
+
+
+def test_worker_says_in_one_sentence_why_it_cannot_begin(fleet: Fleet) -> None:
+    first = fleet.start_worker()
+    until(lambda: (fleet.folder / "artifacts/.worker/host/saved.json").exists())
+    second = fleet.start_worker()
+    assert second.wait(PATIENCE_S) == 2
+    assert "another worker uses the state directory" in fleet.log("host")
+    assert fleet.start_worker("--venv-python", "absent/python").wait(PATIENCE_S) == 2
+    assert "make the virtual environment first" in fleet.log("host")
+    assert "Traceback" not in fleet.log("host")
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(PATIENCE_S) == 0, "it also leaves while nobody answers"
+
+
+def test_missing_data_set_is_the_hosts_fault_and_said_so(fleet: Fleet) -> None:
+    plan = ["schema_version = 1", 'name = "try"', "[[jobs]]", 'name = "trees"', 'model = "gbt"']
+    (fleet.folder / "plan.toml").write_text("\n".join([*plan, 'mode = "oracle"']))
+    fleet.start_receiver()
+    fleet.start_worker()
+    attempt = until(lambda: [a for a in fleet.job("trees")["attempts"] if a["ended_at"]])[0]
+    assert attempt["end_reason"] == "spawn_failed"
+    assert "this host has no data set" in attempt["error"]
+    assert "validation_v1.parquet is missing" in attempt["error"]

@@ -1,0 +1,503 @@
+"""No verdict is better than its interval allows, or says chance of what an exact test refuses."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+import test_training_report as shared
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from places import ROOT
+from sklearn.metrics import roc_auc_score
+
+from training.data.rows import Rows
+from training.data.split import SplitError, make_split
+from training.trainer.evaluation import verdict
+from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
+from training.trainer.evaluation.report import build_report
+from training.trainer.evaluation.scored import Pace, pace
+from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
+
+PAGE = ROOT / "docs" / "evaluation.md"
+BINARY = Classes(("benign", "malicious"), ("benign",))
+QUIET = shared.quiet_report()  # nothing to complain about
+ORDER = {"good": 0, "caution": 1, "poor": 2}
+
+
+def quiet_report():
+    return deepcopy(QUIET)
+
+
+def test_the_page_shows_the_rules_that_are_used():
+    text = PAGE.read_text(encoding="utf-8")
+    shown = text.partition("<!-- rules -->\n")[2].partition("<!-- end of rules -->")[0]
+    assert shown.strip() == verdict.table()
+
+
+# -- of drawn figures --------------------------------------------------------------------------------------------------
+
+shares = st.floats(0.0, 1.0).map(lambda x: round(x, 3))
+
+
+@st.composite
+def metrics(draw, *, missing=True):
+    """A figure with an interval around it, with none, or without a value."""
+    value = draw(shares)
+    kind = draw(st.sampled_from(["ci", "ci", "ci", "none", *(["null"] if missing else [])]))
+    if kind == "null":
+        return {"value": None, "ci95": None, "reason": "a reason"}
+    if kind == "none":
+        return {"value": value, "ci95": None, "reason": "1 episode carries it"}
+    reach = draw(st.sampled_from([0.01, 0.05, 0.2, 0.6]))
+    low, high = value - draw(shares) * reach, value + draw(shares) * reach
+    return {"value": value, "ci95": [round(max(0.0, low), 6), round(min(1.0, high), 6)]}
+
+
+names = st.lists(st.sampled_from(["attic", "cellar", "h7"]), unique=True, max_size=2)
+
+
+@st.composite
+def reports(draw):
+    made = quiet_report()
+    test = made["metrics"]["test"]
+    for name in ("auroc", "tpr", "fpr"):
+        test[name] = draw(metrics())
+    low, high = test["auroc"]["ci95"] or (0.0, 1.0)
+    if low <= 0.5 <= high:
+        p = draw(st.one_of(st.none(), st.sampled_from([0.001, 0.025, 0.026, 0.3])))
+        test["auroc"]["chance"] = None if p is None else {"p": p, "ways": 252, "counted": True}
+    if draw(st.booleans()):
+        test["alerts_per_host_day"] = {"value": None, "ci95": None, "reason": "no clock"}
+    made["split"] |= {"unseen_hosts": draw(names), "seen_hosts": draw(names.map(sorted))}
+    made["operating_point"]["target_fpr"] = draw(st.sampled_from([0.01, 0.05, 0.1]))
+    return made
+
+
+def bounds(metric):
+    return metric["ci95"] or (0.0, 1.0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(made=reports())
+def test_no_verdict_is_better_than_its_intervals_allow(made):
+    said, level = verdict.verdict(made), verdict.level(made)
+    test, target = made["metrics"]["test"], made["operating_point"]["target_fpr"]
+    if level == "good":
+        assert bounds(test["auroc"])[0] > 0.5
+        for name, holds in (
+            ("tpr", lambda m: m[0] >= 0.3),
+            ("fpr", lambda m: m[1] <= 1.5 * target),
+        ):
+            assert test[name]["value"] is None or holds(bounds(test[name])), name
+    if "It keeps its promise" in said:
+        assert test["fpr"]["ci95"][1] <= 1.5 * target
+        assert test["fpr"]["ci95"][0] <= target
+    if "times the alarms it promised: do not" in said:
+        assert test["fpr"]["ci95"][0] > target
+    if "Worse than chance" in said:
+        found = test["auroc"].get("chance")
+        assert bounds(test["auroc"])[1] < 0.5 or found["p"] <= 0.025
+
+
+@settings(max_examples=150, deadline=None)
+@given(made=reports())
+def test_chance_is_said_only_of_what_the_exact_test_lets_pass(made):
+    said = verdict.verdict(made)
+    found = made["metrics"]["test"]["auroc"].get("chance")
+    if "Cannot be told from chance" in said:
+        assert found is None or found["p"] > 0.025
+        low, high = made["metrics"]["test"]["auroc"]["ci95"]
+        assert low <= 0.5 <= high
+
+
+@settings(max_examples=150, deadline=None)
+@given(made=reports())
+def test_only_machines_of_the_split_are_named_and_only_numbers_with_a_unit(made):
+    said = verdict.verdict(made)
+    unseen, seen = made["split"]["unseen_hosts"], made["split"]["seen_hosts"]
+    assert ("not seen" not in said) or unseen
+    assert ("trained on" not in said) or seen
+    if "on machines it has not seen" in said:
+        assert not seen
+    if made["metrics"]["test"]["alerts_per_host_day"]["value"] is None:
+        assert not re.search(r"\d alarms a day", said)
+    assert "None" not in said
+    assert "nan" not in said.lower().split()
+
+
+@settings(max_examples=150, deadline=None)
+@given(made=reports(), name=st.sampled_from(["auroc", "tpr", "fpr"]), wider=shares)
+def test_knowing_less_never_makes_it_better(made, name, wider):
+    """With a wider interval, or with none, a good verdict may become careful; a careful one never good."""
+    before = ORDER[verdict.level(made)]
+    test = made["metrics"]["test"]
+    ci95 = test[name]["ci95"]
+    if ci95 is None or test[name]["value"] is None:
+        return
+    test[name]["ci95"] = [max(0.0, ci95[0] - wider), min(1.0, ci95[1] + wider)]
+    if before == ORDER["caution"]:
+        assert ORDER[verdict.level(made)] >= before
+    test[name]["ci95"] = None
+    assert verdict.level(made) != "good"
+
+
+# -- of drawn data -----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def small_tests(draw):
+    """A handful of recordings of one class each on up to three hosts, scored well, badly or not at all."""
+    n = draw(st.integers(3, 4))
+    labels = [0] * n + [1] * draw(st.integers(3, 4))
+    strength = draw(st.sampled_from([0.0, 0.7, 2.0, 8.0]))
+    rng = np.random.default_rng(draw(st.integers(0, 10_000)))
+    windows = draw(st.integers(1, 3))
+    score = rng.normal(size=len(labels)) + strength * np.array(labels)
+    y, episode = np.repeat(labels, windows), np.repeat(np.arange(len(labels)), windows)
+    return y, np.repeat(score, windows) + 0.01 * rng.normal(size=y.size), episode
+
+
+@settings(max_examples=25, deadline=None)
+@given(drawn=small_tests())
+def test_small_tests_are_called_chance_only_where_all_permutations_agree(drawn):
+    y, score, episode = drawn
+    test = Scored.build(Rows.of(label=y, episode=episode, host=["h"] * y.size), score=score)
+    found = evaluate(test, classes=BINARY, operating_point=None, n_resamples=200)
+    made = quiet_report()
+    made["metrics"]["test"]["auroc"] = found.metrics["auroc"]
+    said = verdict.verdict(made)
+    if "Cannot be told from chance" not in said:
+        return
+    _, first = np.unique(episode, return_index=True)
+    seen = roc_auc_score(y, score)
+    sign = 1 if seen >= 0.5 else -1
+    ways = sorted(set(permutations(y[first].tolist())))
+    values = [roc_auc_score(np.array(way)[episode], score) for way in ways]
+    assert np.mean([sign * (value - seen) >= -1e-9 for value in values]) > 0.025
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    recipe=st.sampled_from(["host", "time", "sample"]),
+    ahead=st.sampled_from([0.0, 1e6]),
+    seed=st.integers(0, 50),
+)
+def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
+    """The recipe's name does not matter: the hosts of the test that also trained, and those that did not."""
+    rng = np.random.default_rng(seed)
+    episode = np.repeat(np.arange(24), 4)
+    host = np.array(["a", "b", "c"])[episode % 3]
+    y = (np.arange(24) // 3 % 2)[episode]
+    t = 100.0 * episode + np.tile(np.arange(4), 24) + ahead * (host == "c")
+    chosen = {"train_hosts": ["a", "b"]} if recipe == "host" else {}
+    try:
+        windows = Rows.of(episode=episode, host=host, t_start=t, t_end=t + 1, label=y)
+        split = make_split(windows, recipe=recipe, seed=seed, **chosen)
+    except SplitError:
+        return
+    sides = sides_of(split, windows, BINARY)
+    before = set(host[np.r_[split.train, split.val, split.cal]].tolist())
+    test = set(host[split.test].tolist())
+    assert set(sides.seen) == test & before
+    assert set(sides.unseen) == test - before
+    if recipe == "time" and sides.unseen:
+        assert any("clocks are ahead" in note for note in sides.notes())
+
+    def scored(rows):
+        return Scored.build(windows.take(rows), score=y[rows] + rng.normal(size=rows.size))
+
+    point = operating_point(scored(split.cal), 0.25, classes=BINARY)
+    report = build_report(
+        model="m",
+        mode="realistic",
+        split=split,
+        sides=sides,
+        classes=BINARY,
+        evaluation=evaluate(scored(split.test), classes=BINARY, operating_point=point, n_resamples=200),
+        operating_point=point,
+        baselines={},
+        history=[],
+        run_key="k",
+        quarantined=[],
+    )
+    said = report["verdict"]
+    assert ("not seen" not in said) or sides.unseen
+    assert ("trained on" not in said) or sides.seen
+
+
+def test_a_host_that_only_calibrated_is_no_new_one_to_the_model():
+    host = np.array(["a", "a", "b", "b", "c", "c", "d", "d"])
+    episode = np.array(["a1", "a2", "b1", "b2", "c1", "c2", "d1", "d2"])
+    y = np.array([0, 1] * 4)
+    windows = Rows.of(episode=episode, host=host, t_start=np.arange(8.0), label=y)
+    made = make_split(windows, recipe="sample", supervised=False)
+    rows = {"train": [0, 1], "val": [2, 3], "cal": [4], "test": [5, 6, 7]}
+    split = replace(made, **{side: np.array(number) for side, number in rows.items()})
+    sides = sides_of(split, windows, BINARY)
+    assert (sides.seen, sides.unseen) == (["c"], ["d"])
+    assert sides.notes() == ["The cal side has no window of malicious."]
+    assert sides.never_trained == []
+
+
+def test_a_class_that_only_calibrated_never_trained():
+    many = Classes(("benign", "dos", "worm"), ("benign",))
+    y, host = np.array([0, 1, 0, 1, 2, 0, 1, 2]), np.full(8, "a")
+    episode = np.array([f"e{number}" for number in range(8)])
+    windows = Rows.of(episode=episode, host=host, t_start=np.arange(8.0), label=y)
+    made = make_split(windows, recipe="sample", supervised=False)
+    rows = {"train": [0, 1], "val": [2, 3], "cal": [4], "test": [5, 6, 7]}
+    split = replace(made, **{side: np.array(number) for side, number in rows.items()})
+    assert sides_of(split, windows, many).never_trained == ["worm"]
+    stopped = replace(split, val=np.array([2, 4]), cal=np.array([3]))
+    assert sides_of(stopped, windows, many).never_trained == []
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (
+            "000111",
+            "come after benign ones: how late a window comes has an AUROC of 1.00 by itself",
+        ),
+        (
+            "111000",
+            "come before benign ones: how late a window comes has an AUROC of 1.00 by itself",
+        ),
+        ("001011", ""),
+        ("010010", ""),
+        ("000000", ""),
+    ],
+)
+def test_an_attack_that_always_comes_last_is_noted(kinds, said):
+    """A channel that only drifted caught 77 % where each recording ended with the attack, and nothing was said."""
+    y = np.tile([int(kind) for kind in kinds], 8)
+    episode = np.repeat([f"e{number}" for number in range(8)], 6)
+    t_start = np.arange(48.0)
+    turn = np.random.default_rng(0).permutation(48)
+    rows = Rows.of(episode=episode, host=["h"] * 48, t_start=t_start, label=y)
+    notes = place_notes(rows.take(turn), BINARY)
+    assert (said in notes[0]) if said else notes == []
+
+
+def test_recordings_of_one_class_each_have_no_telling_place():
+    y = np.repeat(np.arange(8) % 2, 6)
+    episode = np.repeat([f"e{number}" for number in range(8)], 6)
+    rows = Rows.of(episode=episode, host=["h"] * 48, t_start=np.arange(48.0), label=y)
+    assert place_notes(rows, BINARY) == []
+    without = Classes(("benign", "malicious"), ())
+    assert place_notes(replace(rows, label=np.tile([0, 0, 0, 1, 1, 1], 8)), without) == []
+
+
+# -- sentences ---------------------------------------------------------------------------------------------------------
+
+
+def changed(**figures):
+    made = quiet_report()
+    for name, (value, ci95) in figures.items():
+        made["metrics"]["test"][name] = {"value": value, "ci95": ci95}
+    return made
+
+
+def test_a_perfect_model_on_few_episodes_is_not_called_chance():
+    made = changed(auroc=(1.0, [0.48, 1.0]))
+    made["metrics"]["test"]["auroc"]["chance"] = {"p": 1 / 252, "ways": 252, "counted": True}
+    assert verdict.verdict(made).startswith(
+        "Better than chance (AUROC 1.00; by chance 1 test in 252 is as good), but on too few episodes"
+    )
+    assert verdict.level(made) == "caution"
+
+
+def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
+    made = changed(auroc=(1.0, [0.29, 1.0]))
+    made["metrics"]["test"]["auroc"]["chance"] = {"p": 0.05, "ways": 20, "counted": True}
+    assert verdict.verdict(made).startswith("Too few episodes to tell any model from chance (AUROC 1.00")
+    assert verdict.level(made) == "caution"
+
+
+@pytest.mark.parametrize(
+    ("fpr", "target", "words", "level"),
+    [
+        (
+            (0.129, [0.115, 0.143]),
+            0.1,
+            "somewhat more false alarms than promised: 13 % (12 to 14 %)",
+            "caution",
+        ),
+        ((0.0, None), 0.1, "cannot be said: too few benign episodes", "caution"),
+        (
+            (0.0, [0.0, 0.3]),
+            0.1,
+            "Too few benign episodes to say whether it keeps its promise",
+            "caution",
+        ),
+        ((0.05, [0.02, 0.15]), 0.1, "It keeps its promise of 10 % false alarms on", "good"),
+        ((0.2, [0.02, 0.4]), 0.1, "seems to raise 2.0 times", "caution"),
+        ((0.2, [0.12, 0.4]), 0.1, "raises 2.0 times the alarms it promised: do not rely", "poor"),
+        # The edges: 1.5 times the promise, to the digit.
+        ((0.05, [0.02, 0.1501]), 0.1, "Too few benign episodes to say whether it keeps", "caution"),
+        ((0.15, [0.12, 0.4]), 0.1, "raises 1.5 times the alarms it promised: do not rely", "poor"),
+        ((0.1499, [0.12, 0.4]), 0.1, "somewhat more false alarms than promised", "caution"),
+        ((0.15, [0.1, 0.4]), 0.1, "seems to raise 1.5 times", "caution"),
+    ],
+)
+def test_a_promise_is_judged_by_its_interval(fpr, target, words, level):
+    made = changed(fpr=fpr)
+    made["operating_point"]["target_fpr"] = target
+    assert words in verdict.verdict(made)
+    assert verdict.level(made) == level
+
+
+def test_the_owners_words_stand_beside_ours():
+    made = quiet_report()
+    made["classes"]["words"] = Classes(("attack", "normal"), ("normal",)).words()
+    assert verdict.verdict(made).startswith(
+        "Catches 81 % of malicious-like (here: attack) windows and raises an alarm in 5.2 % of "
+        "benign (here: normal) ones."
+    )
+
+
+def test_a_class_that_never_trained_is_named_and_does_not_decide():
+    made = changed(auroc=(0.49, [0.4, 0.58]))
+    made["metrics"]["test"]["auroc_trained"] = {"value": 0.93, "ci95": [0.88, 0.97]}
+    made["split"]["never_trained"] = ["miner"]
+    assert "chance" not in verdict.verdict(made)
+    assert "No window of 'miner' trained: it cannot know what it never saw" in verdict.verdict(made)
+    assert verdict.level(made) == "caution"
+
+
+def test_without_a_benign_class_nothing_is_said_of_alarms():
+    names = Classes(("run", "walk"), ())
+    made = shared.report(classes=names)
+    assert re.match(r"Names the right one of 2 classes in \d\d", made["verdict"])
+    host = made["per_host"]["lab-c"]
+    made["per_host"]["pi"] = host | {"one_class": "walk"}
+    for word in ("alarm", "catch", "benign", "malicious"):
+        assert word not in verdict.verdict(made).lower()
+
+
+def test_a_host_with_benign_windows_of_several_classes_is_still_benign_alone():
+    made = quiet_report()
+    host = made["per_host"]["lab-c"]
+    made["per_host"]["pi"] = host | {"one_class": None, "benign": 30, "malicious": 0}
+    assert "pi recorded only benign windows, and so cannot show both" in verdict.verdict(made)
+
+
+@pytest.mark.parametrize(
+    ("caught", "said"),
+    [
+        ((0.03, [0.0, 0.2]), True),
+        ((0.03, [0.0, 0.8]), False),  # the test is too small to be sure
+        ((0.6, [0.4, 0.7]), False),  # less, but not that much
+        ((0.03, None), False),
+        ((None, None), False),
+    ],
+)
+def test_a_host_on_which_attacks_pass_unseen_is_named(caught, said):
+    """Everything caught on one host and nothing on the other was *catches 51 %*, and no word of hosts."""
+    made = changed(tpr=(0.81, [0.6, 0.9]))
+    host = made["per_host"]["lab-c"]
+    made["per_host"]["lab-c"] = host | {"tpr": {"value": 0.99, "ci95": [0.75, 1.0]}}
+    made["per_host"]["pi"] = host | {"tpr": {"value": caught[0], "ci95": caught[1]}}
+    sentence = "Least on pi: it catches 3 % of the malicious-like windows there."
+    assert (sentence in verdict.verdict(made)) == said
+    assert not said or verdict.level(made) == "caution"
+
+
+def test_without_a_clock_there_is_no_number_a_day():
+    made = quiet_report()
+    made["metrics"]["test"]["alerts_per_host_day"] = {
+        "value": None,
+        "ci95": None,
+        "reason": "the data do not say",
+    }
+    assert "How many alarms a day that is cannot be said: the data do not say." in verdict.verdict(made)
+    nameless = quiet_report()
+    nameless["split"] |= {"unseen_hosts": [], "seen_hosts": ["unknown"]}
+    assert "false alarms on this test." in verdict.verdict(nameless)
+
+
+# -- pace --------------------------------------------------------------------------------------------------------------
+
+
+def windows(starts, streams, *, length=8.0, host="h"):
+    n = len(starts)
+    starts = np.asarray(starts, dtype=float)
+    columns = {"episode": streams, "recording": ["e"] * n, "host": [host] * n, "label": [0] * n}
+    return Scored.build(Rows.of(**columns, t_start=starts, t_end=starts + length), score=[0.0] * n)
+
+
+def test_recordings_side_by_side_all_decide():
+    clock = 1.7e9 + np.arange(30)
+    one = windows(clock, ["a"] * 30)
+    three = windows(np.tile(clock, 3), np.repeat(["a", "b", "c"], 30))
+    assert pace(one) == Pace(1.0, "host")
+    assert pace(windows(np.tile(clock + 0.25, 2) + np.repeat([0, 0.5], 30), np.repeat(["a", "b"], 30))).every_s < 0.52
+    assert pace(three).of == "host"
+    assert pace(three).every_s == pytest.approx(1 / 3)
+
+
+def test_a_clock_that_begins_anew_tells_the_pace_of_one_recording():
+    three = windows(np.tile(np.arange(30.0), 3), np.repeat(["a", "b", "c"], 30))
+    assert pace(three) == Pace(1.0, "recording")
+    after = windows(np.arange(90.0), np.repeat(["a", "b", "c"], 30))
+    assert pace(after) == Pace(1.0, "host")
+
+
+def test_windows_without_recordings_belong_together_by_host():
+    overlapping = windows(np.arange(60.0), [f"window-{n}" for n in range(60)])
+    assert pace(overlapping) == Pace(1.0, "host")
+    apart = windows(1000.0 * np.arange(60), [f"window-{n}" for n in range(60)])
+    assert pace(apart) == Pace(8.0, "host")
+
+
+def test_no_times_no_pace():
+    assert pace(windows([np.nan] * 5, ["a"] * 5)) is None
+    unknown = windows([0.0], ["a"], length=np.nan)
+    assert pace(unknown) is None
+    assert pace(windows(np.arange(9.0), ["a"] * 9, length=np.nan)) == Pace(1.0, "host")
+
+
+@pytest.mark.parametrize("reason", ["no interval was asked for (0 resamples)", None])
+def test_few_episodes_are_not_blamed_for_an_interval_that_nobody_asked_for(reason):
+    made = quiet_report()
+    made["metrics"]["test"]["auroc"] = {
+        "value": 0.9,
+        "ci95": None if reason else [0.4, 1.0],
+        "chance": {"counted": False, "p": 0.001, "ways": 5000},
+    } | ({"reason": reason} if reason else {})
+    said = verdict.verdict(made)
+    assert ("as good), but no interval was asked for (0 resamples)." in said) is (reason is not None)
+    assert ("on too few episodes to say by how much" in said) is (reason is None)
+
+
+def test_recordings_of_attacks_made_after_all_quiet_ones_are_noted():
+    episode = np.repeat([f"e{number:02}" for number in range(16)], 3)
+    host = np.repeat(["a", "b"], 24)
+    t_start = 1000.0 * np.repeat(np.tile(np.arange(8), 2), 3) + np.tile([0.0, 1, 2], 16)
+    y = np.repeat(np.tile([0, 0, 0, 0, 1, 1, 1, 1], 2), 3)
+    rows = Rows.of(episode=episode, host=host, t_start=t_start, label=y)
+    said = order_notes(rows, BINARY)
+    assert "were made after those of benign ones on the same host (100% of the pairs)" in said[0]
+    assert "were made before" in order_notes(replace(rows, t_start=-t_start), BINARY)[0]
+    turns = np.repeat(np.tile([0, 1], 8), 3)
+    assert order_notes(replace(rows, label=turns), BINARY) == []
+    # A clock that begins anew with each recording, and three recordings of a kind, show nothing.
+    assert order_notes(replace(rows, t_start=np.tile([0.0, 1, 2], 16)), BINARY) == []
+    few = np.isin(episode, ["e00", "e01", "e02", "e04", "e05", "e06"])
+    assert order_notes(rows.take(few), BINARY) == []
+
+
+def test_calibration_on_as_few_episodes_as_a_promise_needs_carries_no_warning():
+    scores = np.linspace(0, 1, 19)
+    enough = Scored.build(Rows.of(label=[0] * 19, episode=np.arange(19), host=["h"] * 19), score=scores)
+    assert operating_point(enough, 0.05, classes=BINARY).warning is None
+    twice = Scored.build(
+        Rows.of(label=[0] * 36, episode=np.arange(36) // 2, host=["h"] * 36), score=np.linspace(0, 1, 36)
+    )
+    warned = operating_point(twice, 0.05, classes=BINARY).warning
+    assert warned == "calibrated on 18 episodes; 19 would be needed to hold a target of 5 %"
