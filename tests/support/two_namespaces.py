@@ -1,6 +1,6 @@
 """Two machines on one: a receiver in a network namespace, and a bare newcomer in another that pastes one line.
 
-``python -m tests.two_namespaces`` (as root) tells what came of it as JSON, with progress on standard error:
+``python -m tests.support.two_namespaces`` (as root) tells what came of it as JSON, with progress on standard error:
 
 1. the receiver is started with TLS, and data is pushed to it;
 2. ``enroll`` prints a line, which is pasted on a machine of its own: it has the checkout and nothing else;

@@ -472,7 +472,7 @@ def test_a_sweep_fails_what_was_granted_more_often_than_max_attempts(queue: JobQ
     job = queue.get("id-one")
     assert job is not None
     assert job.status == "failed"
-    assert "pi was not heard for 600 s" in (job.error or "")
+    assert "pi was not seen for 600 s" in (job.error or "")
     assert f"granted {max_attempts + 1} times" in (job.ended_by or "")
 
 

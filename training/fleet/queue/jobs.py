@@ -490,7 +490,7 @@ class JobQueue:
     # ── time ────────────────────────────────────────────────────────────────────────────────
 
     def sweep_stale(self, *, stale_after_s: float | None = None, max_attempts: int | None = None) -> int:
-        """End every attempt that was not heard for ``stale_after_s``; returns how many were swept.
+        """End every attempt that was not seen for ``stale_after_s``; returns how many were swept.
 
         Their jobs go back to pending, claimable at once; or to failed when a budget is used up: with
         ``max_attempts``, when the job has been granted more often than that, else the policy's max_host_losses.
@@ -504,7 +504,7 @@ class JobQueue:
         with self.db.transaction():
             stale = [job_of(row) for row in self.db.all("stale", before=before)]
             for job in stale:
-                error = f"host {job.worker_hostname} was not heard for {lease:.0f} s"
+                error = f"host {job.worker_hostname} was not seen for {lease:.0f} s"
                 self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error, policy=policy)
         return len(stale)
 
