@@ -23,7 +23,7 @@ from tls_world import SecureReceiver
 from training.clock import SystemClock
 from training.contract import spec_hash
 from training.fleet.client.credentials import new_request
-from training.fleet.client.datasets import push, read_folder
+from training.fleet.client.push import push, read_folder
 from training.fleet.receiver.http import endpoints
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.rate_limit import Quota

@@ -16,7 +16,7 @@ from trainer_builders import make_data
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
-from training.fleet.client.datasets import push, read_folder
+from training.fleet.client.push import push, read_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="starts and signals POSIX processes")
 

@@ -15,6 +15,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import places  # noqa: F401 - puts the folders of tests on the module path
+
 from torture.fleet import Fleet, nap, until
 from torture.suspended import fleet_attempts
 from torture.verdict import judge

@@ -21,7 +21,7 @@ from torture.database_parts import memory_folder
 from training.crashpoint import VARIABLE
 from training.fleet.client.answers import ClientError
 from training.fleet.client.client import FleetClient
-from training.fleet.client.datasets import push, read_folder
+from training.fleet.client.push import push, read_folder
 from training.fleet.client.transport import HttpTransport
 from training.fleet.wire.dataset_listing import Listing
 

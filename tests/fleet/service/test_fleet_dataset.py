@@ -22,9 +22,9 @@ from systems import make_link
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
-from training.fleet.client import datasets as client_datasets
+from training.fleet.client import push as client_push
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable
-from training.fleet.client.datasets import FolderError, push, read_folder
+from training.fleet.client.push import FolderError, push, read_folder
 from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.recovery.datasets import copy_datasets
 from training.fleet.service.hosts import Plan
@@ -271,7 +271,7 @@ class Cut:
 def test_a_push_that_was_cut_goes_on(
     receiver: Receiver, folder: Path, at: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_datasets, "PUSH_TRIES", 1)
+    monkeypatch.setattr(client_push, "PUSH_TRIES", 1)
     token = receiver.hub.settings.operator_token
     listing = read_folder(folder, QUIET)
     broken = Cut(receiver.url, at, after=after)
@@ -352,7 +352,7 @@ def test_limits_are_told_before_a_byte_is_read(tmp_path: Path, monkeypatch: pyte
     def reads(*_: Any) -> None:
         raise AssertionError("a file was read")
 
-    monkeypatch.setattr(client_datasets, "_read", reads)
+    monkeypatch.setattr(client_push, "_read", reads)
     large = a_folder(tmp_path / "large", file=b"")
     os.truncate(large / "file", 300 * 1024**3)
     with pytest.raises(FolderError, match="at most 256 GiB, not 300"):

@@ -18,7 +18,7 @@ from training.data.dataset import WindowSet, write_processed
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.fleet.client.client import FleetClient, Refused
-from training.fleet.client.datasets import push, read_folder
+from training.fleet.client.push import push, read_folder
 from training.fleet.client.retry import Caller
 from training.fleet.wire import patches
 from training.fleet.wire.dataset_listing import PIECE_BYTES, BadListing, File, Listing
@@ -228,7 +228,7 @@ def test_a_patch_that_makes_another_piece_is_refused(receiver: Receiver, tmp_pat
             client.datasets._put(f"/v1/dataset/{listing.dataset_id}/patch/{sha256}", patch.body, 1, answers=False)
     assert client.datasets.announce(listing)["missing"] == [sha256]
     whole = Patch(first, "table", (Part(1000),), noise(1000, 2))
-    assert client.datasets.patch(listing.dataset_id, sha256, whole) > 1000
+    assert client.datasets.patch(listing.dataset_id, sha256, whole.body) > 1000
     assert hashlib.sha256(noise(1000, 2)).hexdigest() == sha256
     assert client.datasets.announce(listing)["missing"] == []
 

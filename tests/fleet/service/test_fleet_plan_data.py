@@ -12,7 +12,7 @@ from fakes import Counting, FakeClock, FakeShelf
 from test_fleet_manifest import TableDescriber
 
 from training.contract import HOSTS_FILE
-from training.fleet.client.datasets import recording_hosts
+from training.fleet.client.push import recording_hosts
 from training.fleet.database.writer import Writer
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Job

@@ -19,7 +19,7 @@ from tls_world import secure
 from training.fleet.cli.render import progress
 from training.fleet.client.answers import Damaged
 from training.fleet.client.client import Refused, Unreachable
-from training.fleet.client.datasets import read_folder
+from training.fleet.client.push import read_folder
 from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.types import InstallRequest, System

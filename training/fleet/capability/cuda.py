@@ -8,7 +8,6 @@ through NVML: it is asked afresh every time. The daemon itself never imports tor
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -228,16 +227,15 @@ def _run(command: Sequence[str]) -> str:
 
 
 def installed_torch(python: Path) -> str | None:
-    """Read the version of torch that ``python`` would import from its package metadata; ``None`` if not found."""
-    if python == Path(sys.executable):
-        try:
-            return importlib.metadata.version("torch")
-        except importlib.metadata.PackageNotFoundError:
-            return None
+    """Read the version of torch that ``python`` would import from the name of its metadata; ``None`` if not found.
+
+    ``importlib.metadata`` does the same, and costs each worker more than a megabyte for as long as it runs.
+    """
     prefix = python.parent.parent
-    folders = [*prefix.glob("lib*/python3*/site-packages"), prefix / "Lib" / "site-packages"]
-    found = importlib.metadata.distributions(name="torch", path=[str(folder) for folder in folders])
-    return next((distribution.version for distribution in found), None)
+    there = [*prefix.glob("lib*/python3*/site-packages"), prefix / "Lib" / "site-packages"]
+    folders = map(Path, sys.path) if python == Path(sys.executable) else there
+    found = (each.name for folder in folders for each in sorted(folder.glob("torch-*.dist-info")))
+    return next((name.removeprefix("torch-").removesuffix(".dist-info") for name in found), None)
 
 
 def default_cache_file(environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from training.contract import VALIDATION_FILE
 from training.fleet.cli.context import CannotError, CommandContext, meter
 from training.fleet.cli.render import Json, ago, size
-from training.fleet.client.datasets import FolderError, push, read_folder
+from training.fleet.client.push import FolderError, push, read_folder
 from training.fleet.wire.constants import DATASET_NAME_PATTERN, DONE, REFUSED, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
 from training.printable import counted, printable
