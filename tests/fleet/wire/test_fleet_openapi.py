@@ -161,3 +161,10 @@ def test_the_record_of_the_long_run_holds_documented_answers_and_is_what_the_pag
     page = (KEPT.parent / "security-threats.md").read_text(encoding="utf-8")
     assert f"{calls:,} made-up calls" in page
     assert f"{record['server_errors']} server errors" in page
+
+
+def test_a_flag_is_no_file_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        openapi.main(["--help"])
+    assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ docs/openapi.json`` writes it. An answer with a status or a kind of refusal that
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -206,11 +207,15 @@ def text() -> str:
 def main(argv: list[str] | None = None) -> int:
     """``python -m training.fleet.receiver.http.openapi [FILE]``: write the document there, or show it."""
     replace_unprintable()
-    arguments = sys.argv[1:] if argv is None else argv
-    if arguments:
-        Path(arguments[0]).write_text(text(), encoding="utf-8")
-    else:
+    parser = argparse.ArgumentParser(
+        "python -m training.fleet.receiver.http.openapi", description="Write the document."
+    )
+    parser.add_argument("file", nargs="?", type=Path, help="where to; without it: to standard output")
+    file: Path | None = parser.parse_args(argv).file
+    if file is None:
         print(text(), end="")
+    else:
+        file.write_text(text(), encoding="utf-8")
     return 0
 
 
