@@ -135,7 +135,7 @@ def no_variable_because(name: str) -> str | None:
 
 # ── the identity of a job ───────────────────────────────────────────────────────────────────
 
-# What determines the model. Editing a name, a priority, constraints or n_resamples trains nothing anew.
+# The keys that determine the model. Editing a name, a priority, constraints or n_resamples trains nothing anew.
 IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed")
 
 

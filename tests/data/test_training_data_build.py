@@ -77,7 +77,7 @@ def test_a_folder_into_which_another_process_writes_is_left_alone(tmp_path, caps
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows removes no file that somebody has open")
 def test_a_lock_that_was_removed_meanwhile_is_nobodys(tmp_path, monkeypatch):
-    """Who opened it before its holder removed it would hold a file that nobody else can find."""
+    """A lock file that was opened before its holder removed it would be a file that nobody else can find."""
     lock, taken, locked = tmp_path / LOCK, [], locking._lock
 
     def just_before(handle):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -19,13 +19,7 @@ from training.fleet.wire.dataset_listing import (
     parse,
 )
 
-HOSTS_MAX, HOSTS_BYTES_MAX = 256, 64 * 1024
 SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to sync
-PUSH_TRIES = 5  # in a row, of one chunk
-PATCHED_LEAST = 64 * 1024  # a smaller chunk is sent as a whole
-PATCHED_SHARE = 0.75  # share of new bytes up to which a patch is worth its request
-
-Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
 
 class DatasetCalls:

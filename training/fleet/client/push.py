@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from training import strict_json
 from training.contract import HOSTS_FILE
+from training.fleet.client.bundles import Progress
 from training.fleet.client.datasets import DatasetCalls
 from training.fleet.wire.dataset_listing import (
     FILES_MAX,
@@ -29,12 +30,9 @@ from training.fleet.wire.dataset_listing import (
 from training.fleet.wire.patches import Chunk, Patch, digests, known, parts_of, placed
 
 HOSTS_MAX, HOSTS_BYTES_MAX = 256, 64 * 1024
-SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to sync
 PUSH_TRIES = 5  # in a row, of one chunk
 PATCHED_LEAST = 64 * 1024  # a smaller chunk is sent as a whole
 PATCHED_SHARE = 0.75  # share of new bytes up to which a patch is worth its request
-
-Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
 
 class FolderError(Exception):

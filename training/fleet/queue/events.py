@@ -16,8 +16,8 @@ class Events:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
-        # How often each row of the transition table fired in this process. The rows that lead to pending are what
-        # waiting claims are woken by; the simulation refuses a run in which a row never fired.
+        # The number of times that each row of the transition table fired in this process. The rows that lead to pending
+        # wake waiting claims; the simulation refuses a run in which a row never fired.
         self.fired: Counter[str] = Counter()
 
     def repeated(self, transition: str, job: Job) -> None:

@@ -205,7 +205,7 @@ def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]
     return (-priority, claimable_at, seq)
 
 
-# How a job's `ended_by` begins when a budget ended it, which a refund gives back.
+# The first words of a job's `ended_by` when a budget ended it, which a refund gives back.
 TRAINER_BUDGET = "trainer: failed"
 LOSS_BUDGET = "infrastructure: lost"
 
