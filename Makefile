@@ -9,7 +9,7 @@ WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_f
   worker worker_health worker_state
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test check bench sim torture torture-inputs mutants windows lock sbom record-sample clean
+.PHONY: help setup demo demo-failure test check bench sim torture torture-inputs mutants windows lock sbom screenshots record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -75,6 +75,9 @@ lock: setup ## the hash-pinned locks anew, after a change of pyproject.toml or c
 
 sbom: setup ## bills of materials (CycloneDX) of what a receiver and a training host install, into build/
 	@$(PY) tools/supply_chain.py bill
+
+screenshots: setup ## pictures of the dashboard into docs/images/ (Chromium)
+	@$(PY) tools/screenshots.py
 
 record-sample: setup ## record the telemetry sample of examples/ anew (40 minutes; Linux, as root)
 	@$(PY) -m training.data.record_sample --out examples/telemetry-sample

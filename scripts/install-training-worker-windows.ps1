@@ -1,7 +1,7 @@
 #Requires -Version 5.1
 <#
 .SYNOPSIS
-Install the training worker on this Windows machine as a Scheduled Task, or take it away again.
+Install the training worker on this Windows machine as a Scheduled Task, or remove it.
 
 .DESCRIPTION
 Run it in PowerShell as administrator, from the checkout (in C:\cis490) with its virtual environment made. It looks at

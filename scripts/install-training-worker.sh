@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the training worker on this Linux machine as a service, or take it away again.
+# Install the training worker on this Linux machine as a service, or remove it.
 #
 #   sudo scripts/install-training-worker.sh --receiver-url URL [--host-id NAME] [--code CODE --fingerprint SHA256]
 #   … --dataset NAME                                       # fetch this data set at once

@@ -38,3 +38,9 @@ def one_anomaly_method() -> Iterator[None]:
         found = {"mahalanobis": baselines.ANOMALY_METHODS["mahalanobis"]}
         patch.setattr(baselines, "ANOMALY_METHODS", found)
         yield
+
+
+@pytest.fixture
+def no_rival_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report without rival models, for tests in which they have no part: they cost more than a small model."""
+    monkeypatch.setattr("training.trainer.session.run_baselines", lambda *_, **__: {})

@@ -34,10 +34,11 @@ sys.path.insert(0, str(ROOT))
 
 from training.clock import SystemClock  # noqa: E402 - the checkout need not be installed
 from training.fleet.cli.models import BundleRefused, fetch_model  # noqa: E402
-from training.fleet.cli.render import cell, duration  # noqa: E402
+from training.fleet.cli.render import cell  # noqa: E402
 from training.fleet.cli.status import render_status, status_data  # noqa: E402
 from training.fleet.client.client import ClientError, FleetClient  # noqa: E402
 from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner  # noqa: E402
+from training.fleet.wire.words import duration  # noqa: E402
 from training.printable import one_line, printable_lines  # noqa: E402
 
 SAMPLE = ROOT / "examples" / "telemetry-sample"

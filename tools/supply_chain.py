@@ -25,6 +25,21 @@ LOCKS = {
     "dev": ("dev",),
 }
 WITH_BILL = ("receiver", "training-host")  # what users install
+# Files of others that lie in this repository, unchanged: where each came from, and its SHA-256.
+VENDORED = {
+    "training/fleet/pages/static/htmx.min.js": (
+        "npm htmx.org 4.0.1, 0BSD",
+        "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130",
+    ),
+    "training/fleet/pages/static/hx-sse.min.js": (
+        "npm htmx.org 4.0.1, 0BSD",
+        "18ef2761356ec1fe0bb6d92612315b37517a7c1e9856b661c5ae81fef239d103",
+    ),
+    "tests/vendor/axe.min.js": (
+        "npm axe-core 4.14.1, MPL-2.0",
+        "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c",
+    ),
+}
 TOOLS = Path(sys.executable).parent
 
 

@@ -70,13 +70,7 @@ def sidecar_ending(model: str) -> str:
 
 def bundled(model: str, mode: str) -> tuple[str, ...]:
     """Every file that one of our trainers may leave for a job and a bundle may hold."""
-    endings = (
-        CHECKPOINT_ENDING,
-        TREES_ENDING,
-        WEIGHTS_ENDING,
-        REPORT_ENDING,
-        PRETRAIN_REPORT_ENDING,
-    )
+    endings = (CHECKPOINT_ENDING, TREES_ENDING, WEIGHTS_ENDING, REPORT_ENDING, PRETRAIN_REPORT_ENDING)
     return tuple(file_name(model, mode, ending) for ending in endings)
 
 
@@ -144,9 +138,14 @@ def job_identity(spec: Mapping[str, Any]) -> str:
 
     A data set and the command of a trainer of one's own are part of it where they are named.
     """
+    return digest(identity_of(spec))
+
+
+def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that determines the model of a job dict, of which its id is the digest."""
     own = spec.get("trainer")
     command = own.get("command") if isinstance(own, Mapping) else None
-    return digest(_asked(spec) | ({"command": list(command)} if command else {}))
+    return _asked(spec) | ({"command": list(command)} if command else {})
 
 
 def spec_hash(spec: Mapping[str, Any]) -> str:

@@ -217,6 +217,16 @@ def file_sha256(path: Path, fs: Fs | None = None) -> str:
     return digest.hexdigest()
 
 
+def mark_of(path: Path) -> str | None:
+    """Digest a file with its place on the disk; None when it cannot be read. Two machines' files have two marks."""
+    try:
+        there = path.stat()
+        told = f"{there.st_dev} {there.st_ino} {there.st_mtime_ns} {there.st_size} {file_sha256(path)}"
+    except OSError:
+        return None
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
 def replace_all(fs: Fs, wanted: Sequence[tuple[Path, Path, bytes]]) -> None:
     """Replace many small files (temporary, target, content): all written, all synced, then all renamed.
 
@@ -274,12 +284,7 @@ def replace_whole(
 
 
 def write_whole(
-    path: Path,
-    content: bytes,
-    *,
-    durable: bool = True,
-    mode: int | None = None,
-    part: Path | None = None,
+    path: Path, content: bytes, *, durable: bool = True, mode: int | None = None, part: Path | None = None
 ) -> None:
     """Replace a file by one of this content, or leave it as it was; when this returns it also survives a power cut.
 

@@ -107,10 +107,7 @@ def _claims(target: Receiver) -> Callable[[], tuple[str, str, str]]:
     """A claim that lives, whatever the calls before it did to the others: for calls that need one to lead anywhere."""
     client, orders = target.client(), target.client()
     if isinstance(target, SecureReceiver):
-        client, orders = (
-            target.showing(target.admitted("pi")[0]),
-            target.showing(None, TOKEN),
-        )
+        client, orders = (target.showing(target.admitted("pi")[0]), target.showing(None, TOKEN))
 
     def claim() -> tuple[str, str, str]:
         for job in target.plan:
@@ -175,10 +172,7 @@ def as_served(target: Receiver) -> Any:
     async def served(scope: Any, receive: Any, send: Any) -> None:
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message = {
-                    **message,
-                    "headers": [*target.server.config.encoded_headers, *message["headers"]],
-                }
+                message = {**message, "headers": [*target.server.config.encoded_headers, *message["headers"]]}
             await send(message)
 
         await app(scope, receive, with_headers)
@@ -228,11 +222,7 @@ class Aim:
     """
 
     def __init__(
-        self,
-        target: Receiver,
-        pushed: Listing,
-        again: Callable[[], object],
-        claim: Callable[[], tuple[str, str, str]],
+        self, target: Receiver, pushed: Listing, again: Callable[[], object], claim: Callable[[], tuple[str, str, str]]
     ) -> None:
         self._push_again, self._claim = again, claim
         self._plan = target.plan

@@ -236,13 +236,7 @@ class MemoryFs:
         found._copy(entries, Path("/"), copies, chance)
         return found
 
-    def _copy(
-        self,
-        entries: dict[Path, Folder],
-        folder: Path,
-        copies: dict[int, Inode],
-        chance: random.Random,
-    ) -> None:
+    def _copy(self, entries: dict[Path, Folder], folder: Path, copies: dict[int, Inode], chance: random.Random) -> None:
         self._folders[folder] = {}
         for name, inode in entries.get(folder, {}).items():
             if inode is None:

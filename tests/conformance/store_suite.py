@@ -212,21 +212,7 @@ def check_uploading_again_heals_rot(store: ArtifactStore, rot: Callable[[str], N
 
 # -- names ------------------------------------------------------------------------------------------------------
 
-HOSTILE = [
-    "",
-    "..",
-    "../x",
-    "a/b",
-    "a\\b",
-    ".hidden",
-    "A",
-    "a\n",
-    "a\0",
-    "é",
-    "x" * 65,
-    "-x",
-    "a b",
-]
+HOSTILE = ["", "..", "../x", "a/b", "a\\b", ".hidden", "A", "a\n", "a\0", "é", "x" * 65, "-x", "a b"]
 
 
 def check_hostile_names_never_reach_the_disk(store: ArtifactStore) -> None:

@@ -244,14 +244,7 @@ def test_a_good_reference_hides_no_reason(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        ["--window-s", "-1"],
-        ["--jobs", "0"],
-        ["--target", "mood"],
-        ["--window", "4"],
-        ["--stride-s", "nan"],
-    ],
+    "wrong", [["--window-s", "-1"], ["--jobs", "0"], ["--target", "mood"], ["--window", "4"], ["--stride-s", "nan"]]
 )
 def test_wrong_arguments_exit_2(tmp_path, wrong, capsys):
     with pytest.raises(SystemExit) as stop:
@@ -329,14 +322,7 @@ def test_no_reference_at_all_leaves_values_compressed_only(tmp_path, capsys):
 
 def test_normalising_constant_and_extreme_channels_stays_finite():
     specs = [
-        ChannelSpec(
-            name=f"c{i}",
-            unit="B/s",
-            kind="counter",
-            modes=("oracle",),
-            transform="symlog",
-            scale=1.0,
-        )
+        ChannelSpec(name=f"c{i}", unit="B/s", kind="counter", modes=("oracle",), transform="symlog", scale=1.0)
         for i in range(3)
     ]
     rows = np.zeros((400, 3), dtype=np.float32)

@@ -52,10 +52,7 @@ def test_a_usual_word_names_the_benign_class_wherever_it_stands(word):
         assert chosen.why.startswith("a usual word")
 
 
-@given(
-    names=st.lists(st.sampled_from(["a", "b", "normal", "dos", "worm"]), min_size=1, unique=True),
-    data=st.data(),
-)
+@given(names=st.lists(st.sampled_from(["a", "b", "normal", "dos", "worm"]), min_size=1, unique=True), data=st.data())
 def test_what_is_said_holds_in_any_order_of_the_classes(names, data):
     said = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     shuffled = data.draw(st.permutations(names))
@@ -216,12 +213,7 @@ def test_a_data_set_is_not_written_without_a_word_on_what_is_benign(tmp_path):
             label=np.array(["run", "walk"]),
         ),
     )
-    about = {
-        "channels": channel_specs(["x"], [False]),
-        "sample_hz": 1,
-        "window_s": 4,
-        "stride_s": 4,
-    }
+    about = {"channels": channel_specs(["x"], [False]), "sample_hz": 1, "window_s": 4, "stride_s": 4}
     about |= {"label_names": ["run", "walk"], "normaliser": {"kind": "none"}, "validation_rows": []}
     with pytest.raises(DataError, match="must be said: benign is none of the classes run, walk"):
         write_processed(tmp_path, windows, target="phase", **about)

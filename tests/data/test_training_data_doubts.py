@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 import telemetry_builders as made
-from ingest_builders import Ingested
 from table_changes import noise, recordings
 
 from training.data import build, understood
@@ -23,11 +22,6 @@ CUT = ("--window-s", "8")
 BOTH = ("oracle", "realistic")
 ATTACK = pl.col("label") == "attack"
 EVERY_29TH = pl.int_range(pl.len()) % 29 == 3
-
-
-@pytest.fixture
-def ingested(tmp_path, capsys):
-    return Ingested(tmp_path, capsys)
 
 
 def at(where, value, column="x"):

@@ -7,6 +7,7 @@ import io
 import random
 import tarfile
 from pathlib import Path
+from shutil import copy
 
 import numpy as np
 import pytest
@@ -100,40 +101,21 @@ def test_no_episodes_is_said_in_one_sentence(tmp_path, make):
         episode.find_episodes(tmp_path / "none")
 
 
-def broken_meta(folder):
-    (folder / "meta.json").write_text('{"schema_version": "one"}')
-
-
-def deep_meta(folder):
-    (folder / "meta.json").write_text('{"notes":' + "[" * 100_000)
-
-
-def not_utf8(folder):
-    (folder / "meta.json").write_bytes(b'{"host": "\xff"}')
-
-
-def broken_parquet(folder):
-    (folder / "telemetry.parquet").write_bytes(b"PAR1 and then nothing of the kind PAR1")
-
-
-def other_columns(folder):
-    (folder / "telemetry.parquet").write_bytes((folder / "labels.parquet").read_bytes())
-
-
-def missing_file(folder):
-    (folder / "labels.parquet").unlink()
+def written(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
 
 
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (broken_meta, r"meta\.json"),
-        (deep_meta, r"meta\.json"),
-        (not_utf8, r"meta\.json"),
-        (broken_parquet, "Parquet"),
-        (other_columns, "no column 'cpu_user'"),
-        (missing_file, r"labels\.parquet is missing"),
+        (written("meta.json", b'{"schema_version": "one"}'), r"meta\.json"),
+        (written("meta.json", b'{"notes":' + b"[" * 100_000), r"meta\.json"),
+        (written("meta.json", b'{"host": "\xff"}'), r"meta\.json"),
+        (written("telemetry.parquet", b"PAR1 and then nothing of the kind PAR1"), "Parquet"),
+        (lambda folder: copy(folder / "labels.parquet", folder / "telemetry.parquet"), "no column 'cpu_user'"),
+        (lambda folder: (folder / "labels.parquet").unlink(), r"labels\.parquet is missing"),
     ],
+    ids=["wrong meta", "deep meta", "meta not UTF-8", "broken Parquet", "other columns", "a file missing"],
 )
 def test_damage_is_named(tmp_path, damage, says):
     folder = made.write_episode(tmp_path)

@@ -19,10 +19,7 @@ def channels(count, oracle_from=None):
     both, lab = ("oracle", "realistic"), ("oracle",)
     return tuple(
         ChannelSpec(
-            name=f"c{i}",
-            unit="B/s",
-            kind="counter",
-            modes=both if oracle_from is None or i < oracle_from else lab,
+            name=f"c{i}", unit="B/s", kind="counter", modes=both if oracle_from is None or i < oracle_from else lab
         )
         for i in range(count)
     )

@@ -76,13 +76,7 @@ def test_a_recording_is_known_without_its_name():
 def test_recordings_without_anything_in_common_stay_apart():
     kin = kin_of(noise(), np.arange(40) // 4)
     assert np.unique(kin.recording).size == 10
-    assert (kin.equal, kin.sharing, kin.overlapping, kin.strangers, kin.notes) == (
-        (),
-        0,
-        0,
-        None,
-        (),
-    )
+    assert (kin.equal, kin.sharing, kin.overlapping, kin.strangers, kin.notes) == ((), 0, 0, None, ())
 
 
 def test_overlapping_windows_that_nobody_grouped_are_grouped_by_their_samples():
@@ -116,11 +110,7 @@ def test_a_copy_that_begins_or_ends_elsewhere_is_kin(trimmed):
 def test_copies_are_counted_by_recording():
     X = np.concatenate([noise(), noise()[:12]])
     kin = kin_of(X, [*(np.arange(40) // 4), *(100 + np.arange(12) // 4)])
-    assert [(p.first, p.other, p.windows) for p in kin.equal] == [
-        ("0", "100", 4),
-        ("1", "101", 4),
-        ("102", "2", 4),
-    ]
+    assert [(p.first, p.other, p.windows) for p in kin.equal] == [("0", "100", 4), ("1", "101", 4), ("102", "2", 4)]
     again = kin_of(np.concatenate([noise(), noise()]), np.r_[np.arange(40), np.arange(40)] // 4)
     assert sum(p.windows for p in again.equal if p.first == p.other) == 40
 

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 import telemetry_builders as made
-from ingest_builders import Ingested
 from table_changes import noise, recordings
 
 from training.data import build
@@ -15,11 +14,6 @@ from training.data.still import notes_on_filled, notes_on_padding, one_sided_val
 CUT = ("--window-s", "8")
 ATTACK = pl.col("label") == "attack"
 SOME = pl.int_range(pl.len()) % 8 == 3
-
-
-@pytest.fixture
-def ingested(tmp_path, capsys):
-    return Ingested(tmp_path, capsys)
 
 
 def notes(found, word):

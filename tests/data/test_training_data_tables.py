@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingest_builders import Ingested
 from table_changes import SAME, noise, recordings, several
 
 from training.data import ingest, understood
@@ -23,11 +22,6 @@ from training.data.schema import read_schema
 from training.data.spelling import check_alike
 
 CUT = ("--window-s", "8")
-
-
-@pytest.fixture
-def ingested(tmp_path, capsys):
-    return Ingested(tmp_path, capsys)
 
 
 # -- ids that begin anew on each host ----------------------------------------------------------------------------------
@@ -151,9 +145,7 @@ def test_a_running_total_is_refused_or_made_a_rate(ingested):
     assert "net_total" not in ingested.taken(rows, *CUT, "--ignore", "net_total")["understood"]["channels"]
     assert ingested.taken(rows, *CUT, "--level", "net_total")["channels"]["oracle"] == 2
     assert "needs the column 't'" in ingested.refused(
-        rows.with_columns(window=pl.Series(np.arange(320) // 20)).drop("t"),
-        "--counter",
-        "net_total",
+        rows.with_columns(window=pl.Series(np.arange(320) // 20)).drop("t"), "--counter", "net_total"
     )
 
 
@@ -309,11 +301,7 @@ def test_labels_hosts_and_episodes_are_stripped_and_may_not_differ_by_case_only(
     spaced = rows.with_columns(label=pl.when(odd).then(pl.lit("attack ")).otherwise(pl.col("label")))
     found = ingested.taken(spaced, *CUT)["understood"]
     assert list(found["classes"]) == ["normal", "attack"]
-    for column, one, other in (
-        ("label", "normal", "Normal"),
-        ("host", "a", "A"),
-        ("episode", "e0", "E0"),
-    ):
+    for column, one, other in (("label", "normal", "Normal"), ("host", "a", "A"), ("episode", "e0", "E0")):
         cased = rows.with_columns(
             pl.when(odd & (pl.col(column) == one)).then(pl.lit(other)).otherwise(pl.col(column)).alias(column)
         )  # fmt: skip

@@ -16,6 +16,7 @@ from training.data.rows import Rows
 from training.data.schema import ChannelSpec, first_difference, read_schema, require_same
 
 N, T = 20, 16
+INDEX = f"{TENSORS_FOLDER}/index.parquet"
 BOTH, LAB = ("oracle", "realistic"), ("oracle",)
 
 
@@ -132,32 +133,8 @@ def overwrite(name, change):
     return damage
 
 
-def swap_rows(out):
-    table = pl.read_parquet(out / FEATURES_FILE)
-    table.reverse().write_parquet(out / FEATURES_FILE)
-
-
-def change_feature(out):
-    table = pl.read_parquet(out / FEATURES_FILE)
-    name = table.columns[-1]
-    table.with_columns(pl.col(name) + 1).write_parquet(out / FEATURES_FILE)
-
-
-def poison_feature(out):
-    table = pl.read_parquet(out / FEATURES_FILE)
-    name = table.columns[-1]
-    table.with_columns(pl.lit(float("nan"), dtype=pl.Float32).alias(name)).write_parquet(out / FEATURES_FILE)
-
-
-def drop_column(out):
-    table = pl.read_parquet(out / FEATURES_FILE)
-    table.drop(table.columns[-1]).write_parquet(out / FEATURES_FILE)
-
-
-def relabel(out):
-    path = out / TENSORS_FOLDER / "index.parquet"
-    index = pl.read_parquet(path)
-    index.with_columns(pl.lit("benign").alias("label")).write_parquet(path)
+def rewritten(name, change):
+    return lambda out: change(pl.read_parquet(out / name)).write_parquet(out / name)
 
 
 def remove(name):
@@ -172,13 +149,19 @@ def remove(name):
         (overwrite(f"{TENSORS_FOLDER}/manifest.json", lambda b: b[:99]), "not a tensor manifest"),
         (overwrite(FEATURES_FILE, lambda b: b[:99]), "cannot be read"),
         (overwrite(SCHEMA_FILE, lambda b: b"[]"), "not a feature schema"),
-        (swap_rows, "different windows"),
-        (change_feature, "does not belong"),
-        (poison_feature, "not a finite number"),
-        (drop_column, "columns"),
-        (relabel, "not the index"),
+        (rewritten(FEATURES_FILE, pl.DataFrame.reverse), "different windows"),
+        (rewritten(FEATURES_FILE, lambda rows: rows.with_columns(pl.last() + 1)), "does not belong"),
+        (
+            rewritten(FEATURES_FILE, lambda rows: rows.with_columns(pl.last() * np.nan)),
+            "not a finite number",
+        ),
+        (rewritten(FEATURES_FILE, lambda rows: rows[:, :-1]), "columns"),
+        (
+            rewritten(INDEX, lambda rows: rows.with_columns(label=pl.lit("benign"))),
+            "not the index",
+        ),
         (remove(f"{TENSORS_FOLDER}/manifest.json"), "build them with"),
-        (remove(f"{TENSORS_FOLDER}/index.parquet"), "cannot be read"),
+        (remove(INDEX), "cannot be read"),
         (remove(SCHEMA_FILE), "cannot be read"),
         (remove(FEATURES_FILE), "cannot be read"),
     ],
@@ -226,14 +209,7 @@ def test_modes_that_see_nothing_or_do_not_exist(tmp_path):
     ("channels", "changes", "where"),
     [
         (specs(BOTH, BOTH, BOTH)[::-1], {}, r"channels\[0\]\.name"),
-        (
-            [
-                ChannelSpec(name="c0", unit="B", kind="gauge", modes=BOTH),
-                *specs(BOTH, BOTH, BOTH)[1:],
-            ],
-            {},
-            "unit",
-        ),
+        ([ChannelSpec(name="c0", unit="B", kind="gauge", modes=BOTH), *specs(BOTH, BOTH, BOTH)[1:]], {}, "unit"),
         (None, {"window_s": 5.0}, "window_s"),
         (None, {"normaliser": {"type": "other"}}, r"normaliser\.type"),
     ],
@@ -279,19 +255,9 @@ def test_validation_is_summed_up(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "odd",
-    [pl.lit("x"), pl.lit(None), pl.lit(float("nan")), pl.lit(7), pl.lit([1]), "some are missing"],
-    ids=str,
+    "odd", [pl.lit("x"), pl.lit(None), pl.lit(float("nan")), pl.lit(7), pl.lit([1]), "some are missing"], ids=str
 )
-@pytest.mark.parametrize(
-    "file",
-    [
-        f"{TENSORS_FOLDER}/index.parquet",
-        f"{TENSORS_FOLDER}/baseline.parquet",
-        FEATURES_FILE,
-        VALIDATION_FILE,
-    ],
-)
+@pytest.mark.parametrize("file", [INDEX, f"{TENSORS_FOLDER}/baseline.parquet", FEATURES_FILE, VALIDATION_FILE])
 def test_a_column_of_another_type_is_bad_data(tmp_path, file, odd):
     """Or it makes no difference, as in columns that nobody reads; it is never a mistake of the program."""
     write(tmp_path, reference=window_set(label=np.full(N, "baseline")))

@@ -68,18 +68,13 @@ def test_a_copy_is_written_anew_with_channels_in_another_order_and_other_times(t
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [np.s_[:-1], np.s_[1:], np.s_[17:], np.s_[:120]],
-    ids=["last", "first", "later", "shorter"],
+    "rows", [np.s_[:-1], np.s_[1:], np.s_[17:], np.s_[:120]], ids=["last", "first", "later", "shorter"]
 )
 @pytest.mark.parametrize("host", ["h0", "laptop"])
 def test_a_copy_that_lacks_some_samples_is_known_by_the_others(tmp_path, capsys, rows, host):
     fleet(tmp_path / "in")
     t, values = made.signal(seed=1)
-    t, values = (
-        t[rows] - t[rows][0],
-        values[rows] - values[rows][0] * [1, 1, 0, 0],
-    )  # counters from 0
+    t, values = (t[rows] - t[rows][0], values[rows] - values[rows][0] * [1, 1, 0, 0])  # counters from 0
     made.write_episode(tmp_path / "in", number=20, host=host, t=t, values=values, duration_s=float(len(t)) / 8)
     said = quarantined(tmp_path / "in", tmp_path / "out", capsys)
     assert list(said) == [made.IDS[20]]

@@ -13,12 +13,7 @@ HZ = 8.0
 
 
 def one_channel(t, values, *, counter, hz=HZ):
-    return to_grid(
-        np.asarray(t, dtype=float),
-        np.asarray(values, dtype=float)[:, None],
-        np.array([counter]),
-        hz,
-    )
+    return to_grid(np.asarray(t, dtype=float), np.asarray(values, dtype=float)[:, None], np.array([counter]), hz)
 
 
 def test_a_steady_counter_is_a_constant_rate_whatever_the_jitter():
@@ -98,9 +93,7 @@ def test_the_grid_is_always_finite_and_every_long_silence_is_a_hole(steps, value
 
 
 spans_strategy = st.lists(
-    st.tuples(st.floats(0.0, 40.0), st.sampled_from(["benign", "malicious", None])),
-    min_size=1,
-    max_size=8,
+    st.tuples(st.floats(0.0, 40.0), st.sampled_from(["benign", "malicious", None])), min_size=1, max_size=8
 )
 
 

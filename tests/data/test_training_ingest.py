@@ -53,10 +53,7 @@ def npz(tmp_path, **changes):
 def load(tmp_path, mode="oracle"):
     out = tmp_path / "processed"
     return load_processed(
-        out / "features_window_v1.parquet",
-        out / "tensor_window_v1",
-        out / "feature_schema_v1.json",
-        mode,
+        out / "features_window_v1.parquet", out / "tensor_window_v1", out / "feature_schema_v1.json", mode
     )
 
 
@@ -178,12 +175,7 @@ def test_missing_values_are_refused_or_left_out(tmp_path, capsys):
         ([0.0, 0.0], (), ["benign", "benign"], ("benign", "malicious")),
         ([5, 0, 2], (), ["5", "0", "2"], ("0", "2", "5")),
         ([2, 0], ("idle", "benign", "grind"), ["grind", "idle"], ("idle", "benign", "grind")),
-        (
-            ["grind", "benign", "beacon"],
-            (),
-            ["grind", "benign", "beacon"],
-            ("benign", "beacon", "grind"),
-        ),
+        (["grind", "benign", "beacon"], (), ["grind", "benign", "beacon"], ("benign", "beacon", "grind")),
         (["b", "a"], ("b", "a"), ["b", "a"], ("b", "a")),
     ],
 )
@@ -279,11 +271,7 @@ def test_long_tables_may_bring_their_own_windows(tmp_path, capsys):
         (table(), ("--window-s", "1", "--oracle", "net"), "--oracle names 'net'"),
         (table(t=[None] * 80), ("--window-s", "1"), "'t' of"),
         (table(t=[1.0] * 80), ("--window-s", "1"), "do not rise"),
-        (
-            table(host=[None] * 80),
-            ("--window-s", "1"),
-            "'host' has 80 empty cells, the first in row 1",
-        ),
+        (table(host=[None] * 80), ("--window-s", "1"), "'host' has 80 empty cells, the first in row 1"),
         (table(window=[0] * 79 + [1]), (), "all windows must have the same number"),
         (table(window=[0] * 80), (), "more than one label"),
         (table(window=[0] * 80), ("--window-s", "1"), "nothing to cut"),
@@ -440,11 +428,7 @@ def test_the_same_pcp_archive_twice_is_refused(tmp_path, capsys, monkeypatch):
 def test_pcp_that_cannot_be_used_is_refused(tmp_path, capsys, monkeypatch):
     cases = [
         (csv_of(), "nonsense", "is not an archive of Performance Co-Pilot"),
-        (
-            csv_of(rows=40),
-            "Performance metrics from host pi",
-            "pi has 39 complete samples: too few",
-        ),
+        (csv_of(rows=40), "Performance metrics from host pi", "pi has 39 complete samples: too few"),
         ("", "Performance metrics from host pi", "holds none of the usual metrics"),
         ("Time,a\n1,2\n", "Performance metrics from host pi", "none of the usual metrics"),
     ]

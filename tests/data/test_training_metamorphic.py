@@ -197,10 +197,7 @@ def fleet(root, change=None, *, each=6):
             fields = {"number": number, "host": host, "started_at": 1000.0 + 100 * number}
             fields |= {"t": t, "values": values, "labels": [(0.0, "idle"), (10.0, "beacon")]}
             fields |= {"channels": telemetry_builders.channel_infos()}
-            fields |= {
-                "phases": {"idle": "benign", "beacon": "malicious"},
-                "baseline": place == each,
-            }
+            fields |= {"phases": {"idle": "benign", "beacon": "malicious"}, "baseline": place == each}
             if place == each:
                 fields |= {"labels": [(0.0, "idle")], "phases": {"idle": "benign"}}
             folder = telemetry_builders.write_episode(root, **(change(fields) if change else fields))
@@ -213,10 +210,7 @@ def fleet(root, change=None, *, each=6):
 def _other_phases(fields):
     words = {"idle": "sleep", "beacon": "call"}
     labels = [(t, words[phase]) for t, phase in fields["labels"]]
-    return fields | {
-        "labels": labels,
-        "phases": {words[phase]: said for phase, said in fields["phases"].items()},
-    }
+    return fields | {"labels": labels, "phases": {words[phase]: said for phase, said in fields["phases"].items()}}
 
 
 def _turned(fields):
@@ -245,15 +239,7 @@ def built(folder, *options):
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         code = build.main(
-            [
-                str(folder / "episodes"),
-                "--out-dir",
-                str(folder / "data"),
-                "--jobs",
-                "1",
-                "--json",
-                *options,
-            ]
+            [str(folder / "episodes"), "--out-dir", str(folder / "data"), "--jobs", "1", "--json", *options]
         )
     return code, json.loads(out.getvalue()) if code == 0 else None
 
@@ -442,11 +428,7 @@ def _renumbered(found, classes, rng):
     new = rng.permutation(len(classes))
     names = tuple(classes.names[k] for k in new)
     proba = None if found["proba"] is None else found["proba"][:, new]
-    return (
-        found | {"label": np.argsort(new)[found["label"]], "proba": proba},
-        Classes(names, classes.benign),
-        1.0,
-    )
+    return (found | {"label": np.argsort(new)[found["label"]], "proba": proba}, Classes(names, classes.benign), 1.0)
 
 
 def _steeper(found, classes, _rng):
@@ -519,10 +501,7 @@ def test_a_ranking_turned_round_is_as_far_from_chance_on_the_other_side(seed, an
 # -- sides -------------------------------------------------------------------------------------------------------------
 
 LEARNT = ("facts", "normaliser", "ranges", "hyper")
-QUICK = {
-    "gbt": ("--n-estimators", "8"),
-    "cnn": ("--epochs", "1"),
-}
+QUICK = {"gbt": ("--n-estimators", "8"), "cnn": ("--epochs", "1")}
 
 
 @pytest.mark.parametrize("family", QUICK)

@@ -57,11 +57,7 @@ def episodes_of(data, split: Split, side: Side) -> set[str]:
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    data=any_windows(),
-    recipe=st.sampled_from(["host", "time", "sample"]),
-    seed=st.integers(0, 2**32),
-)
+@given(data=any_windows(), recipe=st.sampled_from(["host", "time", "sample"]), seed=st.integers(0, 2**32))
 def test_sides_are_disjoint_complete_and_stable(data, recipe, seed):
     hosts = ("a",) if recipe == "host" else ()
     arguments = {"recipe": recipe, "train_hosts": hosts, "seed": seed, "supervised": False}

@@ -77,14 +77,17 @@ MAY_IMPORT = {
     "capability": "process",
     "queue": "scheduling database",
     "store": "scheduling wire",
-    "manifest": "scheduling wire capability",
-    "service": "scheduling wire database queue store manifest capability",
-    "receiver": "scheduling wire database queue store manifest capability service",
+    "notify": "database process",
+    "manifest": "scheduling wire capability notify",
+    "service": "scheduling wire database queue store manifest capability notify",
+    "metrics": "scheduling wire database queue store service",
+    "pages": "scheduling wire service",
+    "receiver": "scheduling wire database queue store manifest capability notify service metrics pages",
     "recovery": "scheduling wire database queue store manifest service",
     "worker": "scheduling wire client capability process",
     "install": "wire client capability worker",
     "join": "wire client",
-    "cli": "scheduling wire client service recovery",
+    "cli": "scheduling wire client manifest service recovery",
 }
 
 
@@ -190,7 +193,9 @@ STARTS = re.compile(
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
-STARTERS += " " + fleet("capability.cuda install.system") + " training.data.build training.data.ingest_pcp"
+STARTERS += (
+    " " + fleet("capability.cuda install.system notify.senders") + " training.data.build training.data.ingest_pcp"
+)
 STARTERS += " training.recording.record training.recording.record_sample training.recording.stage"
 STARTERS += " training.recording.behaviours*"
 
@@ -214,7 +219,7 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 PURE = (
     fleet(
         "scheduling.job scheduling.policy scheduling.quarantine scheduling.copies scheduling.trained scheduling.edits",
-        "worker.state.* process.ended wire.dataset_listing",
+        "worker.state.* process.ended wire.dataset_listing notify.channel notify.rules",
     )
     + " training.data.split"
 )

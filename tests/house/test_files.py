@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.files import LocalFs, settle, write_whole
+from training.files import LocalFs, free_bytes, settle, write_whole
 
 
 @pytest.fixture
@@ -31,10 +31,7 @@ def test_a_file_is_synced_renamed_and_its_folder_synced(tmp_path: Path, done: li
     settle(tmp_path / "part", tmp_path / "b")
     write_whole(tmp_path / "a", b"3", durable=False)
     assert done == ["fsync", "replace", "sync_folder", "sync_file", "replace", "sync_folder", "replace"]  # fmt: skip
-    assert sorted((each.name, each.read_bytes()) for each in tmp_path.iterdir()) == [
-        ("a", b"3"),
-        ("b", b"2"),
-    ]
+    assert sorted((each.name, each.read_bytes()) for each in tmp_path.iterdir()) == [("a", b"3"), ("b", b"2")]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
@@ -60,3 +57,16 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
     with pytest.raises(OSError, match="No space"):
         write_whole(tmp_path / "a", b"new")
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"old"]
+
+
+def test_two_that_write_one_file_at_once_have_unfinished_files_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a.part").write_bytes(b"the other's")
+    write_whole(tmp_path / "a", b"1", part=tmp_path / "a.mine")
+    assert sorted((each.name, each.read_bytes()) for each in tmp_path.iterdir()) == [
+        ("a", b"1"),
+        ("a.part", b"the other's"),
+    ]
+
+
+def test_the_room_of_a_place_that_is_not_there_yet_is_its_disks(tmp_path: Path) -> None:
+    assert free_bytes(tmp_path / "not" / "yet") == pytest.approx(free_bytes(tmp_path), rel=0.5)

@@ -129,9 +129,7 @@ def test_what_is_called_durable_is_synced(trace: dict[str, list[Call]], promise:
     assert not unsynced([call for call in calls if not call.path.name.endswith("-shm")])
 
 
-def test_a_bundle_is_written_synced_renamed_and_its_folders_synced(
-    trace: dict[str, list[Call]],
-) -> None:
+def test_a_bundle_is_written_synced_renamed_and_its_folders_synced(trace: dict[str, list[Call]]) -> None:
     made = {"gone", "name"}  # folders and the part itself; the bundle's name comes by a rename
     calls = [call for call in trace["published"] if call.what not in made or call.source]
     bundle = next(call for call in calls if call.path.name == "bundle.tar.zst")

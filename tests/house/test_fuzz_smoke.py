@@ -98,13 +98,7 @@ def test_whole_bundles_get_beyond_their_headers(monkeypatch: pytest.MonkeyPatch)
         b'\x0a{"entries": [{"seq": "\xed\xa0\x80"}]}',
         b'\x0b{"datasets": [{"files": "\\u001b[2J", "names": [], "dataset_id": "", "size": 1}]}',
     ],
-    ids=[
-        "no list",
-        "a text for a job",
-        "a time beyond all calendars",
-        "half a character",
-        "an escape",
-    ],
+    ids=["no list", "a text for a job", "a time beyond all calendars", "half a character", "an escape"],
 )
 def test_an_answer_of_another_form_is_one_sentence_and_no_traceback(answer: bytes) -> None:
     target("renderer").one_input(answer)

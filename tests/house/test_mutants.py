@@ -120,10 +120,7 @@ def test_an_area_is_files_that_exist(area: str) -> None:
 
 
 def test_keys_are_unique_and_the_draw_is_even_and_repeatable() -> None:
-    found = {
-        "a": python_operators.mutants_of("m.py", MODULE),
-        "b": python_operators.mutants_of("n.py", MODULE),
-    }
+    found = {"a": python_operators.mutants_of("m.py", MODULE), "b": python_operators.mutants_of("n.py", MODULE)}
     keys = [each.key for group in found.values() for each in group]
     assert len(keys) == len(set(keys))
     drawn = sample(found, 8, seed=3)

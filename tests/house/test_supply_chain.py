@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 
@@ -10,7 +11,7 @@ from places import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 
-from supply_chain import LOCKS, pins
+from supply_chain import LOCKS, VENDORED, pins
 
 
 def text_of(name: str) -> str:
@@ -39,6 +40,17 @@ def test_a_lock_holds_the_pinned_versions(name: str) -> None:
     assert {"msgspec", "typer"} <= locked.keys() & pinned.keys()
     for package in locked.keys() & pinned.keys():
         assert locked[package] == pinned[package], f"{package}: run `make lock`"
+
+
+def test_what_others_wrote_lies_here_unchanged_with_its_licence() -> None:
+    for name, (origin, digest) in VENDORED.items():
+        assert hashlib.sha256((ROOT / name).read_bytes()).hexdigest() == digest, f"{name} is not {origin}"
+    folders = {ROOT / "tests" / "vendor", ROOT / "training" / "fleet" / "pages" / "static"}
+    minified = {str(path.relative_to(ROOT)) for folder in folders for path in folder.glob("*.min.*")}
+    assert minified == VENDORED.keys()
+    for name in minified:
+        stem = (ROOT / name).name.split(".")[0]
+        assert (ROOT / name).with_name(f"{stem}.LICENSE.txt").exists(), name
 
 
 def test_a_receiver_installs_nothing_heavy() -> None:

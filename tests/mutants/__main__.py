@@ -40,9 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--remap", action="store_true", help="make the map anew")
     parser.add_argument("--out", type=Path, help="the record (JSON)")
     parser.add_argument(
-        "--again",
-        type=Path,
-        help="those alone that this record calls unseen and that are still planted",
+        "--again", type=Path, help="those alone that this record calls unseen and that are still planted"
     )
     parser.add_argument("--resume", action="store_true", help="go on with those that the record in --out lacks")
     parser.add_argument("--list", action="store_true", help="print the draw and its tests; run nothing")
@@ -80,10 +78,7 @@ def main() -> int:
         place = {"area": area, "line": mutant.line, "first": first}
         record["mutants"][mutant.key] = place | verdict
         said = verdict["seen"] or ("excused" if mutant.key in excused else "UNSEEN")
-        print(
-            f"[{number}/{len(chosen)}] {mutant.key} ({mutant.line}): {said} ({verdict['seconds']} s)",
-            flush=True,
-        )
+        print(f"[{number}/{len(chosen)}] {mutant.key} ({mutant.line}): {said} ({verdict['seconds']} s)", flush=True)
         if options.out:  # after each, so that whoever interrupts a run keeps what it found
             minutes = earlier + round((time.monotonic() - begun) / 60, 1)
             record[what] = _of_when() | {"minutes": round(minutes, 1), "asked_s": BUDGET_S}

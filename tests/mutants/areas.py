@@ -26,7 +26,7 @@ AREAS: dict[str, tuple[str, ...]] = {
 # mutant.
 LEFT_OUT = (
     "test_fleet_two_namespaces", "test_fleet_caddy", "test_fleet_many", "test_fleet_install_distrust",
-    "test_fleet_end_to_end", "test_fleet_simulation", "test_fleet_simulation_seeds",
+    "test_fleet_end_to_end", "test_fleet_simulation",
     "test_fleet_guarantees", "test_fleet_openapi", "test_fleet_house",
 )  # fmt: skip
 

@@ -21,17 +21,7 @@ RELATIONS: dict[type[ast.cmpop], str] = {
 }  # fmt: skip
 SWAPPED_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # Words for people and marks for the kill tests: no promise hangs on them.
-SILENT = {
-    "log",
-    "logger",
-    "logging",
-    "warnings",
-    "crashpoint",
-    "print",
-    "super",
-    "typer",
-    "console",
-}
+SILENT = {"log", "logger", "logging", "warnings", "crashpoint", "print", "super", "typer", "console"}
 SAID = {"say"}  # methods of ours that do nothing but tell a person
 # Flags that ask not to be told what is so already: a folder that is there, a file that is gone, a thread at the exit.
 EASED = {"exist_ok", "parents", "missing_ok", "daemon"}
@@ -151,12 +141,7 @@ def _changes(node: ast.AST, places: Places) -> Iterator[Change]:
         if node.func.id in SWAPPED_CALLS:
             yield "other extreme", node.func, node.func, SWAPPED_CALLS[node.func.id]
         elif node.func.id == "sorted" and not any(k.arg == "reverse" for k in node.keywords):
-            yield (
-                "order reversed",
-                node,
-                node,
-                places.of(node)[:-1].rstrip().rstrip(",") + ", reverse=True)",
-            )
+            yield ("order reversed", node, node, places.of(node)[:-1].rstrip().rstrip(",") + ", reverse=True)")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         sign = "-" if isinstance(node.op, ast.Add) else "+"
         if not _is_text(node):

@@ -28,17 +28,7 @@ SURE_S = 0.5  # a test that took less starts no programs that a busy machine cou
 DID_NOT_END = "(did not end)"  # seen, but looked at apart: a busy machine too makes tests slow
 SCHEMA = ROOT / "training" / "fleet" / "database" / "sql" / "schema_sqlite.sql"
 _PLACE = re.compile(r"(?<![\w:/.])/[\w.-]+/\S+")  # of a temporary folder: another one at each run
-LEFT_BEHIND = {
-    ".git",
-    ".venv",
-    "build",
-    "demo",
-    "var",
-    ".hypothesis",
-    ".mypy_cache",
-    ".ruff_cache",
-    ".pytest_cache",
-}
+LEFT_BEHIND = {".git", ".venv", "build", "demo", "var", ".hypothesis", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 
 
 def all_mutants() -> dict[str, list[Mutant]]:
@@ -202,13 +192,7 @@ def run(chosen: list[tuple[str, Mutant]], known: Map, jobs: int) -> Iterator[tup
         def one(area: str, mutant: Mutant) -> None:
             root = free.get()
             try:
-                done.put(
-                    (
-                        area,
-                        mutant,
-                        judge(mutant, nearest(mutant, known, texts), root, known.seconds),
-                    )
-                )
+                done.put((area, mutant, judge(mutant, nearest(mutant, known, texts), root, known.seconds)))
             finally:
                 free.put(root)
 

@@ -56,12 +56,7 @@ def _changes(body: str) -> Iterator[tuple[str, int, str, str]]:
     for match in re.finditer(r" \+ 1\b", body):
         yield "arithmetic", match.start(), match[0], " + 2"
     for match in re.finditer(r"\bIS NOT NULL\b|\bIS NULL\b", body):
-        yield (
-            "not dropped",
-            match.start(),
-            match[0],
-            "IS NULL" if "NOT" in match[0] else "IS NOT NULL",
-        )
+        yield ("not dropped", match.start(), match[0], "IS NULL" if "NOT" in match[0] else "IS NOT NULL")
 
 
 def _dropped(body: str) -> Iterator[tuple[str, int, str, str]]:
@@ -89,8 +84,7 @@ def _dropped(body: str) -> Iterator[tuple[str, int, str, str]]:
 def _end_of(body: str, begin: int) -> int:
     depth = 0
     for match in re.finditer(
-        r"[()]|\b(?:RETURNING|GROUP BY|ORDER BY|LIMIT|LEFT JOIN|JOIN|WHERE|UNION|HAVING)\b",
-        body[begin:],
+        r"[()]|\b(?:RETURNING|GROUP BY|ORDER BY|LIMIT|LEFT JOIN|JOIN|WHERE|UNION|HAVING)\b", body[begin:]
     ):
         if match[0] == "(":
             depth += 1

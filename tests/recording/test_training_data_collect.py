@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 
 from training.data.channels import CHANNELS, View
 from training.recording import cgroups, proc
-from training.recording.collect import (
-    Accumulator,
-    ContainerCollector,
-    MachineCollector,
-    TreeCollector,
-)
+from training.recording.collect import Accumulator, ContainerCollector, MachineCollector, TreeCollector
 from training.recording.record import choose_collector
 from training.recording.stage import RecordError
 
@@ -50,10 +45,7 @@ def test_pressure_and_pairs_and_tables():
     assert proc.pressure_s("") is None
     assert proc.pairs("a 1\nb x\nc\nd 20\n") == {"a": 1.0, "d": 20.0}
     snmp = "Tcp: ActiveOpens CurrEstab\nTcp: 7 2\nUdp: InDatagrams\nUdp: 9\n"
-    assert proc.tables(snmp) == {
-        "Tcp": {"ActiveOpens": 7, "CurrEstab": 2},
-        "Udp": {"InDatagrams": 9},
-    }
+    assert proc.tables(snmp) == {"Tcp": {"ActiveOpens": 7, "CurrEstab": 2}, "Udp": {"InDatagrams": 9}}
 
 
 def test_the_network_of_a_namespace_counts_loopback(tmp_path):
@@ -64,12 +56,7 @@ def test_the_network_of_a_namespace_counts_loopback(tmp_path):
         "  eth0:1000 30 0 0 0 0 0 0 2000 40 0 0 0 0 0 0\n"
     )
     found = proc.network(tmp_path)
-    assert found == {
-        "net_rx_bytes": 1100,
-        "net_rx_packets": 33,
-        "net_tx_bytes": 2200,
-        "net_tx_packets": 44,
-    }
+    assert found == {"net_rx_bytes": 1100, "net_rx_packets": 33, "net_tx_bytes": 2200, "net_tx_packets": 44}
     assert proc.network(tmp_path / "nowhere") == {}
 
 

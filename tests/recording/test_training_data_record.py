@@ -145,11 +145,7 @@ class Counting:
     def sample(self):
         self.asked += 1
         lost = self.asked % 3 == 0
-        return {
-            "cpu_user": 100.0 + self.asked,
-            "memory_used": None if lost else 5.0,
-            "cpu_steal": None,
-        }
+        return {"cpu_user": 100.0 + self.asked, "memory_used": None if lost else 5.0, "cpu_steal": None}
 
 
 def order(*phases, duration_s=10.0, hz=4.0, **changes):
@@ -211,14 +207,7 @@ def test_a_recording_passes_its_own_validator(tmp_path):
             return {"cpu_user": super().sample()["cpu_user"], "memory_used": 1.0 * self.asked}
 
     made_order = order(idle(0.0), active(5.0), hz=8.0)
-    folder = record(
-        made_order,
-        Steady(),
-        Stage(tmp_path / "s"),
-        tmp_path / "out",
-        clock=clock,
-        sleep=clock.sleep,
-    )
+    folder = record(made_order, Steady(), Stage(tmp_path / "s"), tmp_path / "out", clock=clock, sleep=clock.sleep)
     verdict = judge(read(folder), folder.name)
     assert verdict.ok, verdict.reasons
 
@@ -250,12 +239,7 @@ def test_late_ticks_are_skipped_not_caught_up(tmp_path):
             return super().sample()
 
     folder = record(
-        order(idle(0.0)),
-        Stalling(),
-        Stage(tmp_path / "s"),
-        tmp_path / "out",
-        clock=clock,
-        sleep=clock.sleep,
+        order(idle(0.0)), Stalling(), Stage(tmp_path / "s"), tmp_path / "out", clock=clock, sleep=clock.sleep
     )
     steps = np.diff(read(folder).t)
     assert steps.max() > 2.9
@@ -280,11 +264,7 @@ def test_scenarios_are_listed_and_bad_wishes_refused(tmp_path, capsys):
 def test_the_command_line_records_and_packs(tmp_path, capsys, monkeypatch):
     clock = made.TickingClock(look_s=0.001)
     monkeypatch.setattr(recording, "SystemClock", lambda: clock)
-    monkeypatch.setattr(
-        recording,
-        "record",
-        lambda *a, **k: record(*a, **(k | {"sleep": clock.sleep})),
-    )
+    monkeypatch.setattr(recording, "record", lambda *a, **k: record(*a, **(k | {"sleep": clock.sleep})))
     arguments = ["--scenario", "idle", "--host", "me", "--duration-s", "10", "--out", str(tmp_path)]
     assert recording.main([*arguments, "--pack", "--baseline", "--json", "--view", "machine"]) == 0
     path = json.loads(capsys.readouterr().out)["episode"]

@@ -22,9 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--seed", type=int, help="replay this fleet and print what happened, byte for byte the same")
     what.add_argument("--seeds", type=int, default=200, help="run so many fleets (default: 200)")
     what.add_argument(
-        "--bugs",
-        action="store_true",
-        help="for every planted bug, look for the first fleet that sees it",
+        "--bugs", action="store_true", help="for every planted bug, look for the first fleet that sees it"
     )
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
@@ -49,11 +47,7 @@ def _many(first: int, count: int, jobs: int, *, as_json: bool) -> int:
     for verdict in run_many(range(first, first + count), jobs):
         report.add(verdict)
         if verdict.violation is not None and not as_json:
-            print(
-                f"{verdict.violation}\n  replay: make sim SEED={verdict.seed}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{verdict.violation}\n  replay: make sim SEED={verdict.seed}", file=sys.stderr, flush=True)
         if progress:
             print(f"\r{report.seeds:,} of {count:,} fleets", end="", file=sys.stderr, flush=True)
     if progress:
@@ -67,7 +61,7 @@ def _bugs(first: int, *, as_json: bool) -> int:
     found: dict[str, int | None] = {}
     for bug in (bug for bug in BUGS if not bug.seen_by):  # the others are seen by a test
         with bug.planted():
-            seen = (seed for seed in range(first, first + 500) if run_seed(seed).violation is not None)
+            seen = (seed for seed in range(first, first + 500) if run_seed(seed).sees)
             found[bug.name] = next(seen, None)
         if not as_json:
             print(f"{bug.name:<60} {found[bug.name]}", flush=True)

@@ -46,10 +46,7 @@ class OneLiveAttempt(Checker):
         for job_id, facts in seen.after.jobs.items():
             live = by_job[job_id]
             self.demand(live <= 1, f"job {job_id[:8]} has {live} live attempts")
-            self.demand(
-                (facts.status in _LIVE) == (live == 1),
-                f"job {job_id[:8]} is {facts.status} with {live} live",
-            )
+            self.demand((facts.status in _LIVE) == (live == 1), f"job {job_id[:8]} is {facts.status} with {live} live")
             if live:
                 self.demand(facts.claim_id in seen.after.live, f"job {job_id[:8]} names another claim")
 
@@ -123,10 +120,7 @@ class OnlyTheOwnerActs(Checker):
         if call.name in ("heartbeat", "complete", "fail", "upload"):
             self._worker(seen)
         elif call.name in ("cancel", "requeue", "deliver", *_MARKS):
-            self.demand(
-                set(seen.changed()) <= {call.job_id},
-                f"{call.name} by the operator moved another job",
-            )
+            self.demand(set(seen.changed()) <= {call.job_id}, f"{call.name} by the operator moved another job")
         elif call.name in ("ticket", "output", "by hand"):
             self.demand(not seen.changed(), f"{call.name} moved a job")
         self._remember(seen)
@@ -381,16 +375,8 @@ _PROMISES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "SELECT 1 FROM events WHERE job_id = ? AND transition IN ('cancel', 'take_out')",
         ("job_id",),
     ),
-    "requeue": (
-        "a requeue",
-        "SELECT 1 FROM events WHERE job_id = ? AND transition = 'requeue'",
-        ("job_id",),
-    ),
-    "hold": (
-        "a hold",
-        "SELECT 1 FROM events WHERE job_id = ? AND transition = 'hold'",
-        ("job_id",),
-    ),
+    "requeue": ("a requeue", "SELECT 1 FROM events WHERE job_id = ? AND transition = 'requeue'", ("job_id",)),
+    "hold": ("a hold", "SELECT 1 FROM events WHERE job_id = ? AND transition = 'hold'", ("job_id",)),
 }
 
 

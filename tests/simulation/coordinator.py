@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,6 +81,7 @@ class InlineWriter(Writer):
     def __init__(self, database: SimDatabase) -> None:
         self._database = database
         self._on_lost = None
+        self.timed = nullcontext
 
     def commit(self, group: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
         self._commit(group)

@@ -25,10 +25,7 @@ class OneGrantARequest(Checker):
         key = (seen.call.message.host_id, seen.call.message.request_id)
         first = self._granted.setdefault(key, reply.claim_id)
         self.demand(first == reply.claim_id, f"request {key[1][:8]} was granted twice")
-        self.demand(
-            reply.claim_id in seen.after.live,
-            f"request {key[1][:8]} was answered with a dead claim",
-        )
+        self.demand(reply.claim_id in seen.after.live, f"request {key[1][:8]} was answered with a dead claim")
 
 
 class OneJobASlot(Checker):

@@ -49,10 +49,7 @@ class SickHostsAreTakenOut(WorkerChecker):
             return
         for event in seen.events:
             if event.transition == "claim":
-                self.demand(
-                    event.host not in seen.after.out,
-                    f"{event.host} was given work although it is taken out",
-                )
+                self.demand(event.host not in seen.after.out, f"{event.host} was given work although it is taken out")
         if any(event.transition in ("complete", "adopt") for event in seen.events):
             self._row.pop(seen.call.message.host_id, None)
         elif seen.call.name == "fail":
@@ -166,15 +163,12 @@ class SuspectsAreTrue(WorkerChecker):
     def _judge(self, seen: Observation, event: Event, ended_by: str) -> None:
         generation = seen.after.jobs[event.job_id].generation
         rows = self._witness.rows(
-            "SELECT host, claim_id FROM attempts WHERE job_id = ? AND generation = ?",
-            event.job_id,
-            generation,
+            "SELECT host, claim_id FROM attempts WHERE job_id = ? AND generation = ?", event.job_id, generation
         )
         hosts = {host for host, claim in rows if claim in self._crashed}
         enough = self._policy.suspect_crashes
         self.demand(
-            len(hosts) >= enough > 0,
-            f"{event.job_id[:8]} was failed as a suspect after crashes of {sorted(hosts)}",
+            len(hosts) >= enough > 0, f"{event.job_id[:8]} was failed as a suspect after crashes of {sorted(hosts)}"
         )
         self.demand(sum(host in ended_by for host in hosts) >= enough, f"{ended_by!r} names other hosts")
         self.world.tally["jobs failed as suspects"] += 1

@@ -28,12 +28,7 @@ class Illness:
 
     @classmethod
     def draw(
-        cls,
-        seed: int,
-        policy: Policy,
-        capabilities: list[dict[str, Any]],
-        jobs: Iterable[str],
-        hours: float,
+        cls, seed: int, policy: Policy, capabilities: list[dict[str, Any]], jobs: Iterable[str], hours: float
     ) -> tuple[Illness, Policy]:
         """Draw the illnesses, and the policy with its rules for them."""
         chance = random.Random(f"{seed}/illness")

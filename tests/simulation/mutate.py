@@ -64,11 +64,7 @@ class Mutant:
         while lines[0].startswith("@"):
             lines.pop(0)
         namespace: dict[str, Any] = {}
-        code = compile(
-            "from __future__ import annotations\n" + self._changed("\n".join(lines)),
-            self.name,
-            "exec",
-        )
+        code = compile("from __future__ import annotations\n" + self._changed("\n".join(lines)), self.name, "exec")
         exec(code, function.__globals__, namespace)
         made: FunctionType = namespace[function.__name__]
         made.__kwdefaults__ = function.__kwdefaults__

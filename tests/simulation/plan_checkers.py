@@ -31,10 +31,7 @@ class PlanIsTakenOver(Checker):
         self.demand(len({row[1] for row in rows}) == len(rows), "two jobs of the plan share a name")
         for job_id, name, spec, priority in rows:
             said = file[job_id]
-            found, wanted = (
-                (name, json.loads(spec), priority),
-                (said["name"], said, said["priority"]),
-            )
+            found, wanted = ((name, json.loads(spec), priority), (said["name"], said, said["priority"]))
             self.demand(found == wanted, f"{job_id[:8]} is not what the file says: {found}")
 
 

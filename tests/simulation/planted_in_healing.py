@@ -9,20 +9,8 @@ from training.fleet.service.service import Service
 
 HEALING_BUGS = (
     # ── sick hosts ──────────────────────────────────────────────────────────────────────────
-    Mutant(
-        "a host that is taken out gets work",
-        Service.claim,
-        "if request.host_id in out:",
-        "if False:",
-        seed=3,
-    ),
-    Mutant(
-        "a sick host is not noticed",
-        quarantine.sick,
-        "if len(jobs) >= enough:",
-        "if False:",
-        seed=6,
-    ),
+    Mutant("a host that is taken out gets work", Service.claim, "if request.host_id in out:", "if False:", seed=3),
+    Mutant("a sick host is not noticed", quarantine.sick, "if len(jobs) >= enough:", "if False:", seed=6),
     Mutant(
         "the same job thrice is enough",
         quarantine.sick,
@@ -30,13 +18,7 @@ HEALING_BUGS = (
         "jobs = [death.job_id for death in row if not death.pardoned_before]",
         seed=4,
     ),
-    Mutant(
-        "a job is believed for ever",
-        quarantine.sick,
-        "if not death.pardoned_before",
-        "if death",
-        seed=6,
-    ),
+    Mutant("a job is believed for ever", quarantine.sick, "if not death.pardoned_before", "if death", seed=6),
     Mutant(
         "trainers that cannot start are nobody's fault",
         quarantine.sick,
@@ -45,19 +27,9 @@ HEALING_BUGS = (
         seed=3,
     ),
     Mutant(
-        "what goes well does not break the row",
-        Quarantines.assess,
-        "if weight is Weight.WELL:",
-        "if False:",
-        seed=153,
+        "what goes well does not break the row", Quarantines.assess, "if weight is Weight.WELL:", "if False:", seed=153
     ),
-    Mutant(
-        "jobs pay for what a sick host did",
-        Quarantines.assess,
-        "self._refund(claims)",
-        "pass",
-        seed=6,
-    ),
+    Mutant("jobs pay for what a sick host did", Quarantines.assess, "self._refund(claims)", "pass", seed=6),
     Mutant(
         "a pardon gives nothing back",
         quarantine.refund,
@@ -88,40 +60,16 @@ HEALING_BUGS = (
     ),
     # ── jobs that crash hosts ───────────────────────────────────────────────────────────────
     Mutant(
-        "silence counts as a crash",
-        quarantine.suspect_job,
-        "if early and (each.crashed or gone)",
-        "if early",
-        seed=154,
+        "silence counts as a crash", quarantine.suspect_job, "if early and (each.crashed or gone)", "if early", seed=154
     ),
-    Mutant(
-        "one host twice makes a suspect",
-        quarantine.suspect_job,
-        "and each.host not in hosts",
-        "",
-        seed=37,
-    ),
+    Mutant("one host twice makes a suspect", quarantine.suspect_job, "and each.host not in hosts", "", seed=37),
     # ── memory ──────────────────────────────────────────────────────────────────────────────
     Mutant(
-        "a job that ran out of memory is tried anywhere",
-        Service._widen,
-        "self.queue.widen(job, needs)",
-        "pass",
-        seed=7,
+        "a job that ran out of memory is tried anywhere", Service._widen, "self.queue.widen(job, needs)", "pass", seed=7
     ),
+    Mutant("as much memory as before is enough", policy.has_more_memory, "here <= above", "here < above", seed=0),
     Mutant(
-        "as much memory as before is enough",
-        policy.has_more_memory,
-        "here <= above",
-        "here < above",
-        seed=0,
-    ),
-    Mutant(
-        "a job is failed although somebody has more memory",
-        quarantine.hopeless,
-        "return None\n",
-        "continue\n",
-        seed=6,
+        "a job is failed although somebody has more memory", quarantine.hopeless, "return None\n", "continue\n", seed=6
     ),
     Mutant(
         "a job waits though nobody has more memory",

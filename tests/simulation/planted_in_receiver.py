@@ -51,35 +51,15 @@ RECEIVER_BUGS = (
         seed=95,
     ),
     Mutant(
-        "adopt across a requeue",
-        policy.may_adopt,
-        "and attempt.generation == job.generation",
-        "and True",
-        seed=138,
+        "adopt across a requeue", policy.may_adopt, "and attempt.generation == job.generation", "and True", seed=138
     ),
     Mutant(
-        "readopt for ever",
-        policy.may_readopt,
-        "and attempt.readoptions < policy.max_readoptions",
-        "and True",
-        seed=13,
+        "readopt for ever", policy.may_readopt, "and attempt.readoptions < policy.max_readoptions", "and True", seed=13
     ),
     Mutant("adopt from any state", policy.may_adopt, "job.status is JobStatus.PENDING", "True", seed=2),
     # ── granting ────────────────────────────────────────────────────────────────────────────
-    Mutant(
-        "reuse the attempt's number",
-        "grant",
-        "attempt = attempt + 1",
-        "attempt = max(attempt, 1)",
-        seed=1,
-    ),
-    Mutant(
-        "skip an attempt's number",
-        "grant",
-        "attempt = attempt + 1",
-        "attempt = attempt + 2",
-        seed=0,
-    ),
+    Mutant("reuse the attempt's number", "grant", "attempt = attempt + 1", "attempt = max(attempt, 1)", seed=1),
+    Mutant("skip an attempt's number", "grant", "attempt = attempt + 1", "attempt = attempt + 2", seed=0),
     Mutant(
         "a claim's repetition is a new claim",
         Service._asked_before,
@@ -95,11 +75,7 @@ RECEIVER_BUGS = (
         seed=0,
     ),
     Mutant(
-        "a repeated claim is answered though it ended",
-        Service._repeat,
-        "if not attempt.live:",
-        "if False:",
-        seed=2,
+        "a repeated claim is answered though it ended", Service._repeat, "if not attempt.live:", "if False:", seed=2
     ),
     Mutant(
         "no guard of the installation",
@@ -115,20 +91,8 @@ RECEIVER_BUGS = (
         "began_before = False",
         seed=171,
     ),
-    Mutant(
-        "a session that was succeeded takes over again",
-        Line.ask,
-        "not (seen or began_before)",
-        "True",
-        seed=24,
-    ),
-    Mutant(
-        "who asks twice is a copy",
-        Line.ask,
-        "if echo == self.round:",
-        "if echo is not None:",
-        seed=15,
-    ),
+    Mutant("a session that was succeeded takes over again", Line.ask, "not (seen or began_before)", "True", seed=24),
+    Mutant("who asks twice is a copy", Line.ask, "if echo == self.round:", "if echo is not None:", seed=15),
     Mutant(
         "a new session is a copy of the last one",
         Line._open,
@@ -150,13 +114,7 @@ RECEIVER_BUGS = (
         "if True:",
         seed=0,
     ),
-    Mutant(
-        "every job fits every host",
-        policy.fits,
-        "return lacks_data",
-        "return None  # lacks_data",
-        seed=0,
-    ),
+    Mutant("every job fits every host", policy.fits, "return lacks_data", "return None  # lacks_data", seed=0),
     Mutant(
         "a host gets as many jobs as it asks for",
         Service.claim,
@@ -168,34 +126,10 @@ RECEIVER_BUGS = (
     Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", seed=2),
     Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=4),
     # ── ends and budgets ────────────────────────────────────────────────────────────────────
-    Mutant(
-        "no budget for trainers",
-        policy._end_of_budget,
-        "failures >= policy.max_attempts",
-        "False",
-        seed=11,
-    ),
-    Mutant(
-        "no budget for hosts",
-        policy._end_of_budget,
-        "losses >= policy.max_host_losses",
-        "False",
-        seed=2,
-    ),
-    Mutant(
-        "no budget of grants",
-        policy._end_of_budget,
-        "job.grants >= policy.max_grants",
-        "False",
-        seed=4,
-    ),
-    Mutant(
-        "bad data is tried again",
-        policy._end_of_budget,
-        "exit_code in FINAL_EXITS",
-        "False",
-        seed=186,
-    ),
+    Mutant("no budget for trainers", policy._end_of_budget, "failures >= policy.max_attempts", "False", seed=11),
+    Mutant("no budget for hosts", policy._end_of_budget, "losses >= policy.max_host_losses", "False", seed=2),
+    Mutant("no budget of grants", policy._end_of_budget, "job.grants >= policy.max_grants", "False", seed=4),
+    Mutant("bad data is tried again", policy._end_of_budget, "exit_code in FINAL_EXITS", "False", seed=186),
     Mutant(
         "one budget for both",
         policy.settle,
@@ -224,13 +158,7 @@ RECEIVER_BUGS = (
         "host_losses = host_losses",
         seed=40,
     ),
-    Mutant(
-        "a requeue keeps the budgets",
-        "requeue_job",
-        "trainer_failures = 0, host_losses = 0, ",
-        "",
-        seed=17,
-    ),
+    Mutant("a requeue keeps the budgets", "requeue_job", "trainer_failures = 0, host_losses = 0, ", "", seed=17),
     Mutant(
         "a requeue keeps the generation",
         "requeue_job",
@@ -246,13 +174,7 @@ RECEIVER_BUGS = (
         "if job is not None and job.status in LIVE:\n            return True\n        if job is None or not",
         seed=5,
     ),
-    Mutant(
-        "a cancel leaves the attempt alive",
-        JobQueue.cancel,
-        "if attempt is not None:",
-        "if False:",
-        seed=5,
-    ),
+    Mutant("a cancel leaves the attempt alive", JobQueue.cancel, "if attempt is not None:", "if False:", seed=5),
     Mutant(
         "a cancel goes back to pending",
         "cancel_job",
@@ -266,11 +188,7 @@ RECEIVER_BUGS = (
         "status = 'pending' AND held_at IS NULL AND",
         "status = 'pending' AND",
         also=Mutant(
-            "",
-            "grant",
-            "AND held_at IS NULL",
-            "",
-            also=Mutant("", "pending_classes", "AND held_at IS NULL", ""),
+            "", "grant", "AND held_at IS NULL", "", also=Mutant("", "pending_classes", "AND held_at IS NULL", "")
         ),
         seed=2,
     ),
@@ -302,13 +220,7 @@ RECEIVER_BUGS = (
         "if job is None or job.held or job.status in LIVE:",
         seed=3,
     ),
-    Mutant(
-        "a requeue leaves the attempt alive",
-        JobQueue.requeue,
-        "if attempt is not None:",
-        "if False:",
-        seed=43,
-    ),
+    Mutant("a requeue leaves the attempt alive", JobQueue.requeue, "if attempt is not None:", "if False:", seed=43),
     Mutant(
         "a reload forgets what it does not name",
         "mark_removed",
@@ -333,22 +245,10 @@ RECEIVER_BUGS = (
         seen_by="test_fleet_service:test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago",
     ),
     Mutant("leases never end", Service.tick, "if watch.may_sweep else 0", "if False else 0", seed=4),
-    Mutant(
-        "sweep without observed time",
-        Service.tick,
-        "if watch.may_sweep else 0",
-        "if True else 0",
-        seed=1,
-    ),
+    Mutant("sweep without observed time", Service.tick, "if watch.may_sweep else 0", "if True else 0", seed=1),
     Mutant("sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=0),
     Mutant("sweep at once after a sleep", Watch.look, "if stepped or slept", "if stepped", seed=0),
-    Mutant(
-        "sweep at once after a step of the clock",
-        Watch.look,
-        "if stepped or slept",
-        "if slept",
-        seed=1,
-    ),
+    Mutant("sweep at once after a step of the clock", Watch.look, "if stepped or slept", "if slept", seed=1),
     Mutant("leases do not move with the clock", Service.tick, "if step:", "if False:", seed=32),
     Mutant(
         "half a lease is enough",

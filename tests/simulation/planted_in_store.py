@@ -12,20 +12,8 @@ from training.fleet.store.incoming import Incoming, Part
 STORE_BUGS = (
     # ── uploads and the store ───────────────────────────────────────────────────────────────
     Mutant("the part is not synced", Part.seal, "self._fs.fsync(handle)", "pass", seed=4),
-    Mutant(
-        "the folders are not synced",
-        ArtifactStore._sync_way_to,
-        "self._fs.sync_folder(folder)",
-        "pass",
-        seed=4,
-    ),
-    Mutant(
-        "a stalled upload may go on",
-        Incoming.open,
-        "if predecessor is not None:",
-        "if False:",
-        seed=150,
-    ),
+    Mutant("the folders are not synced", ArtifactStore._sync_way_to, "self._fs.sync_folder(folder)", "pass", seed=4),
+    Mutant("a stalled upload may go on", Incoming.open, "if predecessor is not None:", "if False:", seed=150),
     Mutant(
         "a wrong digest is stored",
         Part.seal,
@@ -41,19 +29,9 @@ STORE_BUGS = (
         seed=0,
     ),
     Mutant(
-        "the index gets a line for every upload",
-        Attempts.add_artifact,
-        "return added == 1",
-        "return True",
-        seed=40,
+        "the index gets a line for every upload", Attempts.add_artifact, "return added == 1", "return True", seed=11
     ),
-    Mutant(
-        "the index follows the clock",
-        "artifacts",
-        "ORDER BY seq",
-        "ORDER BY stored_at, artifact_id",
-        seed=171,
-    ),
+    Mutant("the index follows the clock", "artifacts", "ORDER BY seq", "ORDER BY stored_at, artifact_id", seed=171),
     Mutant(
         "the first delivery is the earliest by the clock",
         "artifact",
@@ -63,11 +41,7 @@ STORE_BUGS = (
         "test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said",
     ),
     Mutant(
-        "output is stored twice",
-        Attempts.append_log,
-        "start = max(first, attempt.log_next)",
-        "start = first",
-        seed=98,
+        "output is stored twice", Attempts.append_log, "start = max(first, attempt.log_next)", "start = first", seed=98
     ),
     Mutant("progress may go back", "beat_attempt", "max(seq, :seq)", ":seq", seed=2),
     Mutant(

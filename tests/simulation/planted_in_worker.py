@@ -5,32 +5,22 @@ from __future__ import annotations
 from simulation.mutate import Mutant
 from training.fleet.client import answers, strangers
 from training.fleet.queue.attempts import Attempts
+from training.fleet.service.output import keep_lines
 from training.fleet.service.service import Service
+from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker import requests as worker_calls
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state import claims as worker_claims
 from training.fleet.worker.state import heartbeats as worker_heartbeats
+from training.fleet.worker.state import no_answer, step
 from training.fleet.worker.state import reports as worker_reports
-from training.fleet.worker.state import step
 from training.fleet.worker.state import trainer as worker_trainer
 from training.fleet.worker.state.state import Transition
 
 WORKER_BUGS = (
     # ── who is believed ─────────────────────────────────────────────────────────────────────
-    Mutant(
-        "whoever answers is believed",
-        strangers.stranger,
-        "if shown == granted_by:",
-        "if True:",
-        seed=8,
-    ),
-    Mutant(
-        "another database is believed",
-        strangers.stranger,
-        "if shown == granted_by:",
-        "if shown:",
-        seed=8,
-    ),
+    Mutant("whoever answers is believed", strangers.stranger, "if shown == granted_by:", "if True:", seed=8),
+    Mutant("another database is believed", strangers.stranger, "if shown == granted_by:", "if shown:", seed=8),
     Mutant(
         "the database that granted is not noted",
         worker_calls._assignment,
@@ -53,11 +43,7 @@ WORKER_BUGS = (
         seed=190,
     ),
     Mutant(
-        "work that is brought by hand is not counted as a grant",
-        "deliver_job",
-        "grants = grants + 1, ",
-        "",
-        seed=8,
+        "work that is brought by hand is not counted as a grant", "deliver_job", "grants = grants + 1, ", "", seed=8
     ),
     # ── the worker ──────────────────────────────────────────────────────────────────────────
     Mutant(
@@ -76,7 +62,7 @@ WORKER_BUGS = (
     ),
     Mutant(
         "no pause in silence",
-        worker_heartbeats.silence_at,
+        no_answer.pause_at,
         "return transition.work.renewed_at",
         "return None and transition.work.renewed_at",
         seed=18,
@@ -117,13 +103,7 @@ WORKER_BUGS = (
         "        case t.NotAnswered():",
         seed=113,
     ),
-    Mutant(
-        "a full disk is final",
-        answers.verdict,
-        "if status >= 500 or",
-        "if status == 503 or",
-        seed=148,
-    ),
+    Mutant("a full disk is final", answers.verdict, "if status >= 500 or", "if status == 503 or", seed=148),
     Mutant(
         "a signal is not obeyed",
         step._signal,
@@ -133,10 +113,9 @@ WORKER_BUGS = (
     ),
     Mutant(
         "a claim is asked anew after a lost answer",
-        worker_claims.answered,
+        no_answer.claim,
         "transition.again_later(transition.settings.poll_s, answer.retry_after_s)",
-        "transition.set(request_id=None)\n            "
-        "transition.again_later(transition.settings.poll_s, answer.retry_after_s)",
+        "transition.set(request_id=None)\n    transition.again_later(transition.settings.poll_s, answer.retry_after_s)",
         seed=0,
     ),
     # ── the outbox ──────────────────────────────────────────────────────────────────────────
@@ -147,13 +126,7 @@ WORKER_BUGS = (
         "if False:",
         seed=98,
     ),
-    Mutant(
-        "a restart forgets undelivered output",
-        step._begin,
-        "for one in begin.backlog",
-        "for one in ()",
-        seed=45,
-    ),
+    Mutant("a restart forgets undelivered output", step._begin, "for one in begin.backlog", "for one in ()", seed=45),
     Mutant(
         "a restart does not look how the trainer ended",
         step._begin,
@@ -169,25 +142,17 @@ WORKER_BUGS = (
         seed=23,
     ),
     Mutant(
-        "how a job failed is not on the disk",
-        Transition.fail,
-        "self.persist(t.Saved(report=report))",
-        "pass",
-        seed=196,
+        "how a job failed is not on the disk", Transition.fail, "self.persist(t.Saved(report=report))", "pass", seed=196
     ),
     Mutant(
         "a report counts more lines as delivered than it took along",
-        worker_calls._after,
-        "return request.first + len(request.lines or ())",
-        "return request.first + 2 * len(request.lines or ())",
+        Telemetry.after,
+        "return self.first + len(self.lines or ())",
+        "return self.first + 2 * len(self.lines or ())",
         seed=186,
     ),
     Mutant(
-        "what was printed unseen is not looked for",
-        Outbox._catch_up,
-        "source = Path(spool.source)",
-        "return",
-        seed=35,
+        "what was printed unseen is not looked for", Outbox._catch_up, "source = Path(spool.source)", "return", seed=35
     ),
     Mutant(
         "the position of a look is not put down",
@@ -208,6 +173,13 @@ WORKER_BUGS = (
         Service.output,
         "return OutputReply(",
         "self.queue.readopt(*self._claimed(job_id, request.claim_id, request.host_id))\n    return OutputReply(",
+        seed=196,
+    ),
+    Mutant(
+        "epochs are kept only while the attempt lives",
+        keep_lines,
+        "queue.curves.add(",
+        "attempt.live and queue.curves.add(",
         seed=196,
     ),
     Mutant(

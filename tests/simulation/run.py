@@ -36,6 +36,9 @@ from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.worker.state.events import Assignment, Event
 
+# The exceptions of a double that no longer fits the program: one would pass for the discovery of any planted bug.
+MISTAKES = (AttributeError, ImportError, NameError, NotImplementedError, TypeError)
+
 
 @dataclass
 class Verdict:
@@ -50,6 +53,12 @@ class Verdict:
     fired: Counter[str] = field(default_factory=Counter)  # rows of the transition table
     tally: Counter[str] = field(default_factory=Counter)
     lines: list[str] = field(default_factory=list)
+    broken: bool = False  # the violation is a mistake of the simulation or of Python, and says nothing of a promise
+
+    @property
+    def sees(self) -> bool:
+        """Return True when a promise was broken, by its checker's or the program's own word."""
+        return self.violation is not None and not self.broken
 
 
 class Simulation:
@@ -59,10 +68,7 @@ class Simulation:
         self.world = World(seed, keep_lines=keep_lines)
         self.scenario = scenario = Scenario.draw(seed)
         policy = scenario.policy
-        self.silence = [
-            s.SweptAfterObservedSilence(self.world, policy),
-            s.LostHostsAreNoticed(self.world, policy),
-        ]
+        self.silence = [s.SweptAfterObservedSilence(self.world, policy), s.LostHostsAreNoticed(self.world, policy)]
         self.grants = g.GrantsFit(self.world, policy, scenario.hosts)
         self.finished = w.FinishedIsDelivered(self.world)
         self.folders = NobodyElsesFolder(self.world)
@@ -310,24 +316,20 @@ class Simulation:
                 raise Violation(f"seed {self.world.seed}: {finding.path}: {finding.problem}")
 
 
-def run_seed(
-    seed: int,
-    *,
-    keep_lines: bool = False,
-    prepare: Callable[[Simulation], None] = lambda _: None,
-) -> Verdict:
+def run_seed(seed: int, *, keep_lines: bool = False, prepare: Callable[[Simulation], None] = lambda _: None) -> Verdict:
     """Simulate one seed. Never raises for a violation: the verdict tells."""
     few = few_kept() if is_shared(seed) else contextlib.nullcontext()
     with tempfile.TemporaryDirectory(prefix="sim-") as folder, few:
         simulation = Simulation(seed, Path(folder), keep_lines=keep_lines)
         prepare(simulation)
-        violation = None
+        violation, broken = None, False
         try:
             simulation.run()
         except Violation as found:
             violation = str(found)
         except Exception as error:
             violation = f"seed {seed}, at {simulation.world.now:.3f} s: {type(error).__name__}: {error}"
+            broken = isinstance(error, MISTAKES)
             simulation.world.say("world", f"‼ {violation}")
             if keep_lines:
                 raise
@@ -342,6 +344,7 @@ def run_seed(
         fired=simulation.receiver.fired,
         tally=world.tally,
         lines=world.lines,
+        broken=broken,
     )
 
 

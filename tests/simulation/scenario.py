@@ -75,11 +75,7 @@ class Scenario:
             for job in known + later
         }
         illness, policy = Illness.draw(
-            seed,
-            policy,
-            [machine.capability for machine in machines],
-            work_s,
-            stormy_s / 3600,
+            seed, policy, [machine.capability for machine in machines], work_s, stormy_s / 3600
         )
         return cls(
             seed=seed,

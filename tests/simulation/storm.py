@@ -16,12 +16,7 @@ from simulation.scenario import Scenario
 from simulation.world import World
 
 DAY_S = 86_400.0
-_ORDERS = {
-    "cancel": Fault.CANCEL,
-    "requeue": Fault.REQUEUE,
-    "hold": Fault.HOLD,
-    "unhold": Fault.UNHOLD,
-}
+_ORDERS = {"cancel": Fault.CANCEL, "requeue": Fault.REQUEUE, "hold": Fault.HOLD, "unhold": Fault.UNHOLD}
 
 
 class Storm:

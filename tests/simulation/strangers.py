@@ -11,11 +11,7 @@ from training.fleet.client.transport import Response
 from training.fleet.wire.messages import HEADER_DATABASE, ProblemType
 
 Stranger = Callable[[Request], Response]
-_PAGE = {
-    "content-type": "text/html",
-    "server": "nginx/1.24.0",
-    "location": "https://login.example/",
-}
+_PAGE = {"content-type": "text/html", "server": "nginx/1.24.0", "location": "https://login.example/"}
 _STATUSES = (200, 302, 400, 401, 403, 404, 409, 410, 413, 429, 502, 503)
 _OTHER = {HEADER_DATABASE.lower(): "f" * 32}
 

@@ -15,6 +15,7 @@ import sys
 import pytest
 from places import ROOT
 
+from simulation.coordinator import InlineWriter
 from simulation.mutate import Mutant
 from simulation.planted_bugs import BUGS
 from simulation.report import Report, run_many
@@ -61,6 +62,22 @@ def test_a_timeline_can_be_read() -> None:
     assert any("✗ lost" in line for line in lines)
 
 
+def seen_by_a_fleet(first: int) -> bool:
+    """Look until a promise is broken; AssertionError when the simulation itself is."""
+    for seed in (first, *range(100)):
+        verdict = run_seed(seed)
+        assert not verdict.broken, f"the simulation is broken: {verdict.violation}"
+        if verdict.sees:
+            return True
+    return False
+
+
+def test_a_broken_simulation_sees_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(InlineWriter, "commit")
+    with pytest.raises(AssertionError, match=r"the simulation is broken: .*has no attribute 'commit'"):
+        seen_by_a_fleet(0)
+
+
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_seen(bug: Mutant) -> None:
     """Also the regressions: what the simulation found once stands among the planted bugs.
@@ -75,8 +92,9 @@ def test_a_planted_bug_is_seen(bug: Mutant) -> None:
             look()
         return
     with bug.planted():
-        seen = any(run_seed(seed).violation is not None for seed in (bug.seed, *range(100)))
-    assert seen, f"no fleet sees {bug.name!r} any more; `python -m tests.simulation --bugs` looks further"
+        assert seen_by_a_fleet(bug.seed), (
+            f"no fleet sees {bug.name!r} any more; `python -m tests.simulation --bugs` looks further"
+        )
 
 
 def test_there_are_enough_planted_bugs() -> None:

@@ -107,7 +107,4 @@ class LeasesAreTrue(Checker):
             lease_s = getattr(seen.result, "lease_s", None)
         if claim is not None and lease_s is not None:
             left_s = max(0.0, self._heard[claim] + self._lease_s - seen.at)
-            self.demand(
-                lease_s <= left_s + self._slack_s,
-                f"told of {lease_s:.0f} s of lease, {left_s:.0f} s are left",
-            )
+            self.demand(lease_s <= left_s + self._slack_s, f"told of {lease_s:.0f} s of lease, {left_s:.0f} s are left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -182,7 +183,8 @@ class Trainer:
             first = self._lines * burst
             self._lines += 1
             self._plan_next()
-            self._printed([f"{claim} line {number}" for number in range(first, first + burst)])
+            told = {"event": "epoch", "of": claim}
+            self._printed([json.dumps({**told, "epoch": n, "loss": n / 2}) for n in range(first, first + burst)])
         elif self.fate.hangs:
             self._world.fault(Fault.HANG, "trainer", self.assignment.job_id[:8])
         else:

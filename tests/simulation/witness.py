@@ -242,7 +242,4 @@ class Witness:
         who = f" by {event.host}" if event.host else ""
         number = f" #{event.attempt}" if event.attempt else ""
         why = f" ({event.detail})" if event.detail else ""
-        self.world.say(
-            "queue",
-            f"{event.job_id[:8]}{number}: {source} → {event.target}{who}, {event.transition}{why}",
-        )
+        self.world.say("queue", f"{event.job_id[:8]}{number}: {source} → {event.target}{who}, {event.transition}{why}")

@@ -336,9 +336,38 @@ class LogsAreWhole(WorkerChecker):
                 f"{claim[:8]} printed {len(printed)} lines, {len(found)} are stored",
             )
         self.world.tally["lines of output brought whole"] += sum(map(len, self._printed.values()))
+        self._look_at_curves(witness, stored)
+        for claim, total in witness.rows("SELECT claim_id, log_total FROM attempts WHERE log_total IS NOT NULL"):
+            if claim not in self._broken:
+                printed = len(self._printed.get(claim, []))
+                self.demand(total == printed, f"{claim[:8]} printed {printed} lines, and its worker said {total}")
+                self.world.tally["attempts whose output is counted"] += 1
+
+    def _look_at_curves(self, witness: Witness, stored: dict[str, list[str]]) -> None:
+        """No epoch that a trainer reported is missing from the curve once its line has arrived, and none is made up."""
+        curves: dict[str, dict[int, float]] = {}
+        sql = (
+            "SELECT a.claim_id, p.epoch, p.loss FROM curve_points AS p JOIN attempts AS a "
+            "ON a.job_id = p.job_id AND a.attempt = p.attempt"
+        )
+        for claim, epoch, loss in witness.rows(sql):
+            curves.setdefault(claim, {})[epoch] = loss
+        for claim in (stored.keys() | curves.keys()) - self._broken:
+            arrived, curve = _epochs(stored.get(claim, [])), curves.get(claim, {})
+            lacking = arrived.keys() - curve.keys()
+            self.demand(not lacking, f"the curve of {claim[:8]} lacks epochs {sorted(lacking)[:5]}")
+            printed = _epochs(self._printed.get(claim, []))
+            self.demand(curve.items() <= printed.items(), f"the curve of {claim[:8]} is not what its trainer reported")
+        self.world.tally["epochs in curves"] += sum(map(len, curves.values()))
 
     @staticmethod
     def _in_hand(host: Host) -> set[str]:
         """Claims whose output is still being brought."""
         held = {one.claim_id for one in host.state.backlog}
         return held | ({host.state.work.assignment.claim_id} if host.state.work else set())
+
+
+def _epochs(lines: list[str]) -> dict[int, float]:
+    """Return the losses by epoch in these lines, as the simulation's trainers print them."""
+    told = [json.loads(line) for line in lines if line.startswith("{")]
+    return {each["epoch"]: each["loss"] for each in told}

@@ -7,13 +7,7 @@ from typing import Any
 from fakes import EPOCH
 
 from training.fleet.scheduling.job import Attempt, Host, Job, JobStatus, Needs
-from training.fleet.wire.messages import (
-    ClaimRequest,
-    CompleteRequest,
-    FailRequest,
-    HeartbeatRequest,
-    LogLines,
-)
+from training.fleet.wire.messages import ClaimRequest, CompleteRequest, FailRequest, HeartbeatRequest, LogLines
 
 
 def a_job(name: str = "gbt-realistic", **wishes: Any) -> dict[str, Any]:

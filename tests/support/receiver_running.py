@@ -61,7 +61,10 @@ class WatchedRoom(WaitingRoom):
 
 
 class Receiver:
-    """Runs between ``with``; everything it consists of is within reach of the test."""
+    """Runs between ``with``; everything it consists of is within reach of the test.
+
+    ``fleet_clock`` is the whole receiver's, ``clock`` that of its HTTP side alone.
+    """
 
     def __init__(
         self,
@@ -70,11 +73,12 @@ class Receiver:
         *,
         security: Security | None = None,
         clock: Clock | None = None,
+        fleet_clock: Clock | None = None,
         **settings: Any,
     ) -> None:
         self.folder = folder
         self.disk = SmallDisk()
-        self.queue = JobQueue(folder / "jobs.db", policy=Policy(sweep_period_s=3600))
+        self.queue = JobQueue(folder / "jobs.db", policy=Policy(sweep_period_s=3600), clock=fleet_clock)
         self.plan = [job | {"job_id": job_id(job)} for job in jobs]
         self.queue.sync_from_manifest(self.plan)
         self.store = ArtifactStore(folder / "models", self.disk)
@@ -92,7 +96,7 @@ class Receiver:
                 names=security.names if security else (),
             ),
             reader=self.reader,
-            clock=clock,
+            clock=clock or fleet_clock,
             authority=security.authority if security else None,
             reload=self._reload,
             datasets=DatasetStore(folder / "datasets", self.disk),

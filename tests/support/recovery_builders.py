@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -12,8 +14,10 @@ from typing import Any
 from builders import a_capability, a_job
 from receiver_running import Receiver, job_id
 
-from training.clock import SystemClock
+from training.clock import Clock, SystemClock
 from training.files import LocalFs
+from training.fleet.cli import program
+from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Grant
 from training.fleet.database import seals
 from training.fleet.database.sqlite import SqliteDatabase
@@ -24,6 +28,18 @@ from training.fleet.service.state import State
 # The higher the priority, the sooner it is given out.
 NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]
 JOBS = [a_job(name, priority=10 * n, split_recipe="host") for n, name in enumerate(NAMES)]
+PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
+
+
+def state_in(folder: Path) -> State:
+    return State(folder / "jobs.db", folder / "models", folder / "tls")
+
+
+def cis490_jobs(*words: str) -> tuple[int, str, str]:
+    """Run the command; returns its exit code, and what it printed as output and as errors."""
+    out, err = io.StringIO(), io.StringIO()
+    code = program.main(words, context=CommandContext(out=out, err=err, environ={}))
+    return code, out.getvalue(), err.getvalue()
 
 
 def a_state(folder: Path) -> State:
@@ -42,10 +58,12 @@ def a_state(folder: Path) -> State:
         pi.heartbeat(failing.job_id, lines=["epoch 1", "no rows"])
         pi.fail(failing.job_id, error="ValueError: no rows", exit_code=65)
         running = claim(desk)
-        desk.heartbeat(running.job_id, lines=["epoch 1"], progress={"epoch": 1})
+        told = {"event": "epoch", "epoch": 1, "loss": 0.5, "metric": 0.25, "seconds": 2.5}
+        used = {"cpu": 1.5, "memory_bytes": 10**9, "gpu": 0.5, "gpu_memory_bytes": 10**9}
+        desk.heartbeat(running.job_id, lines=[json.dumps(told)], progress={"epoch": 1}, usage=used)
         pi.cancel("is-cancelled")
     shutil.rmtree(bundles)
-    return State(folder / "jobs.db", folder / "models", folder / "tls")
+    return state_in(folder)
 
 
 def claim(client: Any) -> Grant:
@@ -65,7 +83,7 @@ def deliver(client: Any, grant: Grant, bundles: Path, body: bytes) -> None:
 def copied(state: State, folder: Path) -> State:
     """The same in another folder, for a test that breaks it."""
     shutil.copytree(state.db.parent, folder)
-    return State(folder / state.db.name, folder / "models", folder / "tls")
+    return state_in(folder)
 
 
 def change(state: State, *statements: str, by_hand: bool = False) -> None:
@@ -87,9 +105,9 @@ def rows(state: State, sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-def found(state: State, *, deep: bool = False, notes: bool = False) -> list[Finding]:
+def found(state: State, *, deep: bool = False, notes: bool = False, clock: Clock | None = None) -> list[Finding]:
     """Return the doctor's findings, but for notes."""
-    report = examine(state, SystemClock(), deep=deep)
+    report = examine(state, clock or SystemClock(), deep=deep)
     return [each for each in report.findings if notes or each.level is not Level.NOTE]
 
 

@@ -13,12 +13,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fakes import FakeClock
 from receiver_running import Receiver
@@ -138,12 +133,7 @@ class SecureReceiver(Receiver):
         self.tls = self.folder / "tls"
         self.security = Security(self.tls, ["localhost"], self.clock)
         Receiver.__init__(
-            self,
-            self.folder,
-            self.jobs,
-            security=self.security,
-            clock=self.clock,
-            public_url="https://localhost:1",
+            self, self.folder, self.jobs, security=self.security, clock=self.clock, public_url="https://localhost:1"
         )
         self.url = self.url.replace("http://127.0.0.1", "https://localhost")
 
@@ -158,12 +148,7 @@ class SecureReceiver(Receiver):
 
     def showing(self, pem: bytes | None, token: str | None = None, name: str = "pi") -> FleetClient:
         client = FleetClient(
-            self.url,
-            name,
-            operator_token=token,
-            tls=self.context(pem),
-            tries=self.tries,
-            timeout_s=20.0,
+            self.url, name, operator_token=token, tls=self.context(pem), tries=self.tries, timeout_s=20.0
         )
         self.clients.append(client)
         return client
@@ -176,27 +161,14 @@ class SecureReceiver(Receiver):
         return key + issued.pem.encode(), issued.fingerprint
 
     def enter(
-        self,
-        fingerprint: str,
-        name: str,
-        role: Role = Role.HOST,
-        begins: float = 0.0,
-        ends: float = 9e9,
+        self, fingerprint: str, name: str, role: Role = Role.HOST, begins: float = 0.0, ends: float = 9e9
     ) -> None:
         """Put a certificate into the receiver's list, as if it had been issued there."""
-        registry, certified = (
-            self.hub.authenticator.registry,
-            Certified(fingerprint, role, name, begins, ends),
-        )
+        registry, certified = (self.hub.authenticator.registry, Certified(fingerprint, role, name, begins, ends))
 
         def write() -> Any:
             self.queue.db.run(
-                "add_certificate",
-                fingerprint=fingerprint,
-                role=role,
-                name=name,
-                issued_at=begins,
-                expires_at=ends,
+                "add_certificate", fingerprint=fingerprint, role=role, name=name, issued_at=begins, expires_at=ends
             )
             return lambda: registry._certificates.setdefault(fingerprint, certified)
 

@@ -120,15 +120,7 @@ class Receiver:
         }
         (folder / "plan.toml").write_text('schema_version = 1\nname = "nothing yet"\n')
         flags = {"manifest": "plan.toml", "db": "jobs.db", "models-dir": "models"}
-        command = [
-            *self.inside,
-            sys.executable,
-            "-m",
-            "training.fleet.receiver",
-            "--host",
-            "0.0.0.0",
-            "--tls",
-        ]
+        command = [*self.inside, sys.executable, "-m", "training.fleet.receiver", "--host", "0.0.0.0", "--tls"]
         command += ["--public-name", address]
         for flag, name in flags.items():
             command += [f"--{flag}", str(folder / name)]
@@ -160,25 +152,12 @@ class Newcomer:
     def __init__(self, namespace: str, folder: Path, line: str) -> None:
         self.namespace = namespace
         children = places.CHILDREN
-        own = [
-            "ip",
-            "netns",
-            "exec",
-            namespace,
-            "unshare",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-        ]
+        own = ["ip", "netns", "exec", namespace, "unshare", "--mount", "--pid", "--fork", "--kill-child"]
         setup = [children / "own_root.sh", folder, places.ROOT, sys.base_prefix, sys.prefix]
         source = (children / "pastes.py").read_text(encoding="utf-8")
         program = ["/opt/cis490/.venv/bin/python", "-c", source, line.strip().removeprefix("sudo ")]
         self.process = subprocess.Popen(
-            [*own, *map(str, setup), *program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [*own, *map(str, setup), *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.pasted = self._told()
 
@@ -237,10 +216,7 @@ def run(say: Callable[[str], object] = lambda _said: None) -> dict[str, Any]:
 def _works_and_is_put_out(receiver: Receiver, newcomer: Newcomer, say: Callable[[str], object]) -> Mapping[str, Any]:
     trained_s = until("gbt is trained", lambda: receiver.status("gbt") == "completed")
     say(f"trained a model with data it did not have: {trained_s:.1f} s after joining")
-    until(
-        "the second job runs",
-        lambda: receiver.status("endless") == "running" and newcomer.trainers(),
-    )
+    until("the second job runs", lambda: receiver.status("endless") == "running" and newcomer.trainers())
     say("revoking it while it trains")
     with _beside(lambda: receiver.jobs("revoke", "bare")):
         until("the receiver hears of it", lambda: "bare was revoked" in receiver.log.read_text())

@@ -85,20 +85,15 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fl
     (fleet.folder / "plan.toml").write_text(lines % ("a" * 64))
     fleet.start_receiver()
     (other,) = fleet.client.jobs()["jobs"]
-    assert (other["name"], other["obstacle"]) == (
-        "other",
-        "its data set aaaaaaaaaaaa is not here: push it",
-    ), "it is named by its id"
+    assert (other["name"], other["obstacle"]) == ("other", "its data set aaaaaaaaaaaa is not here: push it"), (
+        "it is named by its id"
+    )
     said = cis490_jobs(fleet, "status")[1]
     assert "processed: the name is unknown: push it and reload" in said
     assert "is not here (aaaaaaaaaaaa): push it; 1 job of the plan must wait" in said
     push(fleet.client.datasets, data, read_folder(data, QUIET), "processed", QUIET)
     code, said = cis490_jobs(fleet, "reload")
-    assert (code, "there is no data set `aaaa" in said, "known: processed" in said) == (
-        1,
-        True,
-        True,
-    )
+    assert (code, "there is no data set `aaaa" in said, "known: processed" in said) == (1, True, True)
     (fleet.folder / "plan.toml").write_text(PLAN)
     assert cis490_jobs(fleet, "reload")[0] == 0
     planned = [job["name"] for job in fleet.client.jobs()["jobs"] if job["in_manifest"]]
@@ -106,8 +101,7 @@ def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fl
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["client.sent.GET", *(f"worker.fetch.{each}" for each in ("piece", "stamped", "whole"))],
+    "place", ["client.sent.GET", *(f"worker.fetch.{each}" for each in ("piece", "stamped", "whole"))]
 )
 def test_a_worker_that_is_killed_amid_a_fetch_goes_on_with_it(place: str) -> None:
     fetching(place, random.Random(0))

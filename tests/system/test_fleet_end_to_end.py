@@ -221,19 +221,14 @@ def test_sigterm_hands_the_job_back_and_the_next_worker_goes_on(fleet: Fleet) ->
     assert not is_running(pid)
     job = fleet.job("long")
     assert job["job"]["status"] == "pending"
-    assert (job["attempts"][0]["end_reason"], job["attempts"][0]["error"]) == (
-        "worker_shutdown",
-        "worker shutdown",
-    )
+    assert (job["attempts"][0]["end_reason"], job["attempts"][0]["error"]) == ("worker_shutdown", "worker shutdown")
     assert (job["job"]["trainer_failures"], job["job"]["host_losses"]) == (0, 0)
     assert list(fleet.folder.glob("artifacts/.worker/host/resume/*/resumable"))
     fleet.start_worker()
     until(lambda: fleet.job("long")["job"]["attempt"] == 2)
 
 
-def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew(
-    fleet: Fleet,
-) -> None:
+def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew(fleet: Fleet) -> None:
     fleet.plan(deaf="deaf")
     fleet.start_receiver()
     worker = fleet.start_worker()

@@ -24,12 +24,7 @@ from systems import is_wine
 from training.files import LocalFs
 from training.fleet.install.system import _behind
 from training.fleet.process.ended import EndKind
-from training.fleet.process.supervise import (
-    CommandSpec,
-    LocalProcess,
-    LocalRunner,
-    SpawnFailedError,
-)
+from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
 
 if os.name != "nt":
     pytest.skip("for Windows alone; see `make windows`", allow_module_level=True)
@@ -114,13 +109,13 @@ def test_a_grandchild_that_holds_the_output_delays_nobody_and_is_swept(start, sa
 
 def test_a_paused_trainer_computes_nothing_until_it_is_resumed(start):
     process = start("computes")
-    until(lambda: process.cpu_s() > 0.2)
+    until(lambda: process.used().cpu_s > 0.2)
     process.pause()
-    held = process.cpu_s()
+    held = process.used().cpu_s
     threading.Event().wait(0.5)
-    assert process.cpu_s() <= held + 0.05
+    assert process.used().cpu_s <= held + 0.05
     process.resume()
-    until(lambda: process.cpu_s() > held + 0.1)
+    until(lambda: process.used().cpu_s > held + 0.1)
     assert process.stop(0.1) is not None
 
 
@@ -186,19 +181,12 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = os.environ | {
-            "CIS490_OPERATOR_TOKEN": TOKEN,
-            "CIS490_TLS_DIR": str(folder / "receiver-tls"),
-        }
+        self.env = os.environ | {"CIS490_OPERATOR_TOKEN": TOKEN, "CIS490_TLS_DIR": str(folder / "receiver-tls")}
         self.started: list[subprocess.Popen[bytes]] = []
 
     def run(self, *command: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", *command],
-            capture_output=True,
-            cwd=self.folder,
-            env=self.env,
-            check=False,
+            [sys.executable, "-m", *command], capture_output=True, cwd=self.folder, env=self.env, check=False
         )
         assert done.returncode == 0, done.stderr.decode("cp1252")
         return done.stdout.decode("cp1252")

@@ -17,9 +17,7 @@ def told() -> Iterator[dict[str, Any]]:
         pytest.skip(str(error))
 
 
-def test_one_line_joins_a_machine_that_trains_with_data_it_did_not_have(
-    told: dict[str, Any],
-) -> None:
+def test_one_line_joins_a_machine_that_trains_with_data_it_did_not_have(told: dict[str, Any]) -> None:
     assert told["line"].startswith("sudo scripts/install-training-worker.sh --receiver-url https://")
     assert told["line"].count("\n") == 1
     assert "join the fleet" in told["pasted"]["out"]

@@ -25,10 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     size.add_argument("--quick", dest="full", action="store_false", help="minutes")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("torture.json"),
-        help="the record; parts are added to what it holds",
+        "--out", type=Path, default=Path("torture.json"), help="the record; parts are added to what it holds"
     )
     parser.add_argument("--resume", action="store_true", help="go on with what the record lacks of each part")
     return parser

@@ -21,14 +21,7 @@ def strikes(kind: str, full: bool) -> list[Strike]:
     """Apply the strike to one kind of request."""
     places = list(PLACES) if full else ["nothing", "half the body", "all"]
     found = [Strike(kind, "cut", where) for where in places]
-    answered = [
-        "nothing",
-        "one byte",
-        "in the header",
-        "the header",
-        "half the body",
-        "all but a byte",
-    ]
+    answered = ["nothing", "one byte", "in the header", "the header", "half the body", "all but a byte"]
     found += [Strike(kind, "cut", where, answer=True) for where in (answered if full else ["half the body"])]
     found.append(Strike(kind, "double"))
     if full:

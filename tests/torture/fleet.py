@@ -189,12 +189,7 @@ class Fleet:
         self, name: str = "host", crash: str = "", url: str = "", state: str = ""
     ) -> subprocess.Popen[bytes]:
         flags = ["--receiver-url", url or self.url, "--host-id", name, "--repo-root", "."]
-        flags += [
-            "--artifacts-dir",
-            f"{state or name}/artifacts",
-            "--reports-dir",
-            f"{state or name}/reports",
-        ]
+        flags += ["--artifacts-dir", f"{state or name}/artifacts", "--reports-dir", f"{state or name}/reports"]
         return self.start("worker", *flags, log=f"{name}.log", crash=crash)
 
     def kill_receiver(self) -> None:

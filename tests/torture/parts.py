@@ -133,17 +133,7 @@ def planted_bugs() -> Counter[str]:
     from simulation.planted_bugs import BUGS
 
     run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "0",
-            "-k",
-            "planted",
-            "tests/simulation/test_fleet_simulation.py",
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", "planted", "tests/simulation/test_fleet_simulation.py"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -155,24 +145,12 @@ def planted_bugs() -> Counter[str]:
 
 PARTS = (
     Part("powercut-db", "what was acknowledged survives a power cut", _powercut_db),
-    Part(
-        "powercut-store",
-        "whoever was told that a bundle is stored finds it, whole",
-        _powercut_store,
-    ),
-    Part(
-        "nth-failure",
-        "a disk that fails once, or for ever, loses nothing acknowledged",
-        _nth_failure,
-    ),
+    Part("powercut-store", "whoever was told that a bundle is stored finds it, whole", _powercut_store),
+    Part("nth-failure", "a disk that fails once, or for ever, loses nothing acknowledged", _nth_failure),
     Part("kill", "whoever is killed, wherever: no job is lost, none ends twice", _kill),
     Part("network", "wherever a connection is cut, held, doubled or slowed: one completion", _network),
     Part("disk-full", "a full disk costs time, no restart and nothing acknowledged", _disk_full),
-    Part(
-        "suspended",
-        "sleep, absence and a second machine of the same name: one completion",
-        _suspended,
-    ),
+    Part("suspended", "sleep, absence and a second machine of the same name: one completion", _suspended),
     Part("slow", "slow clients are refused beside a good one that is served", _slow, alone=True),
     Part("many", "many workers at once: no error, no job held by two", _many, alone=True),
     Part("sim", "the simulated fleet keeps every promise", _sim),

@@ -57,12 +57,7 @@ WORKER = (
     "worker.pack.end",
     "worker.discard",
 )
-TRAINER = (
-    "trainer.begun",
-    "trainer.training",
-    "trainer.half_saved",
-    "trainer.saved",
-)  # its own program
+TRAINER = ("trainer.begun", "trainer.training", "trainer.half_saved", "trainer.saved")  # its own program
 LAUNCHER = ("launcher.idle", "launcher.training")  # from outside: it imports nothing of ours
 
 # Not passed in the storm of kills.py, or not surely: each has a scene of its own (scenes.py).

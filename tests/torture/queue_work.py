@@ -37,10 +37,7 @@ class FleetWork:
         """Begin, or begin anew on what is there."""
         self.lost: list[DatabaseLost] = []
         self.queue = JobQueue(
-            path,
-            clock=self.clock,
-            policy=POLICY,
-            new_claim_id=lambda: f"{self.chance.getrandbits(128):032x}",
+            path, clock=self.clock, policy=POLICY, new_claim_id=lambda: f"{self.chance.getrandbits(128):032x}"
         )
         self.service = Service(self.queue, self.dataset_store)
         self.writer = Writer(self.queue.db, self.lost.append)

@@ -41,11 +41,7 @@ def failures() -> Counter[str]:
         for for_ever in (False, True):
             for n in nth():
                 fs, life = MemoryFs(), Life()
-                fs.fail_at, fs.for_ever, fs.failure = (
-                    n,
-                    for_ever,
-                    OSError(error, os.strerror(error)),
-                )
+                fs.fail_at, fs.for_ever, fs.failure = (n, for_ever, OSError(error, os.strerror(error)))
                 with contextlib.suppress(StoreError):
                     life.run(fs)
                 fs.heal()

@@ -80,10 +80,7 @@ def _acknowledged(connection: sqlite3.Connection, witness: Path) -> Iterator[str
     for text in witness.read_text().splitlines():
         said = json.loads(text)
         attempt = connection.execute("SELECT * FROM attempts WHERE claim_id = ?", (said["claim_id"],)).fetchone()
-        if attempt is None or (attempt["job_id"], attempt["host"]) != (
-            said["job_id"],
-            said["host"],
-        ):
+        if attempt is None or (attempt["job_id"], attempt["host"]) != (said["job_id"], said["host"]):
             yield f"a claim that was granted is missing: {text}"
             continue
         if said["said"] == "Completed":
@@ -128,8 +125,7 @@ def _output(connection: sqlite3.Connection, fleet: Fleet, whole: bool) -> Iterat
     attempts = "SELECT attempts.*, jobs.name FROM attempts JOIN jobs USING (job_id)"
     for row in connection.execute(attempts).fetchall():
         chunks = connection.execute(
-            "SELECT * FROM log_chunks WHERE job_id = ? AND attempt = ? ORDER BY first",
-            (row["job_id"], row["attempt"]),
+            "SELECT * FROM log_chunks WHERE job_id = ? AND attempt = ? ORDER BY first", (row["job_id"], row["attempt"])
         ).fetchall()
         found = [mark for chunk in chunks for mark in _MARK.findall(chunk["text"])]
         wanted = [f'"epoch": {n},' for n in range(1, 6)]

@@ -146,10 +146,7 @@ def test_two_recordings_a_class_make_no_model_better():
 def test_the_exact_interval_is_that_of_the_tables():
     assert exact_interval(0, 20) == (0.0, pytest.approx(0.1684, abs=1e-4))
     assert exact_interval(20, 20) == (pytest.approx(0.8316, abs=1e-4), 1.0)
-    assert exact_interval(3, 40) == (
-        pytest.approx(0.0157, abs=1e-4),
-        pytest.approx(0.2039, abs=1e-4),
-    )
+    assert exact_interval(3, 40) == (pytest.approx(0.0157, abs=1e-4), pytest.approx(0.2039, abs=1e-4))
 
 
 def test_windows_that_repeat_each_other_count_as_one():

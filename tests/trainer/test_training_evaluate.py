@@ -23,12 +23,7 @@ from sklearn.metrics import (
 from training.data.rows import Rows
 from training.trainer.compare import paired_gap
 from training.trainer.evaluation import curves, intervals
-from training.trainer.evaluation.intervals import (
-    Estimate,
-    RankMeasure,
-    draw_weights,
-    percentile_interval,
-)
+from training.trainer.evaluation.intervals import Estimate, RankMeasure, draw_weights, percentile_interval
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.ratios import CatchMeasure, ClassMeasure, ProbabilityMeasure
 from training.trainer.evaluation.scored import Pace, pace
@@ -37,15 +32,7 @@ BINARY = Classes(("benign", "malicious"), ("benign",))
 MANY = Classes(("benign", "grind", "encrypt", "sweep"), ("benign",))
 
 
-def scored(
-    n_episodes=40,
-    per_episode=10,
-    classes=BINARY,
-    strength=1.0,
-    within=0.5,
-    seed=0,
-    hosts=("a", "b"),
-) -> Scored:
+def scored(n_episodes=40, per_episode=10, classes=BINARY, strength=1.0, within=0.5, seed=0, hosts=("a", "b")) -> Scored:
     """Windows whose scores share a part per episode, as overlapping windows do."""
     rng = np.random.default_rng(seed)
     n_classes = len(classes)
@@ -79,12 +66,7 @@ def judged(test: Scored, classes=BINARY, n_resamples=200, target=0.05):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 10_000),
-    n=st.integers(2, 60),
-    levels=st.integers(1, 12),
-    n_episodes=st.integers(1, 8),
-)
+@given(seed=st.integers(0, 10_000), n=st.integers(2, 60), levels=st.integers(1, 12), n_episodes=st.integers(1, 8))
 def test_rank_measures_are_those_of_scikit_learn_with_weights(seed, n, levels, n_episodes):
     """Few levels make ties; zero weights make episodes vanish."""
     rng = np.random.default_rng(seed)
@@ -145,11 +127,7 @@ def test_many_classes_without_a_benign_one_have_no_alarms():
     assert point.threshold is None
     assert point.reason == "no class is benign"
     found = evaluate(test, classes=names, operating_point=point, n_resamples=50)
-    assert found.metrics["tpr"] == {
-        "value": None,
-        "ci95": None,
-        "reason": "no class is benign",
-    }
+    assert found.metrics["tpr"] == {"value": None, "ci95": None, "reason": "no class is benign"}
     assert found.metrics["auroc"]["value"] > 0.5
 
 
@@ -209,8 +187,7 @@ def test_intervals_cover_what_they_claim_to_on_chance():
 
 
 @pytest.mark.parametrize(
-    ("n_support", "tail"),
-    [(2, 0.0), (5, 0.00095), (10, 0.00855), (100, 0.02306), (10_000, 0.02499)],
+    ("n_support", "tail"), [(2, 0.0), (5, 0.00095), (10, 0.00855), (100, 0.02306), (10_000, 0.02499)]
 )
 def test_tails_are_widened_for_few_episodes(n_support, tail):
     """Expanded percentile interval: the t quantile times sqrt(n / (n - 1)), read on the normal scale."""
@@ -423,11 +400,7 @@ def test_a_host_of_one_class_is_reported_as_such():
     quiet_host = found.per_host["quiet"]
     assert quiet_host["one_class"] == "benign"
     assert quiet_host["malicious"] == 0
-    assert quiet_host["auroc"] == {
-        "value": None,
-        "ci95": None,
-        "reason": "the test windows are all benign",
-    }
+    assert quiet_host["auroc"] == {"value": None, "ci95": None, "reason": "the test windows are all benign"}
     assert quiet_host["fpr"]["value"] is not None
     assert quiet_host["tpr"]["value"] is None
     assert found.per_host["other"]["one_class"] is None
@@ -443,8 +416,7 @@ def test_a_test_side_of_one_class_is_no_crash():
 
 
 @pytest.mark.parametrize(
-    ("kept", "said"),
-    [((0, 1), "benign (here: idle, work)"), ((2, 3), "malicious-like (here: grind, sweep)")],
+    ("kept", "said"), [((0, 1), "benign (here: idle, work)"), ((2, 3), "malicious-like (here: grind, sweep)")]
 )
 def test_a_test_side_of_one_kind_is_not_said_to_be_without_a_benign_class(kept, said):
     """Two benign classes alone, or two attacks: no ranking, and not because no class is benign."""
@@ -534,10 +506,7 @@ def test_several_classes_may_be_benign():
     is_benign = np.isin(test.y, [0, 2])
     assert found.metrics["fpr"]["value"] == pytest.approx(alarm[is_benign].mean(), abs=1e-6)
     assert found.metrics["tpr"]["value"] == pytest.approx(alarm[~is_benign].mean(), abs=1e-6)
-    assert two.words() == {
-        "benign": "benign (here: idle, work)",
-        "malicious": "malicious-like (here: grind, sweep)",
-    }
+    assert two.words() == {"benign": "benign (here: idle, work)", "malicious": "malicious-like (here: grind, sweep)"}
     bare = judged(test.with_score(test.score), two)
     assert bare.confusion["labels"] == ["benign", "malicious-like"]
     with pytest.raises(ValueError, match="no class"):
@@ -569,7 +538,4 @@ def test_curves_keep_their_area_when_thinned(seed, n, levels):
 def test_reliability_says_what_was_seen():
     proba = np.array([[0.95, 0.05], [0.92, 0.08], [0.2, 0.8]])
     rows = curves.reliability(1 - proba[:, 0], np.array([False, True, True]))
-    assert rows == [
-        {"claimed": 0.065, "observed": 0.5, "windows": 2},
-        {"claimed": 0.8, "observed": 1.0, "windows": 1},
-    ]
+    assert rows == [{"claimed": 0.065, "observed": 0.5, "windows": 2}, {"claimed": 0.8, "observed": 1.0, "windows": 1}]

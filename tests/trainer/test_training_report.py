@@ -11,17 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from training.charts import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.data.rows import Rows
 from training.data.split import make_split
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.facts import percent
-from training.trainer.evaluation.figures import (
-    Series,
-    Whisker,
-    line_chart,
-    nice_range,
-    whisker_chart,
-)
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.page import gap, render, share, show
 from training.trainer.evaluation.page import main as page_of
@@ -116,10 +110,7 @@ def test_files_are_canonical_stable_and_without_nan(tmp_path):
     assert json.loads(text, parse_constant=pytest.fail)["history"] == [
         {"epoch": 1, "train_loss": None, "val_loss": 0.5}
     ]
-    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == [
-        "other_name.html",
-        "other_name.json",
-    ]
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == ["other_name.html", "other_name.json"]
 
 
 def turned(value):
@@ -269,10 +260,7 @@ def test_numbers_are_written_for_people():
 
 def test_charts_keep_inside_their_frame():
     svg = line_chart(
-        "t",
-        [Series("a", [[0, 0], [1, 1]], [3.0, 3.0]), Series("b", [[0.5, 0.2]])],
-        x_label="x",
-        y_label="y",
+        "t", [Series("a", [[0, 0], [1, 1]], [3.0, 3.0]), Series("b", [[0.5, 0.2]])], x_label="x", y_label="y"
     )
     xs = [float(x) for x in re.findall(r'(?:cx|x1|x2)="([\d.]+)"', svg)]
     assert min(xs) >= 0

@@ -49,10 +49,7 @@ def test_a_dimension_that_never_varied_does_not_count() -> None:
     assert torch.allclose(distances(moved), distances(known[:5]))
 
 
-@given(
-    st.lists(st.floats(-100, 100), min_size=5, max_size=80),
-    st.lists(st.floats(-200, 200), min_size=2, max_size=20),
-)
+@given(st.lists(st.floats(-100, 100), min_size=5, max_size=80), st.lists(st.floats(-200, 200), min_size=2, max_size=20))
 def test_surprise_never_falls_as_scores_rise(calm: list[float], scores: list[float]) -> None:
     surprise = Surprise(1, len(calm))
     surprise.fit(torch.tensor(calm, dtype=torch.double)[:, None])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fakes import FakeClock
 from odd_values import variants
 from trainer_builders import SHORT, arguments, make_data, run
 
@@ -23,16 +24,6 @@ from training.trainer.contract import BadData
 from training.trainer.score import judge, main, score
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
-
-
-class Ticks:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    monotonic = awake = now
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +141,7 @@ def test_a_hostile_pickle_never_runs(trained: tuple[Path, Path], tmp_path: Path)
     _, data = trained
     document = json.loads(trained[0].read_text())
     document.pop("sidecar")
-    for payload in (
-        pickle.dumps(Hostile(tmp_path / "owned"), 2),
-        saved(Hostile(tmp_path / "owned")),
-    ):
+    for payload in (pickle.dumps(Hostile(tmp_path / "owned"), 2), saved(Hostile(tmp_path / "owned"))):
         path = checkpoint.write(tmp_path, document, payload, ".pt")
         with pytest.raises(BadData, match="do not trust this file") as refused:
             score(path, data)
@@ -191,19 +179,7 @@ def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
     sound = json.loads(path.read_bytes())
     judged = judge(path, data)
     (tmp_path / "mlp_oracle.pt").write_bytes(path.with_name("mlp_oracle.pt").read_bytes())
-    used = (
-        "facts",
-        "hyper",
-        "label_map",
-        "levels",
-        "mode",
-        "model",
-        "ranges",
-        "seen",
-        "sidecar",
-        "split",
-        "threshold",
-    )
+    used = ("facts", "hyper", "label_map", "levels", "mode", "model", "ranges", "seen", "sidecar", "split", "threshold")
     refused = 0
     for place, _, some in variants({name: sound[name] for name in used}):
         rest = {name: value for name, value in sound.items() if name not in used}
@@ -260,35 +236,35 @@ def test_scoring_mistakes_end_in_one_sentence(
 
 def test_a_state_returns_to_the_run_that_left_it(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "x.state"
-    kept = StateFile(path, "key", Ticks())
+    kept = StateFile(path, "key", FakeClock())
     kept.save()
     assert not path.exists(), "nothing had begun"
     kept.watch(lambda: b"weights\nand more")
     kept.save()
-    again = StateFile(path, "key", Ticks())
+    again = StateFile(path, "key", FakeClock())
     assert again.load() == b"weights\nand more"
     assert again.resumed
-    assert StateFile(path, "another key", Ticks()).load() is None
+    assert StateFile(path, "another key", FakeClock()).load() is None
     again.discard()
-    assert StateFile(path, "key", Ticks()).load() is None
+    assert StateFile(path, "key", FakeClock()).load() is None
 
 
 @pytest.mark.parametrize("cut", [0, 1, 20, 90, -1])
 def test_a_torn_state_counts_as_none(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "x.state"
-    kept = StateFile(path, "key", Ticks())
+    kept = StateFile(path, "key", FakeClock())
     kept.watch(lambda: b"weights")
     kept.save()
     path.write_bytes(path.read_bytes()[:cut])
-    assert StateFile(path, "key", Ticks()).load() is None
+    assert StateFile(path, "key", FakeClock()).load() is None
 
 
 def test_a_state_is_renewed_every_minute(tmp_path: Path) -> None:
-    clock, path = Ticks(), tmp_path / "x.state"
+    clock, path = FakeClock(), tmp_path / "x.state"
     kept = StateFile(path, "key", clock)
     kept.watch(lambda: b"weights")
     kept.tick()
     assert not path.exists()
-    clock.time = StateFile.EVERY_S
+    clock.advance(StateFile.EVERY_S)
     kept.tick()
     assert path.exists()

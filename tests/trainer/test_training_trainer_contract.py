@@ -8,27 +8,16 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+from fakes import FakeClock
 
 from training.contract import Exit
 from training.trainer import contract
 from training.trainer.contract import Progress, Stop, perform
 
 
-class Ticks:
-    """A clock that moves when told."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    monotonic = awake = now
-
-
 def outcome(work: Callable[[Progress, Stop], None]) -> tuple[int, list[dict[str, object]], str]:
     out, err = io.StringIO(), io.StringIO()
-    code = perform(work, out=out, err=err, clock=Ticks(), stop=Stop())
+    code = perform(work, out=out, err=err, clock=FakeClock(), stop=Stop())
     return code, [json.loads(line) for line in out.getvalue().splitlines()], err.getvalue()
 
 
@@ -74,25 +63,25 @@ def test_done_is_zero() -> None:
 
 
 def test_progress_lines_are_rare_but_never_miss_the_last() -> None:
-    clock, out = Ticks(), io.StringIO()
+    clock, out = FakeClock(), io.StringIO()
     progress = Progress(out, clock)
     progress.begin_epochs(0)
     for epoch in range(1, 101):
-        clock.time += 0.01
+        clock.advance(0.01)
         progress.epoch(epoch, 100, loss=float("nan"), metric=0.5)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert len(lines) < 10
     assert lines[-1] == {
-        "event": "epoch", "epoch": 100, "epochs": 100, "loss": None, "metric": 0.5, "eta_s": 0.0,
+        "event": "epoch", "epoch": 100, "epochs": 100, "loss": None, "metric": 0.5, "seconds": 1.0, "eta_s": 0.0,
     }  # fmt: skip
 
 
 def test_a_resumed_run_estimates_by_its_own_pace() -> None:
-    clock, out = Ticks(), io.StringIO()
+    clock, out = FakeClock(), io.StringIO()
     progress = Progress(out, clock)
-    clock.time = 1000.0  # loading took its time
+    clock.advance(1000.0)  # loading took its time
     progress.begin_epochs(50)
-    clock.time += 2.0
+    clock.advance(2.0)
     progress.epoch(52, 100, loss=1.0, metric=None)
     assert json.loads(out.getvalue())["eta_s"] == 48.0
 

@@ -68,7 +68,7 @@ def test_a_default_is_a_permitted_value(model: str, hyper: flags.Hyper) -> None:
 
 
 @given(
-    st.sampled_from([hyper for _, hyper in EVERY if hyper.kind in (flags.Kind.INT, flags.Kind.FLOAT)]),
+    st.sampled_from([hyper for _, hyper in EVERY if hyper.type in (flags.FlagType.INT, flags.FlagType.FLOAT)]),
     st.floats() | st.integers(-(10**6), 10**6).map(float),
 )
 def test_a_number_is_taken_exactly_when_the_description_permits_it(hyper: flags.Hyper, value: float) -> None:
@@ -123,7 +123,7 @@ def test_a_mistake_is_one_sentence_and_code_2(
 
 
 def test_a_bool_is_true_or_false() -> None:
-    switch = flags.Hyper(key="switch", kind=flags.Kind.BOOL, default=True, help="")
+    switch = flags.Hyper(key="switch", type=flags.FlagType.BOOL, default=True, help="")
     assert switch.parse("true") is True
     assert switch.parse("False") is False
     with pytest.raises(flags.argparse.ArgumentTypeError, match="true or false"):
@@ -131,7 +131,7 @@ def test_a_bool_is_true_or_false() -> None:
 
 
 def test_a_word_is_one_of_the_choices() -> None:
-    word = flags.Hyper(key="w", kind=flags.Kind.STR, default="a", choices=("a", "b"), help="")
+    word = flags.Hyper(key="w", type=flags.FlagType.STR, default="a", choices=("a", "b"), help="")
     assert word.parse("b") == "b"
     with pytest.raises(flags.argparse.ArgumentTypeError, match="one of a, b"):
         word.parse("c")

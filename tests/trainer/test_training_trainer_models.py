@@ -19,14 +19,7 @@ from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
 from training.trainer.score import score
-from training.trainer.task import (
-    TEMPERATURES,
-    auroc,
-    class_weights,
-    log_loss,
-    softmax,
-    tempered,
-)
+from training.trainer.task import TEMPERATURES, auroc, class_weights, log_loss, softmax, tempered
 from training.trainer.windows import Resident, Streamed, windows
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -88,6 +81,7 @@ def test_networks_take_every_permitted_shape(model: str, channels: int, samples:
     assert logits.isfinite().all()
 
 
+@pytest.mark.usefixtures("no_rival_models")
 @pytest.mark.parametrize(
     ("model", "more"),
     [
@@ -126,7 +120,9 @@ def test_classes_none_of_which_is_benign(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["gbt", "cnn", "transformer_ssl"])
-def test_forty_windows_of_the_largest_size(model: str, tmp_path: Path) -> None:
+def test_forty_windows_of_the_largest_size(model: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if model != "gbt":  # the rival models are the same beside each
+        request.getfixturevalue("no_rival_models")
     data = make_data(tmp_path / "data", episodes=20, windows=2, channels=64, samples=2000)
     brief = ("--n-estimators", "3") if model == "gbt" else ("--epochs", "1")
     ended = run(arguments(model, data, tmp_path, *brief))
@@ -315,23 +311,10 @@ def test_a_class_that_no_training_window_shows_ends_no_run(model: str, tmp_path:
 
 def test_neither_names_nor_numbers_of_the_classes_decide_what_an_alarm_is(tmp_path: Path) -> None:
     """A detector that learns from benign windows: called otherwise and numbered otherwise it is the same."""
-    asked = (
-        "--split-recipe",
-        "host",
-        "--train-hosts",
-        "alpha",
-        "--train-hosts",
-        "beta",
-        "--target-fpr",
-        "0.2",
-    )
+    asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.2")
     reports = []
     for number, (names, turned) in enumerate(
-        [
-            (["benign", "malicious"], False),
-            (["normal", "attack"], True),
-            (["normal", "attack"], False),
-        ]
+        [(["benign", "malicious"], False), (["normal", "attack"], True), (["normal", "attack"], False)]
     ):
         out = tmp_path / str(number)
         data = make_data(out / "data", names=names, benign=names[:1], turned=turned)
@@ -352,14 +335,7 @@ def test_neither_names_nor_numbers_of_the_classes_decide_what_an_alarm_is(tmp_pa
 
 def test_a_class_that_never_trained_does_not_decide_the_headline(tmp_path: Path) -> None:
     names = ["benign", "grind", "miner"]
-    data = make_data(
-        tmp_path / "data",
-        classes=3,
-        episodes=72,
-        signal=6.0,
-        names=names,
-        only_on={"miner": "gamma"},
-    )
+    data = make_data(tmp_path / "data", classes=3, episodes=72, signal=6.0, names=names, only_on={"miner": "gamma"})
     asked = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
     assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], *asked)).code == Exit.DONE
     report = json.loads((tmp_path / "reports" / "gbt_oracle_train.json").read_text())

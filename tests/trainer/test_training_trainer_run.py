@@ -133,6 +133,7 @@ def test_without_a_benign_class_there_is_nothing_to_pretrain_on(tmp_path: Path) 
     assert "say which class is benign when you make the data set" in ended.sentence
 
 
+@pytest.mark.usefixtures("no_rival_models")
 @pytest.mark.parametrize("model", ["gbt", "mlp"])
 def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
     """Labels dealt to whole episodes at random: a 95 % interval may miss 0.5 once in twenty, no more."""
@@ -151,6 +152,7 @@ def test_permuted_labels_teach_nothing(model: str, tmp_path: Path) -> None:
     assert abs(np.mean(values) - 0.5) < 0.1
 
 
+@pytest.mark.usefixtures("no_rival_models")
 def test_the_run_key_changes_with_what_can_change_the_result(data: Path, tmp_path: Path) -> None:
     keys = []
     for number, more in enumerate([(), ("--threads", "2"), ("--seed", "1"), ("--max-depth", "2")]):

@@ -314,11 +314,7 @@ def test_a_checkpoint_of_before_says_that_it_cannot_know(
     ids=["larger", "smaller", "zero", "shifted", "shaken", "dead"],
 )
 def test_values_beyond_those_of_the_training_are_said_by_host(
-    trained: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: object,
-    share: int,
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], change: object, share: int
 ) -> None:
     assert callable(change)
     X, recording = walks(seed=9)
@@ -437,9 +433,7 @@ def test_other_data_are_judged_where_neither_has_learnt(
 
 
 def test_nothing_is_concluded_where_a_checkpoint_does_not_know(
-    exported_twice: tuple[Path, Path, Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    exported_twice: tuple[Path, Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, a, data, b = exported_twice
     old = of_before(a, tmp_path / "old")
@@ -498,9 +492,7 @@ def test_a_data_set_of_before_knows_no_validation_digest_and_is_read(tmp_path: P
     assert inputs_of(data).validation_digest is None
 
 
-def test_the_run_key_covers_what_a_report_takes_from_the_validation_table(
-    trained: tuple[Path, Path],
-) -> None:
+def test_the_run_key_covers_what_a_report_takes_from_the_validation_table(trained: tuple[Path, Path]) -> None:
     data, checkpoint = trained
     key = json.loads(checkpoint.read_text())["run_key"]
     assert key["validation"] == load_validation(data / "validation_v1.parquet").digest

@@ -89,10 +89,7 @@ def test_no_verdict_is_better_than_its_intervals_allow(made):
     test, target = made["metrics"]["test"], made["operating_point"]["target_fpr"]
     if level == "good":
         assert bounds(test["auroc"])[0] > 0.5
-        for name, holds in (
-            ("tpr", lambda m: m[0] >= 0.3),
-            ("fpr", lambda m: m[1] <= 1.5 * target),
-        ):
+        for name, holds in (("tpr", lambda m: m[0] >= 0.3), ("fpr", lambda m: m[1] <= 1.5 * target)):
             assert test[name]["value"] is None or holds(bounds(test[name])), name
     if "It keeps its promise" in said:
         assert test["fpr"]["ci95"][1] <= 1.5 * target
@@ -182,11 +179,7 @@ def test_small_tests_are_called_chance_only_where_all_permutations_agree(drawn):
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    recipe=st.sampled_from(["host", "time", "sample"]),
-    ahead=st.sampled_from([0.0, 1e6]),
-    seed=st.integers(0, 50),
-)
+@given(recipe=st.sampled_from(["host", "time", "sample"]), ahead=st.sampled_from([0.0, 1e6]), seed=st.integers(0, 50))
 def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
     """The recipe's name does not matter: the hosts of the test that also trained, and those that did not."""
     rng = np.random.default_rng(seed)
@@ -260,14 +253,8 @@ def test_a_class_that_only_calibrated_never_trained():
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        (
-            "000111",
-            "come after benign ones: how late a window comes has an AUROC of 1.00 by itself",
-        ),
-        (
-            "111000",
-            "come before benign ones: how late a window comes has an AUROC of 1.00 by itself",
-        ),
+        ("000111", "come after benign ones: how late a window comes has an AUROC of 1.00 by itself"),
+        ("111000", "come before benign ones: how late a window comes has an AUROC of 1.00 by itself"),
         ("001011", ""),
         ("010010", ""),
         ("000000", ""),
@@ -322,19 +309,9 @@ def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
 @pytest.mark.parametrize(
     ("fpr", "target", "words", "level"),
     [
-        (
-            (0.129, [0.115, 0.143]),
-            0.1,
-            "somewhat more false alarms than promised: 13 % (12 to 14 %)",
-            "caution",
-        ),
+        ((0.129, [0.115, 0.143]), 0.1, "somewhat more false alarms than promised: 13 % (12 to 14 %)", "caution"),
         ((0.0, None), 0.1, "cannot be said: too few benign episodes", "caution"),
-        (
-            (0.0, [0.0, 0.3]),
-            0.1,
-            "Too few benign episodes to say whether it keeps its promise",
-            "caution",
-        ),
+        ((0.0, [0.0, 0.3]), 0.1, "Too few benign episodes to say whether it keeps its promise", "caution"),
         ((0.05, [0.02, 0.15]), 0.1, "It keeps its promise of 10 % false alarms on", "good"),
         ((0.2, [0.02, 0.4]), 0.1, "seems to raise 2.0 times", "caution"),
         ((0.2, [0.12, 0.4]), 0.1, "raises 2.0 times the alarms it promised: do not rely", "poor"),
@@ -410,11 +387,7 @@ def test_a_host_on_which_attacks_pass_unseen_is_named(caught, said):
 
 def test_without_a_clock_there_is_no_number_a_day():
     made = quiet_report()
-    made["metrics"]["test"]["alerts_per_host_day"] = {
-        "value": None,
-        "ci95": None,
-        "reason": "the data do not say",
-    }
+    made["metrics"]["test"]["alerts_per_host_day"] = {"value": None, "ci95": None, "reason": "the data do not say"}
     assert "How many alarms a day that is cannot be said: the data do not say." in verdict.verdict(made)
     nameless = quiet_report()
     nameless["split"] |= {"unseen_hosts": [], "seen_hosts": ["unknown"]}

@@ -36,13 +36,7 @@ from training.data.assemble import (
     too_short,
 )
 from training.data.classes import NO_ALARM, listed
-from training.data.dataset import (
-    MEMORY_FOLDER,
-    REFERENCES_FILE,
-    WindowSet,
-    other_data_set,
-    write_processed,
-)
+from training.data.dataset import MEMORY_FOLDER, REFERENCES_FILE, WindowSet, other_data_set, write_processed
 from training.data.episode import EpisodeError, find_episodes, without_checksum
 from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
@@ -129,11 +123,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         *notes_on_hosts(windows.rows.host.tolist()),
         *notes_on_channels(windows, channels, benign, sample_hz),
         *notes_on_filled(
-            windows.X,
-            episode=windows.rows.episode,
-            t_start=windows.rows.t_start,
-            sample_hz=sample_hz,
-            timed=True,
+            windows.X, episode=windows.rows.episode, t_start=windows.rows.t_start, sample_hz=sample_hz, timed=True
         ),
         *doubtful(found),
     )
@@ -359,13 +349,7 @@ def main(argv: list[str] | None = None) -> int:
 def _options(args: argparse.Namespace) -> Options:
     like = read_schema(args.like) if args.like else None
     if like is not None:
-        return Options(
-            window_s=like.window_s,
-            stride_s=like.stride_s,
-            target=like.target,
-            jobs=args.jobs,
-            like=like,
-        )
+        return Options(window_s=like.window_s, stride_s=like.stride_s, target=like.target, jobs=args.jobs, like=like)
     return Options(window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs)
 
 

@@ -32,10 +32,7 @@ ALSO = {name: name for name in MEANING} | {
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 RISES_MIN = 10
 FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
-BOTTOM, BOTTOM_LATER = (
-    0.1,
-    0.5,
-)  # of its height: where a total that was reset goes on, at once or windows later
+BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset goes on, at once or windows later
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
 
@@ -67,11 +64,7 @@ def channel_names(names: Sequence[str], wanted: Wanted, where: str) -> list[str]
 
 def check_named(channels: Sequence[str], wanted: Wanted, where: str) -> None:
     """Refuse a flag that names no channel. Raises DataError."""
-    for flag, said in (
-        ("--oracle", wanted.oracle),
-        ("--counter", wanted.counter),
-        ("--level", wanted.level),
-    ):
+    for flag, said in (("--oracle", wanted.oracle), ("--counter", wanted.counter), ("--level", wanted.level)):
         unknown = sorted(set(said) - set(channels))
         if unknown:
             raise DataError(f"{flag} names {unknown[0]!r}, which is no channel of {where}.")
@@ -154,11 +147,7 @@ class Suspects:
     constant: tuple[str, ...] = ()
 
 
-def suspects(
-    X: NDArray[np.float32],
-    names: Sequence[str],
-    rows: Rows,
-) -> Suspects:
+def suspects(X: NDArray[np.float32], names: Sequence[str], rows: Rows) -> Suspects:
     """Collect what is suspicious in the channels of windows X (N, C, T)."""
     found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
     of_class, of_host, recording = (

@@ -24,28 +24,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training import strict_json
-from training.contract import (
-    FEATURES_FILE,
-    HOSTS_FILE,
-    SCHEMA_FILE,
-    TENSORS_FOLDER,
-    VALIDATION_FILE,
-    Mode,
-)
+from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
 from training.data import tensors as tensor_files
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
 from training.data.identity import Kinship, find_kin
 from training.data.rows import Rows
-from training.data.schema import (
-    SCHEMA_VERSION,
-    ChannelSpec,
-    FeatureSchema,
-    Timing,
-    read_schema,
-    require_same,
-)
+from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
 from training.data.tensors import INDEX_COLUMNS, Manifest
 from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
@@ -145,10 +131,7 @@ def write_processed(
     (out_dir / HOSTS_FILE).write_text(json.dumps({"hosts": hosts}) + "\n", encoding="utf-8")
     validation = pl.DataFrame(list(validation_rows), schema=VALIDATION_SCHEMA)
     validation.write_parquet(
-        out_dir / VALIDATION_FILE,
-        compression="zstd",
-        statistics=False,
-        metadata=metadata(understood),
+        out_dir / VALIDATION_FILE, compression="zstd", statistics=False, metadata=metadata(understood)
     )
     columns = {name: F[:, i] for i, name in enumerate(schema.feature_names)}
     table = index.hstack(pl.DataFrame(columns))
@@ -226,8 +209,7 @@ def _index(rows: Rows) -> pl.DataFrame:
         ids.append(f"{episode}-{number:04}")
     values = (ids, rows.episode, rows.host, rows.t_start, rows.t_end, rows.label)
     return pl.DataFrame(
-        dict(zip(INDEX_COLUMNS, values, strict=True)),
-        schema_overrides={"t_start": pl.Float64, "t_end": pl.Float64},
+        dict(zip(INDEX_COLUMNS, values, strict=True)), schema_overrides={"t_start": pl.Float64, "t_end": pl.Float64}
     )
 
 

@@ -9,10 +9,7 @@ IntArray = NDArray[np.int64]
 
 
 def deal(
-    has_class: NDArray[np.bool_],
-    host: NDArray[np.str_],
-    shares: tuple[float, ...],
-    rng: np.random.Generator,
+    has_class: NDArray[np.bool_], host: NDArray[np.str_], shares: tuple[float, ...], rng: np.random.Generator
 ) -> IntArray:
     """The part of each of E episodes; ``has_class`` is (E, K), ``shares`` sum to 1.
 
@@ -57,11 +54,7 @@ def _fill_empty_parts(part: IntArray, goal: NDArray[np.float64], has_class: NDAr
 
 
 def _spare(
-    part: IntArray,
-    giver: int,
-    taker: int,
-    has_class: NDArray[np.bool_],
-    wanted: NDArray[np.bool_] | None = None,
+    part: IntArray, giver: int, taker: int, has_class: NDArray[np.bool_], wanted: NDArray[np.bool_] | None = None
 ) -> bool:
     """Give one episode, of the ``wanted`` ones, if the giver keeps all its classes without it; whether it could."""
     mine = part == giver

@@ -94,8 +94,7 @@ def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz
         if not np.isfinite(part).all():
             raise ValueError("a window holds a value that is not a finite number")
         result[start : start + step] = np.concatenate(
-            [_per_channel(part, sample_hz).reshape(len(part), -1), _correlations(part, pairs)],
-            axis=1,
+            [_per_channel(part, sample_hz).reshape(len(part), -1), _correlations(part, pairs)], axis=1
         )
     return result
 

@@ -153,10 +153,7 @@ def marks_of(X: NDArray[np.float32], names: Sequence[str], every: int, *, tellin
             row, offset = row[keep], offset[keep]
         windows.append(row + start)
         digests.append(runs[row, offset])
-    return Marks(
-        np.concatenate([*windows, np.empty(0, np.int64)]),
-        np.concatenate([*digests, np.empty(0, np.uint64)]),
-    )
+    return Marks(np.concatenate([*windows, np.empty(0, np.int64)]), np.concatenate([*digests, np.empty(0, np.uint64)]))
 
 
 def run_length(samples: int) -> int:
@@ -167,11 +164,7 @@ def run_length(samples: int) -> int:
 # -- kin ---------------------------------------------------------------------------------------------------------------
 
 
-def find_kin(
-    X: NDArray[np.float32],
-    names: Sequence[str],
-    rows: Rows,
-) -> Kinship:
+def find_kin(X: NDArray[np.float32], names: Sequence[str], rows: Rows) -> Kinship:
     """Find the recordings among windows ``X`` (N, C, T) that are kin."""
     ids, first, of = np.unique(rows.episode, return_index=True, return_inverse=True)
     hosts = rows.host[first]
@@ -198,12 +191,7 @@ def find_kin(
         overlapping=overlapping,
         strangers=None
         if stranger is None
-        else (
-            str(ids[stranger[0]]),
-            str(hosts[stranger[0]]),
-            str(ids[stranger[1]]),
-            str(hosts[stranger[1]]),
-        ),
+        else (str(ids[stranger[0]]), str(hosts[stranger[0]]), str(ids[stranger[1]]), str(hosts[stranger[1]])),
         notes=_notes(len(X), ids, root, sharing, overlapping, unclear),
     )
 
@@ -382,12 +370,7 @@ def _root(tree: list[int], number: int) -> int:
 
 
 def _notes(
-    windows: int,
-    ids: NDArray[np.str_],
-    root: IntArray,
-    sharing: int,
-    overlapping: int,
-    unclear: Sequence[str],
+    windows: int, ids: NDArray[np.str_], root: IntArray, sharing: int, overlapping: int, unclear: Sequence[str]
 ) -> tuple[str, ...]:
     notes = []
     if ids.size == windows > 1:
@@ -397,10 +380,7 @@ def _notes(
         one = int(joined[0])
         why = " and ".join(
             f"{count:,} windows {what}"
-            for count, what in (
-                (sharing, "share samples with"),
-                (overlapping, "overlap in time with"),
-            )
+            for count, what in ((sharing, "share samples with"), (overlapping, "overlap in time with"))
             if count
         )
         notes.append(

@@ -39,12 +39,7 @@ from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.missing import Missing
 from training.data.schema import Timing
 from training.data.spelling import notes_on_hosts
-from training.data.still import (
-    notes_on_filled,
-    notes_on_padding,
-    notes_on_values,
-    one_sided_values,
-)
+from training.data.still import notes_on_filled, notes_on_padding, notes_on_values, one_sided_values
 from training.data.times import UNITS
 from training.streams import replace_unprintable
 
@@ -220,11 +215,7 @@ def _read(args: argparse.Namespace) -> Ingested:
 
 def _wanted(args: argparse.Namespace) -> Wanted:
     return Wanted(
-        oracle=args.oracle,
-        ignore=args.ignore,
-        counter=args.counter,
-        level=args.level,
-        missing=tuple(args.missing),
+        oracle=args.oracle, ignore=args.ignore, counter=args.counter, level=args.level, missing=tuple(args.missing)
     )
 
 

@@ -44,15 +44,7 @@ from training.data.ingest_rows import (
     read_table,
     strings,
 )
-from training.data.ingested import (
-    Empty,
-    Ingested,
-    Said,
-    channel_specs,
-    following,
-    measured,
-    unite,
-)
+from training.data.ingested import Empty, Ingested, Said, channel_specs, following, measured, unite
 from training.data.schema import Timing
 from training.data.spelling import tidy
 
@@ -89,11 +81,7 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
         episode=windows.episode,
         host=rows.host[windows.first],
         t_start=windows.t_start,
-        channels=channel_specs(
-            names,
-            [name in wanted.oracle for name in names],
-            counters=wanted.counter,
-        ),
+        channels=channel_specs(names, [name in wanted.oracle for name in names], counters=wanted.counter),
         label_names=rows.labels.names,
         benign=rows.labels.benign,
         sample_hz=windows.hz,

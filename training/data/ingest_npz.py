@@ -90,11 +90,7 @@ def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wa
     X, names, hidden, notes = _chosen(X, names, hidden, hz, wanted, str(path))
     check_rounding(((name, X[:, number]) for number, name in enumerate(names)), host)
     roles = dict(ROLES)
-    t_start, timing, stride_s = (
-        following(episode, samples / (hz or 1.0)),
-        Timing.NONE,
-        samples / (hz or 1.0),
-    )
+    t_start, timing, stride_s = (following(episode, samples / (hz or 1.0)), Timing.NONE, samples / (hz or 1.0))
     if columns["t"] is None:
         if t_unit is not None:
             raise DataError(f"{path} has no array 't', so --t-unit has nothing to say.")
@@ -136,12 +132,7 @@ def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wa
 
 
 def _chosen(
-    X: NDArray[Any],
-    names: list[str],
-    hidden: NDArray[np.bool_],
-    hz: float | None,
-    wanted: Wanted,
-    where: str,
+    X: NDArray[Any], names: list[str], hidden: NDArray[np.bool_], hz: float | None, wanted: Wanted, where: str
 ) -> tuple[NDArray[Any], list[str], NDArray[np.bool_], list[str]]:
     """The channels that stay, running totals as rates; and notes on their values."""
     unknown = [name for name in wanted.ignore if name not in names]

@@ -208,10 +208,7 @@ def _find(name: str) -> str:
 def read_archive(pmrep: str, path: Path, every_s: float) -> Archive:
     """Host, times and metrics of one archive, interpolated by PCP to one row each ``every_s``. Raises DataError."""
     label = _run([_find("pmdumplog"), "-l", str(path)], path)
-    host = next(
-        (line.split()[-1] for line in label.splitlines() if line.startswith("Performance metrics")),
-        None,
-    )
+    host = next((line.split()[-1] for line in label.splitlines() if line.startswith("Performance metrics")), None)
     if host is None:
         raise DataError(f"{path} is not an archive of Performance Co-Pilot.")
     own = own_step_s(path)
@@ -220,15 +217,7 @@ def read_archive(pmrep: str, path: Path, every_s: float) -> Archive:
             f"{path} holds a sample each {own:.3g} s: --every-s {every_s:g} would draw straight lines between them, "
             f"so say --every-s {own:.0f} or more."
         )
-    options = [
-        "--ignore-unknown",
-        "--timezone",
-        "UTC",
-        "--timestamp-format",
-        "%s",
-        "--precision",
-        "6",
-    ]
+    options = ["--ignore-unknown", "--timezone", "UTC", "--timestamp-format", "%s", "--precision", "6"]
     # Old archives call some gauges counters: asked for raw, they are levels all the same.
     wanted = [name + (",,,,raw" if kind is Kind.GAUGE else "") for name, (_, kind) in METRICS.items()]
     command = [pmrep, "-a", str(path), "-t", f"{every_s:g}s", "-o", "csv", *options, *wanted]
@@ -262,12 +251,7 @@ def _run(command: Sequence[str], path: Path) -> str:
     environment["PATH"] = os.pathsep.join([str(Path(command[0]).parent), environment.get("PATH", "")])
     try:
         done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=PMREP_TIMEOUT_S,
-            env=environment,
-            check=False,
+            command, capture_output=True, text=True, timeout=PMREP_TIMEOUT_S, env=environment, check=False
         )
     except subprocess.TimeoutExpired:
         raise DataError(f"Reading {path} took longer than {PMREP_TIMEOUT_S} s.") from None
@@ -332,10 +316,7 @@ def _divide(archive: Archive, channels: Sequence[ChannelSpec], cut: PcpCut) -> _
 
 
 def _reference_windows(
-    recorded: Sequence[Archive],
-    stretches: Sequence[_Stretch],
-    references: normalise.References,
-    cut: PcpCut,
+    recorded: Sequence[Archive], stretches: Sequence[_Stretch], references: normalise.References, cut: PcpCut
 ) -> WindowSet | None:
     parts = [
         _windows_of(archive.host, number, stretch.reference, stretch.t_reference, references, cut)

@@ -122,13 +122,7 @@ def _other_than_numbers(column: pl.Series) -> str:
 
 
 def read_rows(
-    path: Path,
-    table: pl.DataFrame,
-    label_column: str,
-    names: Sequence[str],
-    cut: Cut,
-    said: Said,
-    wanted: Wanted,
+    path: Path, table: pl.DataFrame, label_column: str, names: Sequence[str], cut: Cut, said: Said, wanted: Wanted
 ) -> Rows:
     host = np.full(table.height, UNKNOWN_HOST)
     if "host" in table.columns:

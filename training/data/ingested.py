@@ -95,10 +95,7 @@ class Ingested:
 
 
 def channel_specs(
-    names: Sequence[str],
-    oracle: Sequence[bool],
-    units: Sequence[str] | None = None,
-    counters: Sequence[str] = (),
+    names: Sequence[str], oracle: Sequence[bool], units: Sequence[str] | None = None, counters: Sequence[str] = ()
 ) -> tuple[ChannelSpec, ...]:
     """Channels by name; those that are ``oracle`` are hidden from the realistic mode, ``counters`` are rates."""
     return tuple(
@@ -198,8 +195,7 @@ def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> L
             return _with_benign(numbers.astype(str), [str(number) for number in present], said)
         if not said.no_benign and set(said.benign) <= {BENIGN, MALICIOUS}:
             chosen = Benign(
-                names=said.benign or (BENIGN,),
-                why="--benign" if said.benign else (BOOLEANS if is_bool else NUMBERS),
+                names=said.benign or (BENIGN,), why="--benign" if said.benign else (BOOLEANS if is_bool else NUMBERS)
             )
             return Labels(np.array((BENIGN, MALICIOUS))[numbers], (BENIGN, MALICIOUS), chosen)
         names = ("false", "true") if is_bool else ("0", "1")

@@ -71,10 +71,7 @@ def telling(
 
 
 def _tells(
-    samples: Sequence[NDArray[np.float32]],
-    by_class: Sequence[Ints],
-    by_alarm: Sequence[Ints],
-    slack: float = 0.0,
+    samples: Sequence[NDArray[np.float32]], by_class: Sequence[Ints], by_alarm: Sequence[Ints], slack: float = 0.0
 ) -> str | None:
     if any(_is_state(samples, groups, slack) for groups in (by_class, by_alarm) if groups):
         return "state"

@@ -26,12 +26,7 @@ MOVED = tuple(number / 4 for number in range(-8, 9))  # by so many
 
 
 def echoes(
-    X: NDArray[np.float32],
-    names: Sequence[str],
-    rows: Rows,
-    *,
-    sample_hz: float,
-    benign: Sequence[str],
+    X: NDArray[np.float32], names: Sequence[str], rows: Rows, *, sample_hz: float, benign: Sequence[str]
 ) -> list[str]:
     """Name the channels of windows ``X`` (N, C, T) that follow what raises an alarm, late or smoothed."""
     classes, label, t_start = np.unique(rows.label), rows.label, rows.t_start

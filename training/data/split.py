@@ -166,11 +166,7 @@ def _gather(rows: Rows) -> _Episodes:
 
 
 def _choose_test(
-    episodes: _Episodes,
-    recipe: Recipe,
-    train_hosts: tuple[str, ...],
-    test_fraction: float,
-    rng: np.random.Generator,
+    episodes: _Episodes, recipe: Recipe, train_hosts: tuple[str, ...], test_fraction: float, rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     if recipe is Recipe.HOST:
         return _test_by_host(episodes, train_hosts)
@@ -230,11 +226,7 @@ def _without_overlap(episodes: _Episodes, in_test: NDArray[np.bool_], rows: Rows
 
 
 def _carve(
-    episodes: _Episodes,
-    in_test: NDArray[np.bool_],
-    val_fraction: float,
-    cal_fraction: float,
-    rng: np.random.Generator,
+    episodes: _Episodes, in_test: NDArray[np.bool_], val_fraction: float, cal_fraction: float, rng: np.random.Generator
 ) -> IntArray:
     """Side of every episode, as the position in `Side`."""
     rest = np.flatnonzero(~in_test)

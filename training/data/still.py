@@ -170,12 +170,7 @@ def _still_ends(X: NDArray[np.float32]) -> tuple[float, float]:
 
 
 def notes_on_filled(
-    X: NDArray[np.float32],
-    *,
-    episode: NDArray[np.str_],
-    t_start: NDArray[np.float64],
-    sample_hz: float,
-    timed: bool,
+    X: NDArray[np.float32], *, episode: NDArray[np.str_], t_start: NDArray[np.float64], sample_hz: float, timed: bool
 ) -> list[str]:
     """Say that most channels of windows (N, C, T) change only at every k-th sample of their recording.
 

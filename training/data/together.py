@@ -85,10 +85,7 @@ def _elsewhere(first: Verdict, verdict: Verdict) -> str:
 
 
 def _odd_ones_out(
-    verdicts: Sequence[Verdict],
-    said_by: Callable[[Verdict], Said],
-    usual: Mapping[str, str],
-    sentence: str,
+    verdicts: Sequence[Verdict], said_by: Callable[[Verdict], Said], usual: Mapping[str, str], sentence: str
 ) -> list[Verdict]:
     """Two episodes that call different things by one name cannot be in one data set; the majority decides.
 

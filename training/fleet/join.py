@@ -81,11 +81,7 @@ def _joined(wanted: JoinRequest, credentials: Credentials, connect: Connect) -> 
     """Return True when the folder holds a valid certificate of this receiver and name."""
     try:
         known = credentials.identity() if credentials.present else None
-        if known is None or (known.role, known.name, known.receiver_url) != (
-            wanted.role,
-            wanted.name,
-            wanted.url,
-        ):
+        if known is None or (known.role, known.name, known.receiver_url) != (wanted.role, wanted.name, wanted.url):
             return False
         if not _is_meant(_certificate(credentials.authority()), wanted):
             return False
@@ -137,9 +133,11 @@ def _is_meant(authority: str, wanted: JoinRequest) -> bool:
 
 
 def default_folder(role: Role, name: str) -> Path:
-    """Return the folder in which the worker, or ``cis490-jobs``, looks for it."""
+    """Return the folder in which the worker, or ``cis490-jobs``, looks for it; a reader's is looked for by nobody."""
     if role is Role.OPERATOR:
         return Path.home() / ".config" / "cis490" / "tls"
+    if role is Role.READER:
+        return Path.home() / ".config" / "cis490" / "reader" / name
     return ROOT / "artifacts" / ".worker" / name / "tls"
 
 
@@ -153,7 +151,7 @@ def _request(args: argparse.Namespace) -> JoinRequest:
         )
     if not Address.of(args.receiver_url).secure:
         raise ValueError(f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed")
-    role = Role.OPERATOR if args.operator else Role.HOST
+    role = Role.OPERATOR if args.operator else Role.READER if args.reader else Role.HOST
     return JoinRequest(
         args.receiver_url,
         role,
@@ -167,19 +165,18 @@ def _request(args: argparse.Namespace) -> JoinRequest:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROGRAM}",
-        description="Get this machine its certificate, with the line that `cis490-jobs enroll` printed.",
+        description="Get this machine's certificate, with the line that `cis490-jobs enroll` printed.",
         allow_abbrev=False,
     )
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="as printed; https")
     parser.add_argument("--host-id", metavar="NAME", help="the name the code is for")
-    parser.add_argument("--operator", action="store_true", help="join as an operator, not as a host")
-    parser.add_argument("--code", required=True, help="as printed; good once, for 15 minutes")
+    roles = parser.add_mutually_exclusive_group()
+    roles.add_argument("--operator", action="store_true", help="join as an operator, not as a host")
+    roles.add_argument("--reader", action="store_true", help="join as one who only looks, such as Prometheus")
+    parser.add_argument("--code", required=True, help="as printed; works once, within 15 minutes")
     parser.add_argument("--fingerprint", required=True, help="as printed: sha256:…")
     parser.add_argument(
-        "--tls-dir",
-        type=Path,
-        metavar="DIR",
-        help="where to keep it; default where worker or CLI look",
+        "--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: where worker and CLI look"
     )
     return parser
 

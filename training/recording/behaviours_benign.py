@@ -41,11 +41,7 @@ def compile_code(ctx: Context) -> Iterator[None]:
 
 @behaviour("compress files with zlib, bz2 and lzma")
 def compress(ctx: Context) -> Iterator[None]:
-    squeeze: list[Callable[[bytes], bytes]] = [
-        zlib.compress,
-        bz2.compress,
-        lambda d: lzma.compress(d, preset=1),
-    ]
+    squeeze: list[Callable[[bytes], bytes]] = [zlib.compress, bz2.compress, lambda d: lzma.compress(d, preset=1)]
     while True:
         for path in ctx.rng.sample(files := ctx.files(), k=len(files)):
             method = ctx.rng.choice(squeeze)
@@ -145,12 +141,7 @@ def backup(ctx: Context) -> Iterator[None]:
         forget(archive)
         yield
         if sends:
-            yield from send(
-                archive.read_bytes(),
-                ctx.far.sink,
-                256 * 1024,
-                bytes_per_s=2 ** ctx.rng.uniform(20, 24),
-            )
+            yield from send(archive.read_bytes(), ctx.far.sink, 256 * 1024, bytes_per_s=2 ** ctx.rng.uniform(20, 24))
 
 
 @behaviour("pack files away: compress each one, write the packed one, delete the original")

@@ -31,10 +31,7 @@ def hash_grind(ctx: Context) -> Iterator[None]:
                 digest = _double_sha256(header + nonce.to_bytes(4, "little"))
                 nonce = (nonce + 1) & 0xFFFFFFFF
                 if digest[:2] == b"\0\0":
-                    with (
-                        suppress(OSError),
-                        socket.create_connection((LOOPBACK, ctx.far.sink), timeout=1) as pool,
-                    ):
+                    with suppress(OSError), socket.create_connection((LOOPBACK, ctx.far.sink), timeout=1) as pool:
                         pool.sendall(digest + header)
             yield
     finally:
@@ -93,12 +90,7 @@ def bulk_send(ctx: Context) -> Iterator[None]:
     while True:
         for path in ctx.rng.sample(files := ctx.files(), k=len(files)):
             data = path.read_bytes()
-            yield from send(
-                zlib.compress(data, 1) if squeeze else data,
-                ctx.far.sink,
-                chunk,
-                bytes_per_s=bytes_per_s,
-            )
+            yield from send(zlib.compress(data, 1) if squeeze else data, ctx.far.sink, chunk, bytes_per_s=bytes_per_s)
 
 
 @behaviour("sweep this host's own ports for open ones", malicious=True, paced=False)
@@ -122,10 +114,7 @@ def beacon(ctx: Context) -> Iterator[None]:
             for _ in range(ctx.rng.randint(2, 8)):
                 ask_name(ctx.far.names)
         else:
-            with (
-                suppress(OSError),
-                socket.create_connection((LOOPBACK, ctx.far.sink), timeout=1) as home,
-            ):
+            with suppress(OSError), socket.create_connection((LOOPBACK, ctx.far.sink), timeout=1) as home:
                 home.sendall(_cipher(ctx.rng.randbytes(ctx.rng.randint(64, 512)), b"k", 0, 0))
                 home.shutdown(socket.SHUT_WR)
                 home.recv(16)

@@ -128,8 +128,7 @@ def create(name: str, limits: Limits, device: str) -> Cgroup:
 
 def _create_v1(name: str, limits: Limits, device: str, v1_mounts: dict[str, Path], v2_mount: Path | None) -> Cgroup:
     group = Cgroup(
-        v1={c: v1_mounts[c] / name for c in V1_CONTROLLERS},
-        v2=None if v2_mount is None else v2_mount / name,
+        v1={c: v1_mounts[c] / name for c in V1_CONTROLLERS}, v2=None if v2_mount is None else v2_mount / name
     )
     for folder in group.folders():
         folder.mkdir(exist_ok=True)
@@ -199,27 +198,13 @@ def _memory(group: Cgroup) -> dict[str, float | None]:
     folder = group.v1.get("memory")
     if folder is not None:
         stat = pairs(read_text(folder / "memory.stat"))
-        keys = (
-            "total_rss",
-            "total_cache",
-            "total_dirty",
-            "total_writeback",
-            "total_pgfault",
-            "total_pgmajfault",
-        )
+        keys = ("total_rss", "total_cache", "total_dirty", "total_writeback", "total_pgfault", "total_pgmajfault")
     elif group.v2 is not None:
         stat = pairs(read_text(group.v2 / "memory.stat"))
         keys = ("anon", "file", "file_dirty", "file_writeback", "pgfault", "pgmajfault")
     else:
         return {}
-    names = (
-        "memory_used",
-        "memory_cached",
-        "memory_dirty",
-        "memory_writeback",
-        "page_faults",
-        "page_faults_major",
-    )
+    names = ("memory_used", "memory_cached", "memory_dirty", "memory_writeback", "page_faults", "page_faults_major")
     return {name: stat.get(key) for name, key in zip(names, keys, strict=True)}
 
 
@@ -237,12 +222,7 @@ def _disk(group: Cgroup) -> dict[str, float | None]:
         read_b, write_b, read_n, write_n = sums.values()
     else:
         return {}
-    return {
-        "disk_read_bytes": read_b,
-        "disk_write_bytes": write_b,
-        "disk_reads": read_n,
-        "disk_writes": write_n,
-    }
+    return {"disk_read_bytes": read_b, "disk_write_bytes": write_b, "disk_reads": read_n, "disk_writes": write_n}
 
 
 def _blkio_sum(text: str) -> tuple[float, float]:

@@ -54,13 +54,7 @@ class MachineCollector:
     view = View.MACHINE
 
     def sample(self) -> Sample:
-        return {
-            **self._cpu(),
-            **self._memory(),
-            **self._disk(),
-            **self._network(),
-            **self._kernel(),
-        }
+        return {**self._cpu(), **self._memory(), **self._disk(), **self._network(), **self._kernel()}
 
     def _cpu(self) -> Sample:
         times = psutil.cpu_times()
@@ -170,13 +164,7 @@ class TreeCollector:
     def __init__(self, roots: Callable[[], list[int]]) -> None:
         self._roots = roots
         self._known: dict[int, psutil.Process] = {}
-        names = (
-            "tree_cpu_user",
-            "tree_cpu_system",
-            "tree_context_switches",
-            "tree_read_bytes",
-            "tree_write_bytes",
-        )
+        names = ("tree_cpu_user", "tree_cpu_system", "tree_context_switches", "tree_read_bytes", "tree_write_bytes")
         self._sums = {name: Accumulator() for name in names}
 
     def sample(self) -> Sample:

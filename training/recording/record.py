@@ -30,13 +30,7 @@ from training.clock import Clock, SystemClock
 from training.data import episode
 from training.data.channels import CHANNELS, Kind, View
 from training.recording import cgroups, workloads
-from training.recording.collect import (
-    Collector,
-    ContainerCollector,
-    MachineCollector,
-    Sample,
-    TreeCollector,
-)
+from training.recording.collect import Collector, ContainerCollector, MachineCollector, Sample, TreeCollector
 from training.recording.scenarios import SCENARIOS, Phase, draw_phases, phase_labels
 from training.recording.stage import RecordError, Stage
 from training.streams import replace_unprintable
@@ -186,11 +180,7 @@ def code_version() -> episode.CodeVersion:
     def git(*arguments: str) -> str:
         with suppress(OSError):
             done = subprocess.run(
-                ["git", *arguments],
-                cwd=Path(__file__).parent,
-                capture_output=True,
-                text=True,
-                check=False,
+                ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
             )
             if done.returncode == 0:
                 return done.stdout.strip()
@@ -198,9 +188,7 @@ def code_version() -> episode.CodeVersion:
 
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
     return episode.CodeVersion(
-        commit=git("rev-parse", "HEAD"),
-        branch=git("rev-parse", "--abbrev-ref", "HEAD"),
-        dirty=bool(changed),
+        commit=git("rev-parse", "HEAD"), branch=git("rev-parse", "--abbrev-ref", "HEAD"), dirty=bool(changed)
     )
 
 
@@ -258,21 +246,11 @@ def _record_here(args: argparse.Namespace) -> Path:
 
     def progress(at_s: float, phase: str) -> None:
         if sys.stderr.isatty():
-            print(
-                f"\r{at_s:5.0f} / {args.duration_s:.0f} s  {phase:20}",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"\r{at_s:5.0f} / {args.duration_s:.0f} s  {phase:20}", end="", file=sys.stderr, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="cis490-record-", ignore_cleanup_errors=True) as scratch:
         folder = record(
-            order,
-            choose_collector(args.view),
-            Stage(Path(scratch)),
-            args.out,
-            clock=clock,
-            progress=progress,
+            order, choose_collector(args.view), Stage(Path(scratch)), args.out, clock=clock, progress=progress
         )
     if args.pack:
         packed = folder.with_name(folder.name + episode.PACKED_SUFFIX)
@@ -290,11 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios and stop")
     parser.add_argument("--scenario", choices=list(SCENARIOS), default="ordinary", metavar="NAME")
-    parser.add_argument(
-        "--host",
-        default=platform.node() or "host",
-        help="name to record under (default: this host)",
-    )
+    parser.add_argument("--host", default=platform.node() or "host", help="name to record under (default: this host)")
     parser.add_argument("--duration-s", type=float, default=60.0, help="length of the episode (default 60)")
     parser.add_argument("--hz", type=float, default=8.0, help="samples a second (default 8)")
     parser.add_argument("--out", type=Path, default=Path("data/episodes"), help="folder for episodes")

@@ -55,10 +55,7 @@ class Box:
 
 def _limits(cpu: float, memory_mib: int, disk_mib_s: int) -> cgroups.Limits:
     return cgroups.Limits(
-        cpu_cores=cpu,
-        memory_bytes=memory_mib * MIB,
-        disk_read_bps=disk_mib_s * MIB,
-        disk_write_bps=disk_mib_s * MIB,
+        cpu_cores=cpu, memory_bytes=memory_mib * MIB, disk_read_bps=disk_mib_s * MIB, disk_write_bps=disk_mib_s * MIB
     )
 
 
@@ -155,13 +152,7 @@ def _empty(scratch: Path) -> None:
 
 
 def _patiently(
-    box: Box,
-    scenario: str,
-    reference: bool,
-    group: cgroups.Cgroup,
-    scratch: Path,
-    name: str,
-    settings: Settings,
+    box: Box, scenario: str, reference: bool, group: cgroups.Cgroup, scratch: Path, name: str, settings: Settings
 ) -> Path:
     """Record one episode; a busy machine may spoil one, and then it is taken again with other dice."""
     for attempt in range(TRIES):
@@ -179,13 +170,7 @@ def _patiently(
 
 def _order(box: Box, scenario: str, reference: bool, rng: random.Random, settings: Settings) -> Order:
     background = tuple(
-        Phase(
-            start_s=0.0,
-            name=name,
-            behaviour=name,
-            intensity=rng.uniform(low, high),
-            seed=rng.getrandbits(31),
-        )
+        Phase(start_s=0.0, name=name, behaviour=name, intensity=rng.uniform(low, high), seed=rng.getrandbits(31))
         for name, low, high in box.background
     )
     return Order(
@@ -237,17 +222,9 @@ def _all_boxes(args: argparse.Namespace) -> int:
     """One process a host, side by side, recording into a fresh folder that replaces ``--out`` only when whole."""
     per_box = len(takes(BOXES[0], args.seed, args.short))
     minutes = per_box * (args.duration_s + 4) / 60
-    print(
-        f"Recording {len(BOXES)} hosts x {per_box} episodes, about {minutes:.0f} minutes.",
-        flush=True,
-    )
+    print(f"Recording {len(BOXES)} hosts x {per_box} episodes, about {minutes:.0f} minutes.", flush=True)
     staging = Path(tempfile.mkdtemp(prefix="cis490-sample-", dir=args.out.parent))
-    shared = {
-        "--out": staging,
-        "--seed": args.seed,
-        "--duration-s": args.duration_s,
-        "--hz": args.hz,
-    }
+    shared = {"--out": staging, "--seed": args.seed, "--duration-s": args.duration_s, "--hz": args.hz}
     flags = [str(word) for option in shared.items() for word in option]
     flags += ["--short"] if args.short else []
     children = [

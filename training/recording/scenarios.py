@@ -49,9 +49,7 @@ SCENARIOS: dict[str, Scenario] = {
     IDLE: Scenario(name=IDLE, malicious=False, summary="nothing beyond what the host does anyway"),
     **{b.name: Scenario(name=b.name, malicious=b.malicious, summary=b.summary) for b in BEHAVIOURS.values()},
     ORDINARY: Scenario(
-        name=ORDINARY,
-        malicious=False,
-        summary="a host's everyday mix of light work: what references are made of",
+        name=ORDINARY, malicious=False, summary="a host's everyday mix of light work: what references are made of"
     ),
 }
 
@@ -98,11 +96,7 @@ def _active(name: str, start_s: float, rng: random.Random, alone: float) -> Phas
     if rng.random() >= alone:
         other = rng.choice(_benign())
         company = Phase(
-            start_s=start_s,
-            name=other,
-            behaviour=other,
-            intensity=rng.uniform(0.05, 0.7),
-            seed=rng.getrandbits(31),
+            start_s=start_s, name=other, behaviour=other, intensity=rng.uniform(0.05, 0.7), seed=rng.getrandbits(31)
         )
     return Phase(
         start_s=start_s,
@@ -136,12 +130,7 @@ def _attack(name: str, duration_s: float, rng: random.Random) -> tuple[Phase, ..
     phases = [_idle(0.0)]
     if rng.random() < 0.5:
         phases.append(_active(rng.choice(_benign()), cover_s, rng, ALONE))
-    phases += [
-        _active(name, strike_s, rng, ALONE),
-        _idle(lull_s),
-        _active(name, again_s, rng, ALONE),
-        _idle(end_s),
-    ]
+    phases += [_active(name, strike_s, rng, ALONE), _idle(lull_s), _active(name, again_s, rng, ALONE), _idle(end_s)]
     return tuple(phases)
 
 

@@ -15,15 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from training.contract import (
-    FEATURES_FILE,
-    SCHEMA_FILE,
-    TENSORS_FOLDER,
-    VALIDATION_FILE,
-    Mode,
-    Recipe,
-)
-from training.trainer.flags import FEWEST_RESAMPLES, MODELS, Hyper, Kind, Value, describe
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
+from training.flag import FlagType
+from training.trainer.flags import FEWEST_RESAMPLES, MODELS, Hyper, Value, describe
 
 STATE_VARIABLE = "CIS490_STATE_DIR"
 
@@ -110,14 +104,14 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
             dest="hyper_" + hyper.key,
             type=hyper.parse,
             default=hyper.default,
-            metavar=hyper.kind.value,
+            metavar=hyper.type.value,
             help=f"{hyper.help}: {hyper.allowed} (default {hyper.default})",
         )
     return parser
 
 
 def _whole(low: int, high: int) -> Callable[[str], Value]:
-    return Hyper(key="number", kind=Kind.INT, default=low, low=low, high=high, help="").parse
+    return Hyper(key="number", type=FlagType.INT, default=low, min=low, max=high, help="").parse
 
 
 def _add_contract(parser: _Parser, *, full: bool) -> None:

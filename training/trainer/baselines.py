@@ -32,10 +32,7 @@ MAX_FIT_ROWS = 20_000  # of the logistic regression
 MAX_ANOMALY_ROWS = 5_000  # of the others: neighbours are searched by brute force
 MAX_JUDGED_ROWS = 20_000
 CLIP = 10.0  # standard deviations: a channel that was constant in training must not drown the others
-STRENGTHS = (
-    0.01,
-    0.1,
-)  # of the logistic regression (scikit-learn's C), chosen on the validation side
+STRENGTHS = (0.01, 0.1)  # of the logistic regression (scikit-learn's C), chosen on the validation side
 _SHOWN = ("auroc", "auprc", "balanced_accuracy", "macro_f1", "tpr", "fpr")
 
 
@@ -94,13 +91,7 @@ def run_baselines(
         point = None
         if calibrated.y.size:
             point = operating_point(calibrated, target_fpr, classes=classes)
-        found = evaluate(
-            judged,
-            classes=classes,
-            operating_point=point,
-            n_resamples=n_resamples,
-            seed=seed,
-        ).metrics
+        found = evaluate(judged, classes=classes, operating_point=point, n_resamples=n_resamples, seed=seed).metrics
         answer: dict[str, Any] = {"kind": kind, "windows": int(judged.y.size)}
         answer |= {name: found[name] for name in _SHOWN}
         if by_class(judged, classes) is by_class(test, classes):
@@ -149,11 +140,7 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
 
 
 def _supervised(
-    data: _Data,
-    test: Scored,
-    cal: Scored,
-    classes: Classes,
-    judge: Callable[[str, Scored, Scored], dict[str, Any]],
+    data: _Data, test: Scored, cal: Scored, classes: Classes, judge: Callable[[str, Scored, Scored], dict[str, Any]]
 ) -> dict[str, Any]:
     if np.unique(data.fit_y).size < 2:
         return {"kind": "supervised", "note": "the training side holds a single class"}
@@ -171,10 +158,7 @@ def _supervised(
 def _best_logistic(data: _Data) -> tuple[LogisticRegression, Callable[[Matrix], Matrix]]:
     """The best on the validation side of plain and quantile-normal features at a few strengths."""
     quantiles = QuantileTransformer(
-        n_quantiles=min(200, data.fit.shape[0]),
-        output_distribution="normal",
-        subsample=None,
-        random_state=data.seed,
+        n_quantiles=min(200, data.fit.shape[0]), output_distribution="normal", subsample=None, random_state=data.seed
     ).fit(data.fit)
 
     def plain(values: Matrix) -> Matrix:

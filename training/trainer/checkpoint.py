@@ -265,11 +265,7 @@ class StateFile:
         if self._snapshot is None:
             return
         state = self._snapshot()
-        facts = {
-            "run_key": self._run_key,
-            "facts": self._facts,
-            "sha256": hashlib.sha256(state).hexdigest(),
-        }
+        facts = {"run_key": self._run_key, "facts": self._facts, "sha256": hashlib.sha256(state).hexdigest()}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self._path, json.dumps(facts).encode() + b"\n" + state)
         self._saved_at = self._clock.monotonic()

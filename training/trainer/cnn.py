@@ -34,7 +34,5 @@ class Cnn(nn.Module):
 
 def _convolution(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2, bias=False),
-        nn.BatchNorm1d(outputs),
-        nn.ReLU(),
+        nn.Conv1d(inputs, outputs, kernel, padding=kernel // 2, bias=False), nn.BatchNorm1d(outputs), nn.ReLU()
     )

@@ -112,11 +112,7 @@ def compare(
     ]
     return {
         "models": [
-            {
-                "model": one.document["model"],
-                "mode": one.document["mode"],
-                "auroc": result.metrics["auroc"],
-            }
+            {"model": one.document["model"], "mode": one.document["mode"], "auroc": result.metrics["auroc"]}
             for one, result in zip((a, b), judged, strict=True)
         ],
         "gap": gap,

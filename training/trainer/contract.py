@@ -110,7 +110,7 @@ class Progress:
         first, since = self._phase
         eta_s = (now - since) / max(epoch - first, 1) * (epochs - epoch)
         fields = {"epoch": epoch, "epochs": epochs, "loss": loss, "metric": metric}
-        self.event("epoch", **fields, eta_s=round(eta_s, 1))
+        self.event("epoch", **fields, seconds=round(now - self._began, 3), eta_s=round(eta_s, 1))
 
     def begin_epochs(self, done: int) -> None:
         """The epochs start now, with ``done`` of them already behind a resumed run."""

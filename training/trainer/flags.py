@@ -8,63 +8,41 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from training import strict_json
+from training.flag import DESCRIBE_VERSION, Flag, FlagType
 
-DESCRIBE_VERSION = 1
 FEWEST_RESAMPLES = 200  # that make an interval: the ends of fewer are a matter of the draw
 
 Value = int | float | bool | str
 
 
-class Kind(StrEnum):
-    """The type of a hyperparameter's value."""
-
-    INT = "int"
-    FLOAT = "float"
-    BOOL = "bool"
-    STR = "str"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hyper:
-    """One hyperparameter. Bounds are inclusive unless marked open; ``None`` is unbounded."""
+class Hyper(Flag):
+    """One hyperparameter."""
 
-    key: str
-    kind: Kind
     default: Value
     help: str
-    low: float | None = None
-    high: float | None = None
-    low_open: bool = False
-    high_open: bool = False
-    choices: tuple[str, ...] | None = None
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.key.replace("_", "-")
 
     @property
     def allowed(self) -> str:
         """The permitted values in words, for help texts and refusals."""
-        if self.kind is Kind.BOOL:
+        if self.type is FlagType.BOOL:
             return "true or false"
         if self.choices is not None:
             return "one of " + ", ".join(self.choices)
-        noun = "a whole number" if self.kind is Kind.INT else "a number"
-        low = None if self.low is None else f"{'above' if self.low_open else 'at least'} {self.low:g}"
-        high = None if self.high is None else f"{'below' if self.high_open else 'at most'} {self.high:g}"
+        noun = "a whole number" if self.type is FlagType.INT else "a number"
+        low = None if self.min is None else f"{'above' if self.min_open else 'at least'} {self.min:g}"
+        high = None if self.max is None else f"{'below' if self.max_open else 'at most'} {self.max:g}"
         bounds = " and ".join(part for part in (low, high) if part)
         return f"{noun} {bounds}".strip()
 
     def parse(self, text: str) -> Value:
         """The value of ``text``; raises ``ArgumentTypeError`` that says what is allowed instead."""
-        value = _convert(self.kind, text)
+        value = _convert(self.type, text)
         if value is None or not self._permits(value):
             raise argparse.ArgumentTypeError(f"{text!r} is not {self.allowed}")
         return value
@@ -74,82 +52,71 @@ class Hyper:
             return True
         if isinstance(value, str):
             return self.choices is None or value in self.choices
-        if not math.isfinite(value):
-            return False
-        above = self.low is None or (value > self.low if self.low_open else value >= self.low)
-        below = self.high is None or (value < self.high if self.high_open else value <= self.high)
-        return above and below
+        return self.permits_number(value)
 
     def describe(self) -> dict[str, Any]:
-        number = int if self.kind is Kind.INT else float
+        number = int if self.type is FlagType.INT else float
         return {
             "flag": self.flag,
-            "type": self.kind.value,
-            "min": None if self.low is None else number(self.low),
-            "max": None if self.high is None else number(self.high),
-            "min_open": self.low_open,
-            "max_open": self.high_open,
+            "type": self.type.value,
+            "min": None if self.min is None else number(self.min),
+            "max": None if self.max is None else number(self.max),
+            "min_open": self.min_open,
+            "max_open": self.max_open,
             "choices": None if self.choices is None else list(self.choices),
             "default": self.default,
             "help": self.help,
         }
 
 
-def _convert(kind: Kind, text: str) -> Value | None:
+def _convert(type_: FlagType, text: str) -> Value | None:
     try:
-        match kind:
-            case Kind.INT:
+        match type_:
+            case FlagType.INT:
                 return int(text)
-            case Kind.FLOAT:
+            case FlagType.FLOAT:
                 return float(text)
-            case Kind.BOOL:
+            case FlagType.BOOL:
                 return {"true": True, "false": False}.get(text.lower())
-            case Kind.STR:
+            case FlagType.STR:
                 return text
     except ValueError:
         return None
 
 
 def _int(key: str, default: int, low: int, high: int | None, help: str) -> Hyper:  # noqa: A002
-    return Hyper(key=key, kind=Kind.INT, default=default, low=low, high=high, help=help)
+    return Hyper(key=key, type=FlagType.INT, default=default, min=low, max=high, help=help)
 
 
 def _share(key: str, default: float, help: str) -> Hyper:  # noqa: A002
     """A share of something that may be all of it: 0 < x ≤ 1."""
-    return Hyper(key=key, kind=Kind.FLOAT, default=default, low=0, high=1, low_open=True, help=help)
+    return Hyper(key=key, type=FlagType.FLOAT, default=default, min=0, max=1, min_open=True, help=help)
 
 
 def _weight(key: str, default: float, help: str) -> Hyper:  # noqa: A002
     """A penalty: at least 0, without an upper bound."""
-    return Hyper(key=key, kind=Kind.FLOAT, default=default, low=0, help=help)
+    return Hyper(key=key, type=FlagType.FLOAT, default=default, min=0, help=help)
 
 
 def _rate(default: float, high: float, help: str) -> Hyper:  # noqa: A002
-    return Hyper(key="lr", kind=Kind.FLOAT, default=default, low=0, high=high, low_open=True, help=help)
+    return Hyper(key="lr", type=FlagType.FLOAT, default=default, min=0, max=high, min_open=True, help=help)
 
 
 def _fraction(key: str, default: float, help: str, *, low_open: bool = False) -> Hyper:  # noqa: A002
     """A share that may never be all of it: 0 ≤ x < 1 (or 0 < x < 1)."""
     return Hyper(
-        key=key,
-        kind=Kind.FLOAT,
-        default=default,
-        low=0,
-        high=1,
-        low_open=low_open,
-        high_open=True,
-        help=help,
+        key=key, type=FlagType.FLOAT, default=default, min=0, max=1, min_open=low_open, max_open=True, help=help
     )
 
 
 _TARGET_FPR = Hyper(
     key="target_fpr",
-    kind=Kind.FLOAT,
+    type=FlagType.FLOAT,
     default=0.05,
-    low=0,
-    high=0.5,
-    low_open=True,
-    high_open=True,
+    min=0,
+    max=0.5,
+    min_open=True,
+    max_open=True,
     help="share of benign windows that the operating point may flag",
 )
 
@@ -177,7 +144,7 @@ def _smoothing(default: float) -> Hyper:
 
 def _perturb() -> Hyper:
     text = "how far training windows are disturbed, in deviations of a channel"
-    return Hyper(key="perturb", kind=Kind.FLOAT, default=0.3, low=0, high=10, help=text)
+    return Hyper(key="perturb", type=FlagType.FLOAT, default=0.3, min=0, max=10, help=text)
 
 
 def _attention(hidden: int) -> tuple[Hyper, ...]:

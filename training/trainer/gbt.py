@@ -169,10 +169,7 @@ def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int
     second.load_model(bytearray(base64.b64decode(raw)))
     heat, heat_over = (float(value) for value in facts["temperatures"])
     weight, weight_over = (float(value) for value in facts.get("weights", (0.5, 0.5)))
-    parts = (
-        Part(first, None, heat, weight),
-        Part(second, Linear.from_json(line), heat_over, weight_over),
-    )
+    parts = (Part(first, None, heat, weight), Part(second, Linear.from_json(line), heat_over, weight_over))
     return Gbt(parts, classes, threads, [])
 
 

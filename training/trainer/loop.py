@@ -106,12 +106,7 @@ def train(
         memory.epoch, memory.step = memory.epoch + 1, 0
         train_loss, memory.loss_sum = memory.loss_sum / n_train, 0.0
         memory.history.append(
-            {
-                "epoch": memory.epoch,
-                "train_loss": train_loss,
-                "val_loss": val_loss,
-                "val_metric": metric,
-            }
+            {"epoch": memory.epoch, "train_loss": train_loss, "val_loss": val_loss, "val_metric": metric}
         )
         if val_loss is None or val_loss < memory.best_loss:
             memory.best_loss, memory.best_epoch, best = val_loss or 0.0, memory.epoch, _copy(net)
@@ -133,10 +128,7 @@ def _optimizer(net: nn.Module, spec: LoopSpec) -> torch.optim.AdamW:
     matrices = [parameter for parameter in learnt if getattr(parameter, "decays", parameter.ndim > 1)]
     chosen = {id(parameter) for parameter in matrices}
     others = [parameter for parameter in learnt if id(parameter) not in chosen]
-    groups = [
-        {"params": matrices, "weight_decay": spec.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+    groups = [{"params": matrices, "weight_decay": spec.weight_decay}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=spec.lr, betas=(0.9, 0.98), fused=True)
 
 

@@ -35,13 +35,7 @@ class RunKey:
 
 
 def run_key(
-    args: TrainerArgs,
-    *,
-    data: str,
-    validation: str | None,
-    schema: str,
-    device: str,
-    libraries: Iterable[str],
+    args: TrainerArgs, *, data: str, validation: str | None, schema: str, device: str, libraries: Iterable[str]
 ) -> RunKey:
     """The key of this run; ``data``, ``validation`` (of its table) and ``schema`` are their digests."""
     spec = {
@@ -73,10 +67,7 @@ def code_digest() -> str:
     root = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
     neutral = sorted(root.glob("*.py"))  # what trainers share with the fleet
-    for path in (
-        *neutral,
-        *(each for name in PACKAGES for each in sorted((root / name).rglob("*"))),
-    ):
+    for path in (*neutral, *(each for name in PACKAGES for each in sorted((root / name).rglob("*")))):
         if path.suffix not in {".py", ".html"}:
             continue
         text = path.read_bytes().replace(b"\r\n", b"\n")  # a Windows checkout is the same code

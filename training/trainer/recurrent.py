@@ -20,24 +20,14 @@ class Recurrent(nn.Module):
     """Windows (B, C, T) → logits (1, B, K). ``cell`` is ``nn.GRU`` or ``nn.LSTM``."""
 
     def __init__(
-        self,
-        cell: type[nn.GRU] | type[nn.LSTM],
-        channels: int,
-        samples: int,
-        classes: int,
-        hyper: Mapping[str, Value],
+        self, cell: type[nn.GRU] | type[nn.LSTM], channels: int, samples: int, classes: int, hyper: Mapping[str, Value]
     ) -> None:
         super().__init__()
         hidden, layers = int(hyper["hidden"]), int(hyper["layers"])
         dropout = float(hyper["dropout"])
         self.steps = Patches(channels, hidden, steps_of(samples, MOST_STEPS))
         self.read = cell(
-            hidden,
-            hidden,
-            layers,
-            batch_first=True,
-            bidirectional=True,
-            dropout=dropout if layers > 1 else 0.0,
+            hidden, hidden, layers, batch_first=True, bidirectional=True, dropout=dropout if layers > 1 else 0.0
         )
         self.pool = MeanMax()
         self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(4 * hidden, classes))

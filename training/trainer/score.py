@@ -32,16 +32,7 @@ FORMATS = (".csv", ".parquet", ".json")
 PROGRAM = "training.trainer.score"
 # What the libraries raise for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
-_NOT_WEIGHTS = (
-    RuntimeError,
-    ValueError,
-    LookupError,
-    ArithmeticError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    OSError,
-)
+_NOT_WEIGHTS = (RuntimeError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, EOFError, OSError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -107,11 +107,7 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
             "leave it out, or choose the recipe host"
         )
     return split_inputs(
-        inputs,
-        recipe=args.split_recipe,
-        train_hosts=args.train_hosts,
-        seed=args.seed,
-        supervised=supervised,
+        inputs, recipe=args.split_recipe, train_hosts=args.train_hosts, seed=args.seed, supervised=supervised
     )
 
 
@@ -122,12 +118,7 @@ def _levels(inputs: Inputs, task: Task, fitted: Fitted) -> Levels:
 
 
 def _judge(
-    args: TrainerArgs,
-    inputs: Inputs,
-    task: Task,
-    fitted: Fitted,
-    levels: Levels | None,
-    key: machine.RunKey,
+    args: TrainerArgs, inputs: Inputs, task: Task, fitted: Fitted, levels: Levels | None, key: machine.RunKey
 ) -> tuple[OperatingPoint | None, dict[str, Any]]:
     """The threshold from the calibration side, and the report on the test side."""
     split, classes = task.split, inputs.classes
@@ -199,10 +190,7 @@ def _scored(inputs: Inputs, fitted: Fitted, levels: Levels | None, rows: IntArra
     if levels is not None:
         said = levels.applied(said, inputs.rows.host[rows])
     return Scored.build(
-        inputs.timed.take(rows),
-        proba=outputs.proba,
-        score=said if levels is not None else None,
-        classes=inputs.classes,
+        inputs.timed.take(rows), proba=outputs.proba, score=said if levels is not None else None, classes=inputs.classes
     )
 
 

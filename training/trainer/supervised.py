@@ -69,11 +69,7 @@ class Classifier:
         return to_bytes(self.net)
 
     def facts(self) -> dict[str, Any]:
-        return {
-            "normaliser": self.net.normalise.describe(),
-            "shape": list(self.shape),
-            "temperature": self.temperature,
-        }
+        return {"normaliser": self.net.normalise.describe(), "shape": list(self.shape), "temperature": self.temperature}
 
 
 def fit(task: Task) -> Classifier:
@@ -94,14 +90,7 @@ def fit(task: Task) -> Classifier:
         net, _ = _train(task, both, None, _Stage(task.keeper, found), found)
     shape = tuple(task.X.shape[1:])
     return Classifier(
-        net,
-        task.model,
-        shape,
-        task.classes,
-        task.hyper,
-        found.temperature,
-        torch.device(task.device),
-        found.history,
+        net, task.model, shape, task.classes, task.hyper, found.temperature, torch.device(task.device), found.history
     )
 
 
@@ -194,12 +183,7 @@ def _recall(keeper: Keeper) -> Found | None:
 
 
 def load(
-    model: str,
-    facts: Mapping[str, Any],
-    sidecar: bytes,
-    *,
-    classes: int,
-    hyper: Mapping[str, Value],
+    model: str, facts: Mapping[str, Any], sidecar: bytes, *, classes: int, hyper: Mapping[str, Value]
 ) -> Classifier:
     """The network of a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])

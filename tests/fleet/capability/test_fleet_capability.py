@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,19 +18,10 @@ from training.fleet.capability import cuda
 from training.fleet.capability import probe as capability
 from training.fleet.capability.cuda import GIB, RETRY_FAILED_S, CudaProbe, SystemNvml
 from training.fleet.capability.probe import Capability, CudaDevice, checkout_commit, detect
+from training.fleet.process import usage
 from training.fleet.process.cgroup import CgroupLimits, cgroup_limits
 
 UUID = "3f0c4a5e-0000-1111-2222-333344445555"
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    monotonic = awake = now
 
 
 class FakeNvml:
@@ -123,11 +115,7 @@ def test_to_dict_is_plain_json_with_every_field():
         "python_version",
         "training_commit",
     }
-    assert plain["cuda_devices"][1] == {
-        "name": "large",
-        "vram_total_gib": 8.0,
-        "vram_free_gib": 2.0,
-    }
+    assert plain["cuda_devices"][1] == {"name": "large", "vram_total_gib": 8.0, "vram_free_gib": 2.0}
 
 
 # --- detect ----------------------------------------------------------------------------------------
@@ -219,10 +207,10 @@ def test_a_gpu_that_torch_cannot_use_is_asked_about_again_later(tmp_path):
     torch, clock, kept = FakeTorch(devices=0), FakeClock(), tmp_path / "capability.json"
     asking = probe(torch, cache_file=kept, clock=clock)
     asking.facts()
-    clock.seconds += RETRY_FAILED_S - 1
+    clock.advance(RETRY_FAILED_S - 1)
     asking.facts()
     assert torch.asked == 1
-    clock.seconds += 1
+    clock.advance(1)
     asking.facts()
     assert torch.asked == 2
     assert not kept.exists()
@@ -278,7 +266,7 @@ class FakePynvml(ModuleType):
 def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
     library = FakePynvml()
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(cuda, "_has_nvml", lambda: True)
+    monkeypatch.setattr(usage, "_has_nvml", lambda: True)
     nvml = SystemNvml()
     assert nvml.driver_version() == "580.1"
     assert nvml.memory("whole") == nvml.memory("GPU-whole") == (8 * GIB, 5 * GIB)
@@ -290,7 +278,7 @@ def test_nvml_is_asked_by_the_uuid_that_torch_gives(monkeypatch):
 @pytest.mark.parametrize("library", [FakePynvml(works=False), None])
 def test_a_machine_without_a_driver_has_no_answer(monkeypatch, library):
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(cuda, "_has_nvml", lambda: True)
+    monkeypatch.setattr(usage, "_has_nvml", lambda: True)
     assert SystemNvml().driver_version() is None
     assert SystemNvml().memory("whole") is None
 
@@ -419,10 +407,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
     [
         {".git/HEAD": COMMIT},
         {".git/HEAD": "ref: refs/heads/main", ".git/refs/heads/main": COMMIT + "\n"},
-        {
-            ".git/HEAD": "ref: refs/heads/main",
-            ".git/packed-refs": f"# pack-refs\n{COMMIT} refs/heads/main\n",
-        },
+        {".git/HEAD": "ref: refs/heads/main", ".git/packed-refs": f"# pack-refs\n{COMMIT} refs/heads/main\n"},
         {
             ".git": "gitdir: real/worktrees/x",
             "real/worktrees/x/HEAD": "ref: refs/heads/main",

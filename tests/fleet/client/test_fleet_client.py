@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import io
 import json
@@ -26,7 +27,11 @@ from training.fleet.client.client import (
     Damaged,
     FleetClient,
     Grant,
+    Heartbeat,
+    Moved,
     NoWork,
+    OutputKept,
+    Receipt,
     Refused,
     Stranger,
     Superseded,
@@ -38,6 +43,7 @@ from training.fleet.client.client import (
 )
 from training.fleet.client.transport import HttpTransport, Response, TransportError, _Deadline
 from training.fleet.wire import messages
+from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.outbox import fitting
 from training.fleet.worker.state.outcome import error_text, parse_progress, parse_timing
 
@@ -108,11 +114,12 @@ def test_the_longest_message_of_a_worker_is_not_too_long() -> None:
     assert noted
     for odd in (b"[" + b",".join([b"1"] * 8000) + b"]", b"{", b"\xff", b""):
         assert parse_timing(odd) == {}
-    more: dict[str, Any] = {"claim_id": "c" * 128, "seq": 2**53, "progress": said, "lines": lines}
+    loose: dict[str, Any] = {"seq": 2**53, "progress": said, "lines": lines}
+    more: dict[str, Any] = {"claim_id": "c" * 128, "telemetry": Telemetry(**loose)}
     script = Script(ok({}), ok({}), ok({}))
     client, _ = client_of(script)
     for send in (
-        lambda: client.heartbeat("j" * 64, **more),
+        lambda: client.heartbeat("j" * 64, claim_id="c" * 128, **loose),
         lambda: client.complete("j" * 64, artifact_id="a" * 64, record=noted, **more),
         lambda: client.fail("j" * 64, error=error_text(wide * 5000, []), **more),
     ):
@@ -269,18 +276,23 @@ def test_the_bodies_sent_are_those_of_the_wire() -> None:
     client, _ = client_of(script)
     client.claim({}, wait_s=1.5, request_id="r", instance_id="i", session_id="s", slot=2)
     client.heartbeat("j", seq=4, progress={"a": 1}, lines=["x"], first_line=3)
-    client.fail("j", error="e", exit_code=70, record={"s": 1}, lines=["x"])
-    client.complete("j", artifact_id="a", spec_hash="h", record={}, lines=["x"])
-    kinds = [
-        messages.ClaimRequest,
-        messages.HeartbeatRequest,
-        messages.FailRequest,
-        messages.CompleteRequest,
-    ]
+    client.fail("j", error="e", exit_code=70, record={"s": 1}, telemetry=Telemetry(lines=["x"]))
+    client.complete("j", artifact_id="a", spec_hash="h", record={}, telemetry=Telemetry(lines=["x"]))
+    kinds = [messages.ClaimRequest, messages.HeartbeatRequest, messages.FailRequest, messages.CompleteRequest]
     for kind, (_, _, _, body) in zip(kinds, script.sent, strict=True):
         message = msgspec.json.decode(body, type=kind)
         assert set(json.loads(body)) <= {field.name for field in msgspec.structs.fields(kind)}
         assert message.host_id == "pi"
+
+
+def test_the_answers_read_are_those_of_the_wire() -> None:
+    import msgspec
+
+    replies = [messages.ClaimReply, messages.HeartbeatReply, messages.OutputReply, messages.CompleteReply]
+    kinds = [Grant, Heartbeat, OutputKept, Receipt, Moved]
+    for kind, reply in zip(kinds, [*replies, messages.MovedReply], strict=True):
+        read = {each.name for each in dataclasses.fields(kind)} - {"database_id"}  # which a header names
+        assert read <= {each.name for each in msgspec.structs.fields(reply)}, kind
 
 
 def test_a_repeated_claim_carries_the_same_request() -> None:
@@ -316,10 +328,7 @@ def test_the_token_goes_with_operators_calls_whatever_its_letters() -> None:
 
 
 def test_all_jobs_follows_the_pages() -> None:
-    pages = [
-        {"jobs": [{"name": "a"}], "next_after": 7},
-        {"jobs": [{"name": "b"}], "next_after": None},
-    ]
+    pages = [{"jobs": [{"name": "a"}], "next_after": 7}, {"jobs": [{"name": "b"}], "next_after": None}]
     script = Script(*map(ok, pages))
     client, _ = client_of(script)
     assert [job["name"] for job in client.all_jobs(status="failed")] == ["a", "b"]
@@ -525,9 +534,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
         transport.close()
 
 
-def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_connection_that_is_closed_while_it_is_taken_up_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.fleet.client.transport._readable", lambda _: False)  # a moment too early
     with server(answering(b"one"), answering(b"two", close=True)) as url:
         transport = HttpTransport(url)
@@ -572,18 +579,12 @@ def test_a_refusal_in_the_middle_of_the_body_is_heard() -> None:
     "talk",
     [
         lambda connection: read_request(connection) and None,
-        lambda connection: (
-            read_request(connection),
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Le"),
-        ),
+        lambda connection: (read_request(connection), connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Le")),
         lambda connection: (
             read_request(connection),
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort"),
         ),
-        lambda connection: (
-            read_request(connection),
-            connection.sendall(b"\0\1\2 nonsense\r\n\r\n"),
-        ),
+        lambda connection: (read_request(connection), connection.sendall(b"\0\1\2 nonsense\r\n\r\n")),
     ],
     ids=["hangs_up", "half_a_header", "half_a_body", "nonsense"],
 )
@@ -601,8 +602,7 @@ def test_silence_ends_after_the_time_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
-    [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"],
+    "said", [b"", b"HTTP/1.1 200 OK\r\nContent-Le", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"]
 )
 def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said: bytes) -> None:
     def talk(connection: socket.socket) -> None:
@@ -621,8 +621,7 @@ def test_an_answer_that_drips_ends_after_the_time_for_all_of_it(said: bytes) -> 
 def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[float | None] = []
     monkeypatch.setattr(
-        "training.fleet.client.transport._Deadline",
-        lambda seconds: given.append(seconds) or _Deadline(None),
+        "training.fleet.client.transport._Deadline", lambda seconds: given.append(seconds) or _Deadline(None)
     )
     with server(answering(b"1", b"2", b"3", b"4")) as url:
         transport = HttpTransport(url, answer_s=45.0)
@@ -634,9 +633,7 @@ def test_a_file_on_its_way_has_all_the_time_it_takes(monkeypatch: pytest.MonkeyP
     assert given == [45.0, 120, None, None]
 
 
-def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_listener_that_dies_in_the_handshake_is_a_transport_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by `kill -9` of a receiver: the reset came before there was a connection to read from."""
 
     def reset(*_: object, **__: object) -> socket.socket:

@@ -313,11 +313,7 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
     with Receiver(folder, [a_job("one")]) as receiver:
         grant = claim(receiver.client("pi"))
         job = t.Assignment(
-            job_id=grant.job_id,
-            claim_id=grant.claim_id,
-            name="one",
-            spec=grant.spec,
-            database_id=grant.database_id,
+            job_id=grant.job_id, claim_id=grant.claim_id, name="one", spec=grant.spec, database_id=grant.database_id
         )
         delivery = t.Delivery(assignment=job, path=str(bundle), sha256=file_sha256(bundle), size=5)
         worker = Worker(heartbeat_s=1e9)
@@ -326,7 +322,7 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
             with impostor(status) as url:
                 calls = calls_to(url, [])
                 for request in (
-                    t.SendHeartbeat(call=1, assignment=job, seq=1, progress=None),
+                    t.SendHeartbeat(call=1, assignment=job),
                     t.Upload(call=2, delivery=delivery),
                     t.SendComplete(call=3, delivery=delivery),
                     t.SendOutput(call=4, backlog=t.Backlog.of(job, 1)),
@@ -349,3 +345,15 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
         row = receiver.client().job("one")
         assert row["job"]["status"] == "completed"
         assert len(row["attempts"]) == 1, "trained once"
+
+
+@pytest.mark.parametrize(("delivering", "is_stranger", "tells"), [(0, 1, True), (1, 0, True), (1, 1, False)])
+def test_a_heartbeat_does_not_say_what_the_delivery_beside_it_says(
+    delivering: int, is_stranger: int, tells: bool
+) -> None:
+    worker = Worker().uploading() if delivering else Worker().running()
+    while not worker.wants(t.SendHeartbeat):
+        worker.wake()
+    call = worker.wanted(t.SendHeartbeat).call
+    worker.take(t.NotAnswered(call=call, detail="413 from nginx", stranger=bool(is_stranger)))
+    assert bool(said(worker)) == tells

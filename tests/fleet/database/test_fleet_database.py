@@ -15,18 +15,12 @@ from conformance.database_suite import CHECKS, Connect, held, hosts, note
 
 from training.fleet.database import writer as database
 from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase, fold_log
-from training.fleet.database.writer import (
-    DatabaseError,
-    DatabaseFull,
-    DatabaseLost,
-    Writer,
-    statements,
-)
+from training.fleet.database.writer import DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import EndReason, JobStatus
 
 ADAPTERS: dict[str, Callable[[Path], Connect]] = {
-    "sqlite": lambda folder: lambda: SqliteDatabase(folder / "training_jobs.db"),
+    "sqlite": lambda folder: lambda: SqliteDatabase(folder / "training_jobs.db")
 }
 
 
@@ -47,8 +41,7 @@ def db(tmp_path: Path) -> Iterator[SqliteDatabase]:
 
 
 @pytest.mark.parametrize(
-    ("pragma", "value"),
-    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("trusted_schema", 0)],
+    ("pragma", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("trusted_schema", 0)]
 )
 def test_what_durability_rests_on(db: SqliteDatabase, pragma: str, value: object) -> None:
     assert db.connection.execute(f"PRAGMA {pragma}").fetchone()[0] == value
@@ -88,8 +81,7 @@ def test_a_copy_that_cannot_be_made_leaves_nothing_behind(db: SqliteDatabase, tm
 
 
 @pytest.mark.parametrize(
-    ("table", "column", "values"),
-    [("jobs", "status", JobStatus), ("attempts", "end_reason", EndReason)],
+    ("table", "column", "values"), [("jobs", "status", JobStatus), ("attempts", "end_reason", EndReason)]
 )
 def test_closed_lists_are_the_same_in_code_and_schema(db: SqliteDatabase, table: str, column: str, values: Any) -> None:
     (sql,) = db.connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
@@ -174,7 +166,7 @@ def test_a_damaged_database_is_never_copied_over_a_good_copy(tmp_path: Path) -> 
     database.close()
     good = target.read_bytes()
     with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2)
+        file.seek(path.stat().st_size - 50_000)  # of jobs, not of the tables themselves
         file.write(b"\xff" * 50_000)
     damaged = SqliteDatabase(path, read_only=True)
     assert damaged.damage()
@@ -270,9 +262,7 @@ def test_a_full_disk_is_told_as_such_and_mends_without_a_restart(db: SqliteDatab
     assert hosts(db) == ["big", "pi"]
 
 
-def test_nobody_of_a_group_is_told_that_it_was_done_when_the_disk_was_full(
-    db: SqliteDatabase,
-) -> None:
+def test_nobody_of_a_group_is_told_that_it_was_done_when_the_disk_was_full(db: SqliteDatabase) -> None:
     writer = Writer(db)
     note(db, "pi")
     with full_disk(db):
@@ -344,3 +334,30 @@ def test_what_stands_in_the_log_is_folded_into_the_file(db: SqliteDatabase, tmp_
     assert [each.name for each in alone.parent.iterdir() if each.stat().st_size] == ["jobs.db"]
     with closing(sqlite3.connect(alone)) as connection:
         assert connection.execute("SELECT host FROM hosts").fetchall() == [("pi",)]
+
+
+def test_a_database_that_cannot_be_read_says_so_when_its_checksums_are_compared(db: SqliteDatabase) -> None:
+    with pytest.MonkeyPatch.context() as patched, closing(sqlite3.connect(":memory:")) as empty:
+        patched.setattr(db, "connection", empty)
+        empty.close()
+        with pytest.raises(DatabaseError):
+            db.sealed()
+
+
+def test_what_is_not_ours_in_a_database_is_named(db: SqliteDatabase) -> None:
+    assert db.foreign() == []
+    db.connection.execute("ALTER TABLE deaths ADD COLUMN more TEXT")
+    assert db.foreign() == ["it has the column more of deaths, which is not ours"]
+
+
+def test_a_table_that_is_replaced_takes_no_rows_of_others_along() -> None:
+    """Foreign keys are off while a file is brought up to date: within a transaction that is not to be had."""
+    seen: list[int] = []
+
+    class Looking(SqliteDatabase):
+        def _run(self, scripts: list[str]) -> list[str]:
+            seen.append(self._pragma("foreign_keys")[0])
+            return super()._run(scripts)
+
+    with closing(Looking(":memory:")) as database:
+        assert (seen, database._pragma("foreign_keys")[0]) == ([0], 1)

@@ -118,10 +118,7 @@ def test_a_rebuild_marks_a_store_of_before(state: State) -> None:
 
 def test_a_receiver_marks_a_store_and_opens_no_other_databases(tmp_path: Path) -> None:
     store = ArtifactStore(tmp_path / "models")
-    with (
-        closing(JobQueue(tmp_path / "a.db")) as ours,
-        closing(JobQueue(tmp_path / "b.db")) as other,
-    ):
+    with closing(JobQueue(tmp_path / "a.db")) as ours, closing(JobQueue(tmp_path / "b.db")) as other:
         _own(store, ours, tmp_path / "a.db")
         _own(store, ours, tmp_path / "a.db")
         assert store.marked() == ours.database_id

@@ -181,10 +181,7 @@ def test_rows_that_a_migration_would_leave_dangling_stop_it(old: Path) -> None:
 
 @pytest.mark.parametrize(
     ("drop", "lacks"),
-    [
-        ("TABLE tokens", "no such table: tokens"),
-        ("INDEX artifacts_by_job", "it lacks the index artifacts_by_job"),
-    ],
+    [("TABLE tokens", "no such table: tokens"), ("INDEX artifacts_by_job", "it lacks the index artifacts_by_job")],
 )
 def test_tables_that_never_were_of_that_version_stop_it(old: Path, drop: str, lacks: str) -> None:
     with closing(sqlite3.connect(old)) as connection:

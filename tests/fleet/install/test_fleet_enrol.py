@@ -84,10 +84,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_from_the_printed_line_to_a_claim(
-    receiver: SecureReceiver,
-    person: Person,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    receiver: SecureReceiver, person: Person, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = person.line("pi")
     folder = tmp_path / "pi"
@@ -300,13 +297,19 @@ def test_a_laptops_certificate_is_renewed_when_it_is_used(
     assert (folder / "client.pem").read_bytes() != before
 
 
-ANSWER = {
-    "url": "https://r:1",
-    "name": "pc",
-    "code": "c0de" * 10,
-    "fingerprint": "sha256:" + "5f" * 32,
-    "role": "host",
-}
+def test_a_reader_joins_looks_and_changes_nothing(person: Person, tmp_path: Path) -> None:
+    line = person.line("--reader", "prometheus")
+    assert join.main([*line, "--tls-dir", str(tmp_path / "reader")]) == 0
+    pem = (tmp_path / "reader" / "client.pem").read_bytes()
+    assert person.jobs("list", token=None, pem=pem) == 0
+    assert person.jobs("cancel", "one", token=None, pem=pem) == 1
+    assert person.jobs("enroll", "--reader", "--operator", "ada") == 2
+    assert person.jobs("tokens", "add", "grafana", "--reader") == 0
+    token = person.out.getvalue().split()[-1]
+    assert person.jobs("cancel", "one", token=token) == 1
+
+
+ANSWER = {"url": "https://r:1", "name": "pc", "code": "c0de" * 10, "fingerprint": "sha256:" + "5f" * 32, "role": "host"}
 
 
 def test_lines_for_the_other_shells() -> None:
@@ -383,9 +386,7 @@ def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver: SecureReceive
     assert receiver.showing(None, SESAME).cancel("one").status == "cancelled"
 
 
-def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(
-    receiver: SecureReceiver,
-) -> None:
+def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(receiver: SecureReceiver) -> None:
     token = receiver.showing(None, SESAME).post_json("/v1/tokens", {"name": "ada"})["token"]
     wrong = f"{token[:-1]}{'a' if token[-1] == 'b' else 'b'}"
     slugs = []
@@ -397,9 +398,7 @@ def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(
     assert receiver.showing(None, token).cancel("one").status == "cancelled"
 
 
-def test_an_invitation_says_that_a_known_name_differs_by_case_only(
-    receiver: SecureReceiver,
-) -> None:
+def test_an_invitation_says_that_a_known_name_differs_by_case_only(receiver: SecureReceiver) -> None:
     operator = receiver.showing(None, SESAME)
     receiver.service.host_registry.put(KnownHost("Desk", {}, 1.0, 1.0))
     note = operator.post_json("/v1/invitations", {"name": "desk"})["note"]
@@ -514,11 +513,7 @@ def test_a_worker_stops_when_it_is_revoked(receiver: SecureReceiver, member: Cre
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["--host-id", "desktop"], "is pi's"),
-        (["--tls-dir", "nowhere"], "holds no certificate"),
-    ],
+    ("more", "words"), [(["--host-id", "desktop"], "is pi's"), (["--tls-dir", "nowhere"], "holds no certificate")]
 )
 def test_a_worker_without_its_certificate_says_so(
     receiver: SecureReceiver, member: Credentials, more: list[str], words: str
@@ -535,4 +530,4 @@ def test_damaged_certificates_are_one_sentence(
     (member.folder / "client.pem").write_bytes(b"garbage")
     argv = ["--receiver-url", receiver.url, "--host-id", "pi", "--tls-dir", str(member.folder)]
     assert daemon.main([*argv, "--state-dir", str(member.folder / "state")]) == 2
-    assert "enroll this machine anew" in said(capsys)
+    assert "enroll this machine again" in said(capsys)

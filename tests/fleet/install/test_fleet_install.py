@@ -115,10 +115,7 @@ class Recorder:
                 self.services.add("task")
             case ["schtasks", "/Delete", *_]:
                 self.services.discard("task")
-        return Ran(
-            0,
-            '{"cpu_cores": 4, "ram_total_gib": 7.6, "cuda_available": false, "torch_version": null}',
-        )
+        return Ran(0, '{"cpu_cores": 4, "ram_total_gib": 7.6, "cuda_available": false, "torch_version": null}')
 
     def own(self, path: Path, user: str) -> None:
         self.owned.append(f"{path.name} {user}")
@@ -138,8 +135,7 @@ def words(wanted: InstallRequest = WISH, facts: Facts = FINE, level: Level = Lev
 
 
 @pytest.mark.parametrize(
-    ("wanted", "facts"),
-    [(WISH, FINE), (ON_WINDOWS, FINE_ON_WINDOWS), (replace(WISH, **JOINING), FINE)],
+    ("wanted", "facts"), [(WISH, FINE), (ON_WINDOWS, FINE_ON_WINDOWS), (replace(WISH, **JOINING), FINE)]
 )
 def test_a_good_machine_is_not_refused(wanted: InstallRequest, facts: Facts) -> None:
     assert words(wanted, facts) == words(wanted, facts, Level.WARNING) == []
@@ -190,11 +186,7 @@ def test_what_will_not_do_is_refused_in_one_sentence(wanted: dict[str, Any], fac
 @pytest.mark.parametrize(
     ("wanted", "facts", "said"),
     [
-        (
-            {},
-            {"interpreter": PureWindowsPath("C:/Users/me/Python/python.exe")},
-            "one person's Python",
-        ),
+        ({}, {"interpreter": PureWindowsPath("C:/Users/me/Python/python.exe")}, "one person's Python"),
         ({"checkout": PureWindowsPath("C:/Users/me/cis490")}, {}, "clone into C:\\cis490"),
         ({"checkout": PureWindowsPath("C:/")}, {}, "is a whole disk"),
         ({}, {"administrator": False}, "PowerShell as administrator"),
@@ -216,21 +208,14 @@ def test_what_is_only_worth_a_note() -> None:
     )
     notes = " / ".join(words(facts=facts, level=Level.WARNING))
     assert words(facts=facts) == []
-    for said in (
-        "torch, xgboost are missing",
-        "2.0 GiB",
-        "its driver does not answer",
-        "10 s ahead",
-    ):
+    for said in ("torch, xgboost are missing", "2.0 GiB", "its driver does not answer", "10 s ahead"):
         assert said in notes
     assert "Windows cuts paths" in " ".join(
         words(ON_WINDOWS, replace(FINE_ON_WINDOWS, long_paths=False), Level.WARNING)
     )
     assert "may be able to change C:\\Python312\\python.exe" in " ".join(
         words(
-            ON_WINDOWS,
-            replace(FINE_ON_WINDOWS, interpreter=PureWindowsPath("C:/Python312/python.exe")),
-            Level.WARNING,
+            ON_WINDOWS, replace(FINE_ON_WINDOWS, interpreter=PureWindowsPath("C:/Python312/python.exe")), Level.WARNING
         )
     )
     assert not refused(judge(replace(WISH, dry_run=True), replace(FINE, administrator=False)))
@@ -455,11 +440,7 @@ def test_on_windows_it_is_a_task_that_comes_back(tmp_path: Path) -> None:
 
 
 def test_what_the_task_starts_understands_its_settings(tmp_path: Path) -> None:
-    do(
-        replace(ON_WINDOWS, flags='--on-silence pause --tensors "C:\\my data\\t"'),
-        Recorder(),
-        tmp_path,
-    )
+    do(replace(ON_WINDOWS, flags='--on-silence pause --tensors "C:\\my data\\t"'), Recorder(), tmp_path)
     text = (tmp_path / "ProgramData" / "cis490" / "worker.json").read_text()
     args = worker_options.parser().parse_args(windows_task.worker_arguments(json.loads(text)))
     assert (args.receiver_url, args.host_id) == ("https://pi.lan:8445", "desk")
@@ -511,11 +492,7 @@ def test_the_task_keeps_a_log_that_cannot_grow_for_ever(tmp_path: Path, monkeypa
     assert len(kept) > 1
     assert all(each.stat().st_size <= windows_task.LOG_BYTES + 200 for each in kept)
     text = "".join(each.read_text() for each in kept)
-    for said in (
-        "INFO half a line",
-        "ERROR cis490-trainer-worker: the clock",
-        "RuntimeError: a mistake",
-    ):
+    for said in ("INFO half a line", "ERROR cis490-trainer-worker: the clock", "RuntimeError: a mistake"):
         assert said in text
 
 
@@ -681,10 +658,9 @@ def test_newcomer_without_root_may_look_and_not_touch() -> None:
 def test_newcomer_pastes_the_line_that_enroll_printed() -> None:
     told = newcomer()
     assert told["receiver_tls"]["code"] == 0, told["receiver_tls"]
-    assert told["settings"] == [
-        "CIS490_RECEIVER_FLAGS=",
-        "CIS490_RECEIVER_FLAGS=--tls --public-name localhost",
-    ], "the token stays"
+    assert told["settings"] == ["CIS490_RECEIVER_FLAGS=", "CIS490_RECEIVER_FLAGS=--tls --public-name localhost"], (
+        "the token stays"
+    )
     assert told["enroll"]["out"].startswith("sudo scripts/install-training-worker.sh ")
     assert told["joined"]["code"] == 0, told["joined"]
     assert "clock within 5 s of the receiver's" in told["joined"]["out"]

@@ -48,9 +48,7 @@ def test_exposure_is_low(role: Role) -> None:
     threshold = f"--threshold={HIGHEST_EXPOSURE[role]}"
     unit = str(ROOT / "etc" / install_linux.service(role))
     done = subprocess.run(
-        [str(ANALYZE), "security", "--offline=true", "--no-pager", threshold, unit],
-        capture_output=True,
-        text=True,
+        [str(ANALYZE), "security", "--offline=true", "--no-pager", threshold, unit], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 

@@ -25,12 +25,7 @@ from places import CHILDREN
 from training import locking
 from training.fleet.process import supervise, windows
 from training.fleet.process.ended import Ended, EndKind
-from training.fleet.process.supervise import (
-    CommandSpec,
-    LocalProcess,
-    LocalRunner,
-    SpawnFailedError,
-)
+from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner, SpawnFailedError
 from training.fleet.worker.environment import trainer_environment
 
 PATIENCE_S = 30.0
@@ -38,14 +33,7 @@ PATIENCE_S = 30.0
 
 def test_every_module_imports_without_the_names_of_posix() -> None:
     done = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "error::ImportWarning",
-            str(CHILDREN / "without_posix.py"),
-            "win32",
-            "linux",
-        ],
+        [sys.executable, "-W", "error::ImportWarning", str(CHILDREN / "without_posix.py"), "win32", "linux"],
         capture_output=True,
         text=True,
         cwd=CHILDREN.parents[1],

@@ -17,15 +17,7 @@ import pytest
 from training.fleet.install import windows, windows_task
 from training.fleet.install.steps import InstallError, NoLink, Ran, Site, perform
 from training.fleet.install.types import InstallRequest, Role, System
-from training.fleet.install.windows import (
-    ADMINISTRATORS,
-    BASE,
-    LOCAL_SERVICE,
-    SERVICES_OWN,
-    SYSTEM,
-    TLS,
-    USERS,
-)
+from training.fleet.install.windows import ADMINISTRATORS, BASE, LOCAL_SERVICE, SERVICES_OWN, SYSTEM, TLS, USERS
 
 EVERY_USER, EVIL, ADMIN = "S-1-5-11", "S-1-5-21-666", "S-1-5-21-1000"
 TRUSTED = {SYSTEM, ADMINISTRATORS, ADMIN}
@@ -86,13 +78,7 @@ class Disk:
     def below(self, folder: PurePath) -> Iterator[PureWindowsPath]:
         return (path for path in self.entries if path.is_relative_to(folder))
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: PurePath | None = None,
-        user: str | None = None,
-    ) -> Ran:
+    def run(self, argv: Sequence[str], *, cwd: PurePath | None = None, user: str | None = None) -> Ran:
         if argv[0] == "powershell":
             return self._asked(argv[-1])
         if argv[0] == "cmd":
@@ -175,12 +161,7 @@ def an_earlier_version_was_here(disk: Disk) -> None:
 @pytest.mark.parametrize("powershell", ["works", "stub", "missing"])
 @pytest.mark.parametrize(
     "before",
-    [
-        lambda _: None,
-        somebody_was_here_before,
-        someone_made_it_look_closed,
-        an_earlier_version_was_here,
-    ],
+    [lambda _: None, somebody_was_here_before, someone_made_it_look_closed, an_earlier_version_was_here],
     ids=["nothing", "somebody", "looks closed", "earlier version"],
 )
 def test_nobody_else_has_a_hand_in_what_the_administrator_runs(before, powershell: str, tmp_path: Path) -> None:

@@ -203,11 +203,7 @@ def test_an_id_does_not_depend_on_spelling_or_constraints(same):
     ("value", "in_job", "in_defaults"),
     [
         ("seed", "seed = 5", "seed = 5"),
-        (
-            "hosts",
-            'split_recipe = "host"\ntrain_hosts = ["b", "a"]',
-            'split_recipe = "host"\ntrain_hosts = ["a", "b"]',
-        ),
+        ("hosts", 'split_recipe = "host"\ntrain_hosts = ["b", "a"]', 'split_recipe = "host"\ntrain_hosts = ["a", "b"]'),
         ("recipe", 'split_recipe = "time"', 'split_recipe = "time"\ntrain_hosts = ["a"]'),
     ],
 )
@@ -316,11 +312,7 @@ def test_a_wrong_line_is_one_mistake_with_its_place(line, key, message, suggesti
         ("[trainers.gbt]\ncommand=['x']", "trainers.gbt", "there already"),
         ("[trainers.a]\ncommand=[]", "trainers.a.command", "at least 1"),
         ("[trainers.a]", "trainers.a", "`command` is missing"),
-        (
-            "[trainers.a]\ncommand=['x']\noutputs=['../y']",
-            "trainers.a.outputs[0]",
-            "without folders",
-        ),
+        ("[trainers.a]\ncommand=['x']\noutputs=['../y']", "trainers.a.outputs[0]", "without folders"),
     ],
 )
 def test_a_wrong_table_is_one_mistake(text, key, message):
@@ -512,13 +504,13 @@ def test_an_answer_is_kept_until_the_trainers_change(monkeypatch):
     asked = []
     answer = json.dumps(trainer_flags.describe("p", ["gbt"])).encode()
     monkeypatch.setattr(describe, "_run", lambda command, _: asked.append(command) or answer)
-    monkeypatch.setattr(describe, "_source_stamp", lambda: len(asked) < 2)
+    monkeypatch.setattr(describe, "stamps", lambda _: len(asked) < 2)
     describer = ProcessDescriber()
     command = describe_command(describe.PROGRAMS[0])
     describer(command)
     describer(command)
     assert len(asked) == 1
-    monkeypatch.setattr(describe, "_source_stamp", lambda: "updated")
+    monkeypatch.setattr(describe, "stamps", lambda _: "updated")
     describer(command)
     assert len(asked) == 2
 
@@ -752,3 +744,70 @@ def test_reader_that_has_seen_enough_is_no_error():
         assert printing.stderr is not None
         assert printing.stderr.read() == b""
         assert printing.wait() == 0
+
+
+# --- channels ----------------------------------------------------------------------------------------
+
+
+def test_channels_are_read_with_the_places_of_their_secrets():
+    plan = load(
+        HEAD
+        + """
+[notify.ops]
+kind = "webhook"
+url_file = "/etc/cis490/hook"
+on = ["failure", "disk"]
+
+[notify.phone]
+kind = "ntfy"
+url_env = "TOPIC"
+token_file = "/etc/cis490/token"
+
+[notify.mail]
+kind = "email"
+host = "smtp.example.org"
+security = "tls"
+user = "fleet"
+password_env = "MAIL_PASSWORD"
+from = "fleet@example.org"
+to = ["ada@example.org"]
+
+[notify.own]
+kind = "command"
+command = ["/usr/local/bin/tell", "--loud"]
+"""
+    )
+    ops, phone, mail, own = plan.channels
+    assert (ops.kind, str(ops.url), ops.on) == ("webhook", "the file /etc/cis490/hook", ("failure", "disk"))
+    assert (str(phone.url), str(phone.token), len(phone.on)) == ("the variable $TOPIC", "the file /etc/cis490/token", 5)
+    assert (mail.port, mail.security, mail.user, mail.sender) == (465, "tls", "fleet", "fleet@example.org")
+    assert own.command == ("/usr/local/bin/tell", "--loud")
+    assert own.secrets == ()
+    assert mail.secrets == (mail.password,)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "words"),
+    [
+        ('kind = "webhook"', "notify.x", "lacks its url"),
+        ('kind = "webhook"\nurl = "https://hook/s3cret"', "notify.x.url", "is a secret"),
+        ('kind = "webhook"\nurl_file = "relative"', "notify.x.url_file", "absolute path"),
+        ('kind = "webhook"\nurl_file = "/a"\nurl_env = "B"', "notify.x.url_env", "stands beside url_file"),
+        ('kind = "webhook"\nurl_file = "/a"\ntoken_file = "/b"', "notify.x.token_file", "has no key `token_file`"),
+        ('kind = "pigeon"', "notify.x.kind", "no kind of channel `pigeon`"),
+        ('kind = "command"\ncommand = "tell"', "notify.x.command", "must be a list"),
+        ('kind = "command"\ncommand = ["t"]\non = ["failures"]', "notify.x.on[0]", "no kind of notice `failures`"),
+        ('kind = "email"\nhost = "h"\nfrom = "a@b"\nto = ["c"]', "notify.x.to[0]", "a mail address"),
+        ('kind = "email"\nhost = "h"\nfrom = "a@b"\nto = ["c@d"]\nuser = "u"', "notify.x", "both user and password"),
+        (
+            'kind = "email"\nhost = "h"\nfrom = "a@b"\nto = ["c@d"]\nuser = "u"\npassword_env = "P"\nsecurity = "none"',
+            "notify.x.security",
+            "unencrypted",
+        ),
+    ],
+)
+def test_a_channel_with_a_mistake_is_named(table: str, key: str, words: str):
+    mistake = only(f"{HEAD}[notify.x]\n{table}\n")
+    assert mistake.key == key
+    assert words in mistake.message
+    assert "s3cret" not in str(mistake)

@@ -34,14 +34,7 @@ from training.fleet.process.supervise import (
     end_on_record,
 )
 from training.fleet.worker.environment import planned, trainer_environment
-from training.fleet.worker.tail import (
-    KEPT_BYTES,
-    LINE_BYTES_MAX,
-    QUEUE_BYTES,
-    READ_BYTES,
-    OutputTail,
-    clean_line,
-)
+from training.fleet.worker.tail import KEPT_BYTES, LINE_BYTES_MAX, QUEUE_BYTES, READ_BYTES, OutputTail, clean_line
 
 PATIENCE_S = 30.0
 
@@ -225,10 +218,7 @@ def test_a_trainer_whose_launcher_died_before_it_said_so_is_not_run_twice(
 
 
 def test_stopped_launcher_cannot_save_its_trainer(
-    runner: LocalRunner,
-    start: Callable[..., LocalProcess],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    runner: LocalRunner, start: Callable[..., LocalProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.fleet.process.supervise.KILL_WAIT_S", 0.2)
     process = start("hangs")
@@ -698,16 +688,7 @@ def test_trainer_that_dies_with_its_worker_leaves_no_record(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"",
-        b"[]",
-        b'{"ended": null}',
-        b"{}",
-        b"\xff",
-        b'{"ended": 1e999}',
-        b'{"ended": 99999999999}',
-        b"[" * 9999,
-    ],
+    [b"", b"[]", b'{"ended": null}', b"{}", b"\xff", b'{"ended": 1e999}', b'{"ended": 99999999999}', b"[" * 9999],
 )
 def test_record_that_was_not_written_whole_is_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "end").write_bytes(content)
@@ -720,14 +701,14 @@ def test_record_that_was_not_written_whole_is_none(tmp_path: Path, content: byte
 
 def test_cpu_time_tells_who_computes_from_who_hangs(start: Callable[..., LocalProcess], tmp_path: Path) -> None:
     process = start("computes")
-    until(lambda: process.cpu_s() > 0.05, process.wait)
+    until(lambda: process.used().cpu_s > 0.05, process.wait)
     process.stop(0.05)
-    assert process.cpu_s() == 0.0, "it has ended"
+    assert process.used().cpu_s == 0.0, "it has ended"
     hanging = start("hangs")
     until(lambda: printed(tmp_path), hanging.wait)
-    before = hanging.cpu_s()
+    before = hanging.used().cpu_s
     nap(0.2)
-    assert hanging.cpu_s() - before < 0.05
+    assert hanging.used().cpu_s - before < 0.05
 
 
 def fake_system(root: Path, *, vmstat: int | None, events: int | None, available_kib: int) -> None:

@@ -302,10 +302,7 @@ class FleetMachine(RuleBasedStateMachine):
             for each in self.live_of(host):
                 if each.session != session:
                     self.end(each, R.HOST_LOST)
-            busy, ready = (
-                self.live_of(host),
-                [each for each in self.jobs.values() if self.ready(each)],
-            )
+            busy, ready = (self.live_of(host), [each for each in self.jobs.values() if self.ready(each)])
             answer = self.try_claim(host, session, request)
             assert answer is ProblemType.SLOT_BUSY if busy else (answer is None) == (not ready)
 
@@ -473,16 +470,8 @@ class FleetMachine(RuleBasedStateMachine):
         for job_id, model in self.jobs.items():
             job = self.world.queue.get(job_id)
             assert job is not None
-            assert (job.status, job.attempt, job.generation) == (
-                model.status,
-                model.attempts,
-                model.generation,
-            )
-            assert (job.grants, job.trainer_failures, job.host_losses) == (
-                model.grants,
-                model.failures,
-                model.losses,
-            )
+            assert (job.status, job.attempt, job.generation) == (model.status, model.attempts, model.generation)
+            assert (job.grants, job.trainer_failures, job.host_losses) == (model.grants, model.failures, model.losses)
             assert job.artifact_id == model.artifact
             assert job.claim_id == (model.live.claim_id if model.live else None)
             if job.status is S.FAILED:

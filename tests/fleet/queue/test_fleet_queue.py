@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.attempts import LOG_LINES_KEPT
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
 from training.fleet.scheduling import policy as rules
@@ -126,13 +127,7 @@ def test_missing_optional_keys_ask_for_nothing(queue: JobQueue) -> None:
     queue.sync_from_manifest([{"job_id": "any text", "name": "bare"}])
     job = claim(queue, capability={})
     assert job is not None
-    assert (job.name, job.job_id, job.model, job.mode, job.priority) == (
-        "bare",
-        "any text",
-        "",
-        "",
-        0,
-    )
+    assert (job.name, job.job_id, job.model, job.mode, job.priority) == ("bare", "any text", "", "", 0)
 
 
 def test_ids_are_opaque_and_specs_need_not_be_unique(queue: JobQueue) -> None:
@@ -553,6 +548,10 @@ def test_log_lines_are_stored_once_and_the_head_is_forgotten(queue: JobQueue) ->
     assert queue.attempts.append_log(attempt, 1, ["b", "c"]) == 3, "overlapping"
     rows = queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
     assert [(row["first"], row["text"]) for row in rows] == [(0, "a\nb"), (2, "c")]
+    attempt = queue.attempts.of_job("id-one")[0]
+    assert queue.attempts.append_log(attempt, 3, [""] * (LOG_LINES_KEPT - 1)) == LOG_LINES_KEPT + 2
+    rows = queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
+    assert [row["first"] for row in rows] == [2, 3], "a piece of which no line is kept is gone"
 
 
 # ── the claim equals a full scan ────────────────────────────────────────────────────────────
@@ -883,7 +882,6 @@ def test_what_is_asked_for_one_row_reads_one(queue: JobQueue) -> None:
 def test_a_page_of_jobs_reads_a_page(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job(name) for name in "abc"])
     assert len(queue.db.all("jobs_page", after=0, most=2)) == 2
-    assert len(queue.db.all("jobs_page_status", status="pending", after=0, most=2)) == 2
 
 
 def test_progress_of_a_message_that_comes_again_is_not_taken(queue: JobQueue) -> None:
@@ -909,8 +907,7 @@ def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(
     queue.sync_from_manifest([a_job("one"), a_job("two")])
     for job_id, left_s in (("id-one", 90.0), ("id-two", 40.0)):
         queue._conn.execute(
-            "UPDATE jobs SET avoid_host = 'pi', avoid_until = ? WHERE job_id = ?",
-            (clock.now() + left_s, job_id),
+            "UPDATE jobs SET avoid_host = 'pi', avoid_until = ? WHERE job_id = ?", (clock.now() + left_s, job_id)
         )
     other = Fleet(alive=(a_host("desktop"),))
     answer = queue.grant(a_host("pi"), Claimant(), other)
@@ -939,10 +936,21 @@ def test_a_host_that_is_heard_again_gives_back_its_own_loss_alone(queue: JobQueu
     assert after.host_losses == 2
 
 
-def test_what_a_text_may_mean_is_told_in_the_order_of_the_plan_and_not_without_end(
-    queue: JobQueue,
-) -> None:
+def test_what_a_text_may_mean_is_told_in_the_order_of_the_plan_and_not_without_end(queue: JobQueue) -> None:
     ids = [f"j{number:02d}" for number in random.Random(1).sample(range(99), 30)]
     queue.sync_from_manifest([a_job("same") | {"job_id": job_id} for job_id in ids])
     assert [job_id for job_id, _ in queue.named("j")] == ids[:20]
     assert [job_id for job_id, _ in queue.named("same")] == ids[:20]
+
+
+def test_a_whole_id_is_found_however_many_are_called_so(queue: JobQueue) -> None:
+    called = [a_job("the-id") | {"job_id": f"other-{number}"} for number in range(21)]
+    queue.sync_from_manifest([*called, a_job("one") | {"job_id": "the-id"}])
+    assert queue.named("the-id")[0] == ("the-id", "one")
+
+
+def test_a_grant_is_written_of_a_job_that_waits_and_of_no_other(queue: JobQueue) -> None:
+    queue.sync_from_manifest([a_job("one")])
+    assert claim(queue) is not None
+    with pytest.raises(AssertionError, match="one transaction"):
+        queue._write_grant("id-one", a_host("desk"), Claimant())

@@ -149,8 +149,7 @@ def test_without_a_certificate_one_may_join_and_no_more(receiver: Proxied) -> No
 
 
 @pytest.mark.parametrize(
-    "name",
-    [HEADER_FINGERPRINT, "X_Client_Fingerprint", "x-client-fingerprint", "X-Client_Fingerprint"],
+    "name", [HEADER_FINGERPRINT, "X_Client_Fingerprint", "x-client-fingerprint", "X-Client_Fingerprint"]
 )
 def test_a_spoofed_header_does_not_go_through(receiver: Proxied, name: str) -> None:
     _, good = receiver.admitted("pi")
@@ -328,9 +327,7 @@ def test_what_a_host_began_to_say_before_it_was_put_out_counts_for_nothing(socke
     assert socket_only.queue.get(claim["job_id"]).status is JobStatus.PENDING
 
 
-def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(
-    socket_only: Proxied,
-) -> None:
+def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(socket_only: Proxied) -> None:
     _, pi = socket_only.admitted("pi")
     claim, bundle = claimed(socket_only, pi), b"x" * 1000
     sha256, shows = hashlib.sha256(bundle).hexdigest(), {"X_Client_Fingerprint": pi}
@@ -354,9 +351,7 @@ def test_a_model_that_was_being_verified_when_its_host_was_put_out_is_not_taken(
     assert socket_only.queue.get(claim["job_id"]).status is JobStatus.PENDING
 
 
-def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_attempts(
-    socket_only: Proxied,
-) -> None:
+def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_attempts(socket_only: Proxied) -> None:
     _, pi = socket_only.admitted("pi")
     claim, bundle = claimed(socket_only, pi), b"x" * 1000
     publish, attempt = socket_only.store.publish, socket_only.queue.attempts.by_claim(claim["claim_id"])
@@ -374,9 +369,7 @@ def test_a_model_that_was_being_stored_when_its_host_was_put_out_is_not_its_atte
     assert socket_only.queue.attempts.artifacts_of(attempt) == set()
 
 
-def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(
-    socket_only: Proxied,
-) -> None:
+def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(socket_only: Proxied) -> None:
     token = operate(socket_only, "/v1/tokens", name="ci", days=1)["token"]
     shows = {"X_Client_Fingerprint": NOBODYS, "X_Operator_Token": token}
     wire, rest = half_said(socket_only, "/v1/tokens", {"name": "more", "days": 366}, **shows)
@@ -386,9 +379,7 @@ def test_a_token_that_was_taken_back_while_its_holder_spoke_makes_no_other(
     assert [each.name for each in socket_only.hub.authenticator.registry.tokens()] == ["ci"]
 
 
-def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(
-    socket_only: Proxied,
-) -> None:
+def test_a_claim_that_waits_behind_the_proxy_is_not_granted_to_whom_was_put_out(socket_only: Proxied) -> None:
     """The connection is the proxy's, and is not cut: it may be serving others."""
     _, pi = socket_only.admitted("pi")
     operate(socket_only, "/v1/job/one/cancel")

@@ -6,17 +6,20 @@ import contextlib
 import json
 import logging
 import os
+import runpy
 import signal
 import socket
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from receiver_running import Receiver, Wire, running
 
+from training.fleet import receiver as receiver_package
 from training.fleet.client.address import Address
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.receiver.http import server
+from training.fleet.receiver import hangups
 from training.fleet.receiver.http.listening import StartError
 from training.fleet.receiver.program import _open_store
 from training.fleet.store.locking import lock_of, store_lock
@@ -128,13 +131,29 @@ def test_an_address_with_a_password_is_refused_without_saying_it(url: str) -> No
 # -- a signal that comes early ----------------------------------------------------------------------------------------
 
 
+class HangUpOnLoading:
+    """Sends SIGHUP to this process when the receiver's program is about to be loaded, and ends it by exit code 7."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "training.fleet.receiver.program":
+            os.kill(os.getpid(), signal.SIGHUP)
+            raise SystemExit(len(hangups.EARLY) * 7)
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no SIGHUP here")
-def test_a_hangup_while_the_receiver_starts_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = signal.getsignal(signal.SIGHUP)
-    monkeypatch.setattr(server, "EARLY_HANGUPS", [])
+@pytest.mark.parametrize("how", ["program", "module"])
+def test_a_hangup_while_the_receiver_is_still_loading_is_remembered(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    monkeypatch.setattr(hangups, "EARLY", [])
+    monkeypatch.setattr(sys, "meta_path", [HangUpOnLoading(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "training.fleet.receiver.program", raising=False)
+    monkeypatch.delattr(receiver_package, "program", raising=False)
+    begin = {
+        "program": lambda: receiver_package.main([]),
+        "module": lambda: runpy.run_module("training.fleet.receiver", run_name="__main__"),
+    }
     try:
-        server.note_hangups()
-        os.kill(os.getpid(), signal.SIGHUP)
-        assert server.EARLY_HANGUPS == [signal.SIGHUP]
+        with pytest.raises(SystemExit, match="7"):
+            begin[how]()
     finally:
         signal.signal(signal.SIGHUP, before)

@@ -196,11 +196,7 @@ def entered(registry: Registry, clock: FakeClock, name: str = "pi", mark: str = 
 
 def test_a_code_is_good_once_for_its_name_and_for_15_minutes(registry: Registry, clock: FakeClock) -> None:
     code = registry.invite(Role.HOST, "pi").code
-    for role, name, guess in (
-        (Role.HOST, "pi", code[:-1]),
-        (Role.HOST, "desktop", code),
-        (Role.OPERATOR, "pi", code),
-    ):
+    for role, name, guess in ((Role.HOST, "pi", code[:-1]), (Role.HOST, "desktop", code), (Role.OPERATOR, "pi", code)):
         refused(ProblemType.JOIN_REFUSED, lambda r=role, n=name, g=guess: registry.check_code(r, n, g, b""))
     clock.advance(CODE_LIFE_S - 1)
     digest = registry.check_code(Role.HOST, "pi", code, b"csr")
@@ -294,14 +290,14 @@ def test_what_was_taken_back_is_known_from_the_moment_it_is_written(registry: Re
     secret, token, apply_token = registry.add_token("ada", 30)
     apply_token()
     digests = (made.fingerprint, token.secret_sha256.hex(), "0" * 64)
-    assert not any(map(registry.taken_back_on_record, digests))
+    assert not any(map(registry.is_revoked_on_record, digests))
     _, apply_host = registry.revoke(made.role, made.name)
     _, apply_token = registry.revoke_token("ada")
-    assert list(map(registry.taken_back_on_record, digests)) == [True, True, False]
-    assert not any(map(registry.taken_back, digests))
+    assert list(map(registry.is_revoked_on_record, digests)) == [True, True, False]
+    assert not any(map(registry.is_revoked, digests))
     apply_host()
     apply_token()
-    assert list(map(registry.taken_back, digests)) == [True, True, False]
+    assert list(map(registry.is_revoked, digests)) == [True, True, False]
     assert registry.token(secret.encode()) is None
 
 
@@ -354,7 +350,7 @@ def test_no_bytes_are_a_token_by_chance(secret: bytes) -> None:
             if statement == "certificates":
                 return []
             row = {"token_sha256": "00" * 32, "name": "ada"}
-            return [row | {"created_at": 0.0, "expires_at": 9e18, "revoked_at": None}]
+            return [row | {"created_at": 0.0, "expires_at": 9e18, "revoked_at": None, "role": None}]
 
     assert Registry(Empty(), FakeClock()).token(secret) is None  # type: ignore[arg-type]
 

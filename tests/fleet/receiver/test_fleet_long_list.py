@@ -17,13 +17,7 @@ def printed(jobs: list[dict[str, object]], width: int = 200) -> list[str]:
 
 
 def job(name: object, **more: object) -> dict[str, object]:
-    return {
-        "name": name,
-        "status": "pending",
-        "priority": 5,
-        "model": "gbt",
-        "job_id": "a" * 64,
-    } | more
+    return {"name": name, "status": "pending", "priority": 5, "model": "gbt", "job_id": "a" * 64} | more
 
 
 def test_columns_stand_in_line_whatever_is_in_them() -> None:

@@ -155,10 +155,7 @@ def test_bundles_at_once_are_counted_too(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(receiver.store, "publish", slowly)
         with in_background(lambda: answered(receiver, grant, b"one")) as first:
             assert publishing.wait(20)
-            assert answered(receiver, grant, b"two", X_Content_SHA256=sha(b"two")) == (
-                429,
-                "slow_down",
-            )
+            assert answered(receiver, grant, b"two", X_Content_SHA256=sha(b"two")) == (429, "slow_down")
             go.set()
         assert first == [(200, "")]
         assert receiver.store.offset(grant.claim_id, sha(b"two")) == 3, "nothing is sent twice"
@@ -222,9 +219,7 @@ class Sender:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(
-    data: st.DataObject,
-) -> None:
+def test_no_host_takes_more_than_its_share_and_every_bundle_that_fits_arrives(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 600)), min_size=1, max_size=8))
     senders = [Sender(host, f"{n:032x}", bytes([n]) * size) for n, (host, size) in enumerate(sizes)]
     fs = MemoryFs(capacity=10**6)

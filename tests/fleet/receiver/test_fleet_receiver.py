@@ -90,12 +90,7 @@ def test_from_claim_to_verified_bundle(receiver: Receiver, bundle: Path, tmp_pat
     assert (receipt.status, receipt.artifact_id, receipt.attempt) == ("completed", SHA, 1)
 
     (row,) = receiver.index()
-    assert (row["artifact_id"], row["job_id"], row["model"], row["size"]) == (
-        SHA,
-        JOB,
-        "gbt",
-        len(BODY),
-    )
+    assert (row["artifact_id"], row["job_id"], row["model"], row["size"]) == (SHA, JOB, "gbt", len(BODY))
     stored = tmp_path / "models" / row["path"]
     assert stored.read_bytes() == BODY
     provenance = json.loads((stored.parent / "provenance" / f"{JOB}-1.json").read_text())
@@ -507,11 +502,7 @@ def test_lists_and_details(tmp_path: Path) -> None:
         assert [job["name"] for job in client.all_jobs()] == ["one", "two", "three"]
         assert [job["name"] for job in client.all_jobs(status="running")] == ["one"]
         detail = client.job("one")
-        assert [event["transition"] for event in detail["events"]] == [
-            "insert",
-            "claim",
-            "heartbeat",
-        ]
+        assert [event["transition"] for event in detail["events"]] == ["insert", "claim", "heartbeat"]
         assert detail["job"]["progress"] == {"epoch": 2}
         assert client.job(grant.job_id[:12])["job"]["name"] == "one"
         assert client.explain("two")["hosts"][0]["host"] == "pi"
@@ -565,8 +556,7 @@ def test_cancel_requeue_reload(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin",
-    ["https://evil.example", "null", "http://127.0.0.1:1", "http://[::", "http://localhost"],
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://[::", "http://localhost"]
 )
 def test_web_pages_of_others_may_not_act(idle: Receiver, origin: str) -> None:
     with Wire(idle) as wire:
@@ -581,11 +571,7 @@ def test_a_page_whose_name_was_pointed_here_may_not_act(idle: Receiver) -> None:
         wire.request("POST", OPERATOR[0], Host="evil.example", Origin="http://evil.example")
         assert wire.problem() == (421, "misdirected")
         wire.request(
-            "POST",
-            OPERATOR[0],
-            Host="localhost:8445",
-            Origin="http://localhost:8445",
-            X_Operator_Token="wrong",
+            "POST", OPERATOR[0], Host="localhost:8445", Origin="http://localhost:8445", X_Operator_Token="wrong"
         )
         assert wire.problem() == (403, "operator_token")  # past the question of origin
 
@@ -619,7 +605,7 @@ CLAIM, BEAT = "/v1/job/claim", f"/v1/job/{JOB}/heartbeat"
         ("POST", "/v1/job/nobody/heartbeat", b"{}", (404, "unknown_job")),
         ("GET", "/v1/job/nobody", b"", (404, "unknown_job")),
         ("GET", "/v1/job/%2e%2e%2f/log", b"", (404, "unknown_job")),
-        ("GET", "/", b"", (404, "not_found")),
+        ("GET", "/nowhere", b"", (404, "not_found")),
         ("GET", "/v1/jobs/", b"", (404, "not_found")),
         ("DELETE", "/v1/jobs", b"", (405, "method_not_allowed")),
         ("GET", CLAIM, b"", (404, "unknown_job")),
@@ -713,11 +699,7 @@ def test_nonsense_is_refused(idle: Receiver) -> None:
 
 
 @pytest.mark.parametrize(
-    "half",
-    [
-        "POST /v1/job/claim HTTP/1.1\r\nHost",
-        "POST /v1/job/claim HTTP/1.1\r\nContent-Length: 9\r\n\r\n{",
-    ],
+    "half", ["POST /v1/job/claim HTTP/1.1\r\nHost", "POST /v1/job/claim HTTP/1.1\r\nContent-Length: 9\r\n\r\n{"]
 )
 def test_half_a_request_that_ends_is_told_so(idle: Receiver, half: str) -> None:
     with Wire(idle) as wire:

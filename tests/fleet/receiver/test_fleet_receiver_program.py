@@ -267,10 +267,7 @@ def outcome_of_a_reload(url: str) -> None:
 
 
 def test_two_receivers_share_neither_database_nor_store(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own_db, own_store = (
-        ("--db", str(plan.parent / "b.db")),
-        ("--models-dir", str(plan.parent / "b")),
-    )
+    own_db, own_store = (("--db", str(plan.parent / "b.db")), ("--models-dir", str(plan.parent / "b")))
     with started(plan):
         for given, shared in (((), "store"), (own_db, "store"), (own_store, "database")):
             code, said = refused(capsys, arguments(plan, *given))

@@ -20,11 +20,13 @@ from receiver_running import TOKEN, in_background, job_id
 from tls_world import SERVER, RealTime, SecureReceiver, Signer, host, secure, uri
 
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unreachable
-from training.fleet.client.credentials import Credentials
+from training.fleet.client.credentials import Credentials, new_request
 from training.fleet.receiver.security.authentication import HEADER_FINGERPRINT
 from training.fleet.receiver.security.authority import AuthorityError
+from training.fleet.receiver.security.registry import Registry
 from training.fleet.receiver.security.tls import Security, own_names
 from training.fleet.wire.identity import Role, urn
+from training.fleet.wire.routes import EVENTS, ROUTES, Access
 
 DAY = timedelta(days=1)
 JOB = job_id(a_job("one"))
@@ -103,9 +105,7 @@ def test_operators_come_by_certificate_or_by_token(fresh: SecureReceiver) -> Non
     assert len(fresh.showing(None, TOKEN).jobs()["jobs"]) == 2
 
 
-def test_nothing_is_resumed_so_every_connection_shows_its_certificate(
-    receiver: SecureReceiver,
-) -> None:
+def test_nothing_is_resumed_so_every_connection_shows_its_certificate(receiver: SecureReceiver) -> None:
     context = receiver.context(receiver.admitted("pi")[0])
     with (
         socket.create_connection(receiver.address, timeout=20) as plain,
@@ -168,21 +168,9 @@ HANDSHAKE = [
         lambda r, own: Signer.new("cis490 training fleet").sign(host("pi"))[0],
         "UNKNOWN_CA DECRYPT_ERROR BAD_CERTIFICATE",
     ),
-    Bad(
-        "expired",
-        lambda r, own: listed(r, own.sign(host("pi"), begins=-2 * DAY, ends=-DAY)),
-        "CERTIFICATE_EXPIRED",
-    ),
-    Bad(
-        "not yet valid",
-        lambda r, own: listed(r, own.sign(host("pi"), begins=DAY, ends=2 * DAY)),
-        "BAD_CERTIFICATE",
-    ),
-    Bad(
-        "a server's",
-        lambda r, own: listed(r, own.sign(host("pi"), use=SERVER)),
-        "UNSUPPORTED_CERTIFICATE",
-    ),
+    Bad("expired", lambda r, own: listed(r, own.sign(host("pi"), begins=-2 * DAY, ends=-DAY)), "CERTIFICATE_EXPIRED"),
+    Bad("not yet valid", lambda r, own: listed(r, own.sign(host("pi"), begins=DAY, ends=2 * DAY)), "BAD_CERTIFICATE"),
+    Bad("a server's", lambda r, own: listed(r, own.sign(host("pi"), use=SERVER)), "UNSUPPORTED_CERTIFICATE"),
     Bad(
         "the receiver's own",
         lambda r, own: (r.tls / "server.key").read_bytes() + (r.tls / "server.pem").read_bytes(),
@@ -202,41 +190,25 @@ def test_refused_in_the_handshake(receiver: SecureReceiver, bad: Bad) -> None:
 SHAPES = [
     Bad("none", lambda r, own: b"", "no_certificate"),
     Bad("never issued", lambda r, own: own.sign(host("pi"))[0], "certificate_unknown"),
-    Bad(
-        "two names",
-        lambda r, own: listed(r, own.sign(host("pi"), host("desktop"))),
-        "certificate_identity",
-    ),
+    Bad("two names", lambda r, own: listed(r, own.sign(host("pi"), host("desktop"))), "certificate_identity"),
     Bad(
         "two URIs of which one is ours",
         lambda r, own: listed(r, own.sign(host("pi"), uri("https://pi.example"))),
         "certificate_identity",
     ),
-    Bad(
-        "a common name only",
-        lambda r, own: listed(r, own.sign(common_name="pi")),
-        "certificate_identity",
-    ),
+    Bad("a common name only", lambda r, own: listed(r, own.sign(common_name="pi")), "certificate_identity"),
     Bad(
         "a domain name only",
         lambda r, own: listed(r, own.sign(x509.DNSName("pi"), common_name="pi")),
         "certificate_identity",
     ),
-    Bad(
-        "another project's URI",
-        lambda r, own: listed(r, own.sign(uri("urn:other:host:pi"))),
-        "certificate_identity",
-    ),
+    Bad("another project's URI", lambda r, own: listed(r, own.sign(uri("urn:other:host:pi"))), "certificate_identity"),
     Bad(
         "a role that does not exist",
         lambda r, own: listed(r, own.sign(uri("urn:cis490:root:pi"))),
         "certificate_identity",
     ),
-    Bad(
-        "no name",
-        lambda r, own: listed(r, own.sign(uri("urn:cis490:host:"))),
-        "certificate_identity",
-    ),
+    Bad("no name", lambda r, own: listed(r, own.sign(uri("urn:cis490:host:"))), "certificate_identity"),
     Bad(
         "a name with a path in it",
         lambda r, own: listed(r, own.sign(uri("urn:cis490:host:../pi"))),
@@ -311,11 +283,7 @@ def two(fresh: SecureReceiver) -> tuple[SecureReceiver, FleetClient, str]:
 @pytest.mark.parametrize(("method", "path", "body"), CHANGING[1:], ids=lambda each: str(each)[-12:])
 @pytest.mark.parametrize("said", [None, "desktop", "pi"])
 def test_nobody_touches_anothers_claim(
-    two: tuple[SecureReceiver, FleetClient, str],
-    method: str,
-    path: str,
-    body: dict[str, str],
-    said: str | None,
+    two: tuple[SecureReceiver, FleetClient, str], method: str, path: str, body: dict[str, str], said: str | None
 ) -> None:
     receiver, stranger, claim_id = two
     headers = {"X-Claim-Id": claim_id, **({"X-Host-Id": said} if said else {})}
@@ -361,8 +329,6 @@ def test_a_host_may_not_act_as_operator(two: tuple[SecureReceiver, FleetClient, 
 
 def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
     """Every address and method, but those for joining."""
-    from training.fleet.wire.routes import ROUTES, Access
-
     client = receiver.showing(None)
     for row in ROUTES:
         if row.access is Access.JOINING:
@@ -370,6 +336,57 @@ def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
         with pytest.raises(Refused) as refused:
             client._caller.send(row.method, row.path.replace("{job_id}", JOB), body=b"{}")
         assert refused.value.problem_type in ("no_certificate", "operator_token"), row.path
+
+
+READER_MAY_NOT = {Access.WORKER: "wrong_role", Access.FETCHER: "wrong_role", Access.OPERATOR: "operator_token"}
+
+
+@pytest.mark.parametrize("shows", ["certificate", "token", "bearer"])
+def test_a_reader_sees_and_changes_nothing(fresh: SecureReceiver, shows: str) -> None:
+    """Every address and method: those for hosts, for data and for operators refuse it, all others answer."""
+    client = fresh.showing(fresh.admitted("prometheus", Role.READER)[0] if shows == "certificate" else None)
+    headers = {}
+    if shows != "certificate":
+        body = {"name": "prometheus", "role": "reader"}
+        token = fresh.showing(None, TOKEN).post_json("/v1/tokens", body)["token"]
+        headers = {"X-Operator-Token": token} if shows == "token" else {"Authorization": f"Bearer {token}"}
+    for row in ROUTES:
+        if row.media == EVENTS:
+            continue  # it does not end
+        try:
+            client._caller.send(row.method, row.path.replace("{job_id}", JOB), body=b"{}", headers=headers)
+            said = None
+        except Refused as refused:
+            said = refused.problem_type
+        if row.access in READER_MAY_NOT:
+            assert said == READER_MAY_NOT[row.access], row
+        elif row.access in (Access.READER, Access.ANYONE):
+            # Nothing is stored, there is no manifest, and nothing was named to be compared.
+            assert said in (None, "no_artifact", "bad_manifest", "bad_request"), (row, said)
+    assert fresh.queue.get(JOB).status == "pending"
+
+
+def test_a_reader_renews_as_a_reader_and_is_put_out(fresh: SecureReceiver) -> None:
+    pem, _ = fresh.admitted("prometheus", Role.READER)
+    client, operator = fresh.showing(pem), fresh.showing(None, TOKEN)
+    renewed = client.post_json("/v1/renew", {"csr": new_request("prometheus")[1]})
+    assert renewed["role"] == "reader"
+    acted = [(entry["who"], entry["act"]) for entry in operator.get_json("/v1/audit")["entries"]]
+    assert acted == [("reader prometheus", "renew")]
+    operator.post_json("/v1/revoke", {"name": "prometheus", "role": "reader"})
+    with pytest.raises(Refused, match="enroll --reader prometheus") as refused:
+        fresh.showing(pem).jobs()
+    assert refused.value.problem_type == "certificate_revoked"
+
+
+def test_a_readers_token_is_no_operators(fresh: SecureReceiver) -> None:
+    operator = fresh.showing(None, TOKEN)
+    operator.post_json("/v1/tokens", {"name": "grafana", "role": "reader"})
+    with pytest.raises(Refused, match="valid token as reader"):
+        operator.post_json("/v1/tokens", {"name": "grafana"})
+    assert [each["role"] for each in operator.get_json("/v1/tokens")["tokens"]] == ["reader"]
+    again = Registry(fresh.reader, fresh.clock)  # as after a restart
+    assert [each.role for each in again.tokens()] == [Role.READER]
 
 
 # -- put out ----------------------------------------------------------------------------------------------------
@@ -503,11 +520,7 @@ def test_a_public_name_that_is_none_is_told_at_once(name: str) -> None:
     """And not by the installer of the first machine that pastes a line with it."""
     with pytest.raises(ValueError, match="without https:// and port"):
         own_names("127.0.0.1", ["pi.lan", name])
-    assert own_names("127.0.0.1", ["pi.lan", "10.0.0.1", "fd00::1"])[:3] == [
-        "pi.lan",
-        "10.0.0.1",
-        "fd00::1",
-    ]
+    assert own_names("127.0.0.1", ["pi.lan", "10.0.0.1", "fd00::1"])[:3] == ["pi.lan", "10.0.0.1", "fd00::1"]
 
 
 def test_who_speaks_plainly_to_a_tls_receiver_is_told(fresh: SecureReceiver) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import socket
 import ssl
@@ -29,12 +30,7 @@ from training.fleet.receiver.security.authentication import (
     Authenticator,
     FailureLimit,
 )
-from training.fleet.receiver.security.authority import (
-    AUTHORITY_DAYS,
-    DAY_S,
-    Authority,
-    AuthorityError,
-)
+from training.fleet.receiver.security.authority import AUTHORITY_DAYS, DAY_S, Authority, AuthorityError
 from training.fleet.receiver.security.registry import A_DAY_MAX, Certified, _check_pace
 from training.fleet.receiver.security.tls import Explained, Security, own_names, server_context
 from training.fleet.wire.identity import LOCAL, Channel, Method, Peer, Principal, Role
@@ -112,10 +108,7 @@ def test_an_authority_is_made_where_a_folder_can_be(tmp_path: Path) -> None:
     ],
 )
 def test_without_the_package_for_certificates_it_is_named(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    call: Callable[[Path], object],
-    error: type[Exception],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Path], object], error: type[Exception]
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(error, match="need the package cryptography; install"):
@@ -199,8 +192,7 @@ def refusal(problem_type: ProblemType) -> Refused:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [ClientError("away"), CredentialsError("damaged"), OSError("full"), refusal(ProblemType.SLOW_DOWN)],
+    "error", [ClientError("away"), CredentialsError("damaged"), OSError("full"), refusal(ProblemType.SLOW_DOWN)]
 )
 def test_a_renewal_that_fails_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     renewal = Renewal(monkeypatch, error)
@@ -213,9 +205,7 @@ def test_a_renewal_that_fails_is_tried_again_after_a_while(monkeypatch: pytest.M
     assert (renewal.tries, renewal.said) == (2, ["renewed"])
 
 
-def test_a_renewal_that_tells_of_the_revocation_is_taken_at_its_word(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_renewal_that_tells_of_the_revocation_is_taken_at_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     renewal = Renewal(monkeypatch, refusal(ProblemType.CERTIFICATE_REVOKED))
     assert renewal.standing.look() is False
     assert renewal.said == ["no"]
@@ -253,16 +243,13 @@ def test_who_asks_for_certificates_too_often_is_told_when_to_ask_again() -> None
 # ── the door ────────────────────────────────────────────────────────────────────────────────
 
 
-def a_door(*, secure: bool = True, taken_back: bool = False) -> Authenticator:
-    registry = SimpleNamespace(taken_back=lambda _: taken_back, taken_back_on_record=lambda _: taken_back)
+def a_door(*, secure: bool = True, revoked: bool = False) -> Authenticator:
+    registry = SimpleNamespace(is_revoked=lambda _: revoked, is_revoked_on_record=lambda _: revoked)
     return Authenticator(registry, FakeClock(), secure=secure)  # type: ignore[arg-type]
 
 
 def a_request(
-    peer: Peer | None = None,
-    principal: Principal | None = None,
-    client: str = "10.0.0.1",
-    **headers: str,
+    peer: Peer | None = None, principal: Principal | None = None, client: str = "10.0.0.1", **headers: str
 ) -> Request:
     return Request(
         {
@@ -284,13 +271,9 @@ def refused(problem_type: ProblemType, words: str, call: Callable[[], object]) -
 @pytest.mark.parametrize(
     ("principal", "problem_type", "words"),
     [
-        (
-            Principal(Method.TOKEN, "pi", "ada", ("x",)),
-            ProblemType.OPERATOR_TOKEN,
-            "the operator token was",
-        ),
-        (Principal(Method.CERTIFICATE, "pi", None, ("x",)), ProblemType.CERTIFICATE_REVOKED, "^pi's"),
-        (Principal(Method.CERTIFICATE, None, "ada", ("x",)), ProblemType.CERTIFICATE_REVOKED, "^ada's"),
+        (Principal(Method.TOKEN, "pi", "ada", shown=("x",)), ProblemType.OPERATOR_TOKEN, "the token was"),
+        (Principal(Method.CERTIFICATE, "pi", None, shown=("x",)), ProblemType.CERTIFICATE_REVOKED, "^pi's"),
+        (Principal(Method.CERTIFICATE, None, "ada", shown=("x",)), ProblemType.CERTIFICATE_REVOKED, "^ada's"),
     ],
 )
 def test_who_was_put_out_meanwhile_is_told_of_what(
@@ -298,7 +281,7 @@ def test_who_was_put_out_meanwhile_is_told_of_what(
 ) -> None:
     request = a_request(principal=principal)
     a_door().recheck_revocation(request, on_record=on_record)
-    authenticator = a_door(taken_back=True)
+    authenticator = a_door(revoked=True)
     authenticator.recheck_revocation(a_request(principal=LOCAL))
     refused(problem_type, words, lambda: authenticator.recheck_revocation(request, on_record=on_record))
 
@@ -306,8 +289,8 @@ def test_who_was_put_out_meanwhile_is_told_of_what(
 def test_what_is_on_record_is_asked_for_by_the_writer_alone() -> None:
     """The database has one thread; a body is looked at by the event loop, piece by piece."""
     authenticator = a_door()
-    del authenticator.registry.taken_back_on_record
-    request = a_request(principal=Principal(Method.TOKEN, "pi", "ada", ("x",)))
+    del authenticator.registry.is_revoked_on_record
+    request = a_request(principal=Principal(Method.TOKEN, "pi", "ada", shown=("x",)))
     authenticator.recheck_revocation(request)
     with pytest.raises(AttributeError):
         authenticator.recheck_revocation(request, on_record=True)
@@ -414,3 +397,35 @@ def test_connections_to_a_receiver_are_of_tls_1_3_from_the_first_on(folder: Path
     assert pinned((folder / "ca.pem").read_text()).minimum_version is ssl.TLSVersion.TLSv1_3
     with pytest.raises(CredentialsError, match=r"cannot be used \(No such file or directory\)"):
         Credentials(tmp_path / "none").context()
+
+
+def test_a_certificate_is_stored_before_the_date_that_it_is_renewed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other way round a power cut between the two would leave one that ends and that nobody renews."""
+
+    def full(path: Path, _: bytes) -> None:
+        if path.name == "client.pem":
+            raise OSError(28, "No space left on device")
+        path.touch()
+
+    monkeypatch.setattr("training.fleet.client.credentials.write_private", full)
+    answer = {"role": "host", "name": "pi", "valid_s": 1.0, "certificate": "pem"}
+    with pytest.raises(OSError, match="No space"):
+        Credentials(tmp_path).store(answer, b"key", "https://pi", EPOCH)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+def test_nobody_else_may_look_into_an_authoritys_folder(tmp_path: Path) -> None:
+    Authority.open(tmp_path / "tls", FakeClock())
+    assert (tmp_path / "tls").stat().st_mode & 0o7777 == 0o700
+
+
+def test_of_many_addresses_that_fail_the_one_that_goes_on_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.fleet.receiver.security.authentication._ADDRESSES_MAX", 2)
+    limit = FailureLimit(FakeClock())
+    for address in ["10.0.0.1", "10.0.0.2", *["10.0.0.1"] * (FAILURES_MAX - 1), "10.0.0.3"]:
+        limit.failed(address)
+    with pytest.raises(Refusal):
+        limit.check("10.0.0.1")

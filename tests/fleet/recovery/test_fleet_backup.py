@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import io
 import json
 import os
 import random
@@ -24,44 +23,35 @@ from places import TESTS
 from receiver_running import Receiver, job_id
 from recovery_builders import (
     JOBS,
-    a_state,
     bundle_of,
     change,
+    cis490_jobs,
     claim,
     copied,
     deliver,
     flip,
     found,
     rows,
+    state_in,
     tree,
 )
 from torture.scenes import backing_up
 
 from training.clock import SystemClock
 from training.files import LocalFs
-from training.fleet.cli import program
-from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Superseded
-from training.fleet.database.sqlite import SCHEMA_VERSION
+from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase
+from training.fleet.database.writer import DatabaseFull
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.recovery.backup import Backup, read_contents, snapshots
 from training.fleet.recovery.files import place_database, write_file
 from training.fleet.recovery.restore import Restore, Restored
+from training.fleet.service.backed_up import backed_up_at, noted_beside
 from training.fleet.service.state import RecoveryError, State
 from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
 
 GOLDEN = TESTS / "golden" / "training_jobs.v1.db.gz"
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
-    return a_state(tmp_path_factory.mktemp("sound") / "state")
-
-
-@pytest.fixture
-def state(sound: State, tmp_path: Path) -> State:
-    return copied(sound, tmp_path / "state")
 
 
 @pytest.fixture
@@ -77,10 +67,6 @@ def restore(folder: Path, state: State, **how: Any) -> Restored:
     return Restore(folder, state, SystemClock()).run(**how)
 
 
-def empty(tmp_path: Path) -> State:
-    return State(tmp_path / "new" / "jobs.db", tmp_path / "new" / "models", tmp_path / "new" / "tls")
-
-
 def jobs(state: State) -> list[tuple[Any, ...]]:
     return rows(state, "SELECT name, status, attempt, generation, artifact_id FROM jobs ORDER BY seq")
 
@@ -89,13 +75,18 @@ def jobs(state: State) -> list[tuple[Any, ...]]:
 
 
 def test_what_was_backed_up_comes_back_in_an_empty_place(state: State, folder: Path, tmp_path: Path) -> None:
-    before = tree(state.db.parent)
+    def all_but_the_note() -> dict[Any, Any]:
+        noted = noted_beside(state.db).name
+        return {path: what for path, what in tree(state.db.parent).items() if noted not in str(path)}
+
+    before = all_but_the_note()
     made = back_up(state, folder)
-    assert tree(state.db.parent) == before
+    assert all_but_the_note() == before
+    assert backed_up_at(state.db) == made.contents.made_at, "what the receiver's metrics say"
     assert (made.copied, made.known, made.contents.lost) == (3, 0, [])
-    new = empty(tmp_path)
+    new = state_in(tmp_path / "new")
     done = restore(folder, new)
-    assert (done.brought, done.kept, done.lost, done.taken_back) == (3, 0, [], [])
+    assert (done.brought, done.kept, done.lost, done.completed_since) == (3, 0, [], [])
     assert jobs(new) == jobs(state)
     assert tree(new.models) == tree(state.models)
     assert found(new, deep=True) == []
@@ -109,21 +100,21 @@ def test_a_second_one_copies_only_what_is_new(state: State, folder: Path, tmp_pa
     assert snapshots(folder) == [first.name, second.name]
     assert second.name > first.name
     shutil.rmtree(folder / "snapshots" / second.name)
-    assert restore(folder, empty(tmp_path)).snapshot == first.name
+    assert restore(folder, state_in(tmp_path / "new")).snapshot == first.name
 
 
 def test_it_is_made_while_the_receiver_works(tmp_path: Path, folder: Path) -> None:
     place, bundles = tmp_path / "state", tmp_path / "bundles"
     place.mkdir()
     bundles.mkdir()
-    state = State(place / "jobs.db", place / "models", place / "tls")
+    state = state_in(place)
     with Receiver(place, JOBS) as receiver:
         client = receiver.client("desk")
         deliver(client, claim(client), bundles, b"one")
         made = back_up(state, folder)
         deliver(client, claim(client), bundles, b"two")
     assert (made.copied, made.contents.jobs["completed"]) == (1, 1)
-    new = empty(tmp_path)
+    new = state_in(tmp_path / "new")
     restore(folder, new)
     assert found(new, deep=True) == []
 
@@ -149,7 +140,7 @@ def test_keys_come_only_when_asked_for_and_never_over_those_that_are_there(
     Authority.open(state.tls, FakeClock())
     back_up(state, folder)
     assert not list(folder.rglob("ca.key"))
-    new = empty(tmp_path)
+    new = state_in(tmp_path / "new")
     with pytest.raises(RecoveryError, match="without --with-keys"):
         restore(folder, new, with_keys=True)
     assert not new.db.exists()
@@ -179,9 +170,9 @@ def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: P
     refused: list[tuple[str, Callable[[], object]]] = [
         ("choose a folder of its own", lambda: back_up(state, other)),
         ("lies in the store itself", lambda: back_up(state, state.models / "backup")),
-        ("there is no database", lambda: back_up(empty(tmp_path), folder)),
-        ("holds no backups", lambda: restore(other, empty(tmp_path))),
-        ("was ever finished", lambda: restore(begun, empty(tmp_path))),
+        ("there is no database", lambda: back_up(state_in(tmp_path / "new"), folder)),
+        ("holds no backups", lambda: restore(other, state_in(tmp_path / "new"))),
+        ("was ever finished", lambda: restore(begun, state_in(tmp_path / "new"))),
     ]
     begun = tmp_path / "begun"
     Backup(begun)._open()
@@ -198,10 +189,7 @@ def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: P
         restore(folder, state)
     with pytest.raises(RecoveryError, match="no backup called yesterday"):
         restore(folder, state, force=True, snapshot="yesterday")
-    with (
-        exclusive(state.db.with_name("jobs.db.lock")),
-        pytest.raises(RecoveryError, match="stop it first"),
-    ):
+    with exclusive(state.db.with_name("jobs.db.lock")), pytest.raises(RecoveryError, match="stop it first"):
         restore(folder, state, force=True)
     assert tree(state.db.parent) == before
     assert tree(other) == {"cat.jpg": b"cat"}
@@ -217,10 +205,22 @@ def test_a_damaged_database_gets_no_backup_and_leaves_the_last_one(state: State,
     assert snapshots(folder) == [first.name]
 
 
+def test_a_database_that_cannot_be_copied_gets_no_backup(
+    state: State, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise DatabaseFull("the disk is full")
+
+    monkeypatch.setattr(SqliteDatabase, "copy_to", full)
+    with pytest.raises(RecoveryError, match="the disk is full; no backup was made"):
+        back_up(state, folder)
+    assert snapshots(folder) == []
+
+
 def test_a_damaged_backup_is_not_restored(state: State, folder: Path, tmp_path: Path) -> None:
     first, second = back_up(state, folder), back_up(state, folder)
     flip(folder / "snapshots" / second.name / "training_jobs.db")
-    new = empty(tmp_path)
+    new = state_in(tmp_path / "new")
     with pytest.raises(RecoveryError, match=f"--snapshot {first.name} is the one before"):
         restore(folder, new)
     assert not new.db.exists()
@@ -237,10 +237,10 @@ def test_contents_that_cannot_be_used_say_why(state: State, folder: Path, tmp_pa
     newer = contents.read_bytes().replace(b'"format":1', b'"format":99')
     contents.write_bytes(newer)
     with pytest.raises(RecoveryError, match="is of a newer version; use the program that made it"):
-        restore(folder, empty(tmp_path))
+        restore(folder, state_in(tmp_path / "new"))
     contents.unlink()
     with pytest.raises(RecoveryError, match=r"cannot read .*; choose another with --snapshot"):
-        restore(folder, empty(tmp_path))
+        restore(folder, state_in(tmp_path / "new"))
 
 
 def test_two_backups_into_one_folder_at_once(state: State, folder: Path) -> None:
@@ -254,7 +254,7 @@ def test_two_backups_into_one_folder_at_once(state: State, folder: Path) -> None
 
 def test_a_store_whose_mark_is_damaged_gets_no_restore(state: State, folder: Path, tmp_path: Path) -> None:
     back_up(state, folder)
-    new = empty(tmp_path)
+    new = state_in(tmp_path / "new")
     new.models.mkdir(parents=True)
     (new.models / "database.json").write_bytes(b"junk")
     with pytest.raises(RecoveryError, match=r"does not name the database .* untouched"):
@@ -267,7 +267,7 @@ def test_what_is_damaged_in_the_backup_too_is_named(state: State, folder: Path, 
     flip(bundle)
     (note,) = (bundle.parent / "provenance").iterdir()
     note.write_bytes(b"junk")
-    lost = restore(folder, empty(tmp_path)).lost
+    lost = restore(folder, state_in(tmp_path / "new")).lost
     assert [each.split()[0] for each in lost] == ["bundle", "the"]
     assert "is damaged or gone in the backup, too" in lost[0]
     assert note.name in lost[1]
@@ -305,7 +305,7 @@ def test_a_backup_of_an_older_version_is_brought_up_to_date(state: State, folder
     contents = json.loads((place / "contents.json").read_bytes())
     contents |= {"database_sha256": hashlib.sha256(older).hexdigest(), "files": []}
     (place / "contents.json").write_text(json.dumps(contents))
-    new = empty(tmp_path)
+    new = state_in(tmp_path / "new")
     restore(folder, new)
     assert ("is-done", "completed") in [row[:2] for row in jobs(new)]
     assert rows(new, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
@@ -335,10 +335,7 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
     again = back_up(state, folder, deep=True)
     assert len(again.contents.lost) == 1
     assert "provenance" in again.contents.lost[0]
-    assert sorted(each.split(" of ")[-1] for each in again.mended) == [
-        "job done-twice",
-        "job same-bytes",
-    ]
+    assert sorted(each.split(" of ")[-1] for each in again.mended) == ["job done-twice", "job same-bytes"]
     done = restore(folder, state, force=True)
     assert (done.brought, done.kept) == (2, 1)
     assert found(state, deep=True) == []
@@ -350,7 +347,7 @@ def test_what_the_store_has_lost_is_named_and_never_copied_over_what_is_good(
         "job done-twice is damaged in the store",
         "job same-bytes is not in the store",
     ]
-    lost = restore(folder, empty(tmp_path)).lost
+    lost = restore(folder, state_in(tmp_path / "new")).lost
     assert len(lost) == 2
 
 
@@ -388,7 +385,7 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
     place, bundles = tmp_path / "state", tmp_path / "bundles"
     place.mkdir()
     bundles.mkdir()
-    state = State(place / "jobs.db", place / "models", place / "tls")
+    state = state_in(place)
     with Receiver(place, JOBS) as receiver:
         client, pi = receiver.client("desk"), receiver.client("pi")
         deliver(client, claim(client), bundles, b"one")
@@ -400,10 +397,7 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
         back_up(state, folder)
         deliver(client, running, bundles, b"two")
         pi.fail(lost.job_id, error="it broke", exit_code=1)
-        change(
-            state,
-            f"UPDATE jobs SET claimable_at = 0, avoid_host = '' WHERE job_id = '{lost.job_id}'",
-        )
+        change(state, f"UPDATE jobs SET claimable_at = 0, avoid_host = '' WHERE job_id = '{lost.job_id}'")
         deliver(client, claim(client), bundles, b"three")
         fails = claim(client)  # "fails": completed, requeued, and completed again
         deliver(client, fails, bundles, b"four")
@@ -412,7 +406,7 @@ def test_work_completed_since_is_taken_back_and_what_else_happened_is_forgotten(
         client.cancel("runs")
     after = jobs(state)
     done = restore(folder, state, force=True)
-    assert sorted(done.taken_back) == ["done", "done-twice", "fails", "fails"]
+    assert sorted(done.completed_since) == ["done", "done-twice", "fails", "fails"]
     assert [each.sentence for each in found(state, deep=True)] == []
     status = {name: status for name, status, *_ in jobs(state)}
     assert status == {**{name: status for name, status, *_ in after}, "runs": "pending"}
@@ -436,7 +430,7 @@ def test_what_a_killed_receiver_had_only_in_its_log_is_kept_beside(
     with closing(sqlite3.connect(state.db, isolation_level=None)) as connection:
         connection.execute("UPDATE jobs SET priority = 77 WHERE name = 'waits'")
         shutil.copytree(state.db.parent, killed)
-    here = State(killed / "jobs.db", killed / "models", killed / "tls")
+    here = state_in(killed)
     assert (killed / "jobs.db-wal").stat().st_size > 0
     if not readable:
         here.db.write_bytes(b"")
@@ -482,7 +476,7 @@ def test_a_cancelled_job_stays_cancelled(state: State, folder: Path) -> None:
     spec = {**said["spec"], "job_id": cancelled, "name": "is-cancelled"}
     said |= {"job_id": cancelled, "attempt": 1, "generation": 1, "spec": spec, "claim_id": "late"}
     (bundle / "provenance" / f"{cancelled}-1.json").write_bytes(sealed(said))
-    assert restore(folder, state, force=True).taken_back == []
+    assert restore(folder, state, force=True).completed_since == []
     assert ("is-cancelled", "cancelled") in [row[:2] for row in jobs(state)]
 
 
@@ -565,7 +559,7 @@ def test_a_backup_cut_off_at_any_step_is_never_taken_for_one(state: State, folde
             assert snapshots(folder)[0] == first.name
 
     assert cuts(once) > 20
-    new = empty(tmp_path)
+    new = state_in(tmp_path / "new")
     restore(folder, new)
     assert jobs(new) == wanted
     assert found(new, deep=True) == []
@@ -596,29 +590,23 @@ def test_a_restore_cut_off_at_any_step_leaves_the_old_state_or_the_new(
 # ── the commands ────────────────────────────────────────────────────────────────────────────
 
 
-def run(*words: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    code = program.main(list(words), context=CommandContext(out=out, err=err, environ={}))
-    return code, out.getvalue(), err.getvalue()
-
-
 def test_the_commands(state: State, folder: Path) -> None:
     where = ["--db", str(state.db), "--models-dir", str(state.models)]
-    code, out, err = run("backup", str(folder), *where)
+    code, out, err = cis490_jobs("backup", str(folder), *where)
     assert (code, err) == (0, "")
     assert "7 jobs, 3 bundles, 3 of them new" in out
-    code, _, err = run("restore", str(folder), *where)
+    code, _, err = cis490_jobs("restore", str(folder), *where)
     assert code == 1
     assert "--force" in err
     assert len(err.splitlines()) == 1
     bundle_of(state, "done").unlink()
-    code, out, _ = run("backup", str(folder), *where)
+    code, out, _ = cis490_jobs("backup", str(folder), *where)
     assert code == 1
     assert f"`cis490-jobs restore {folder} --force --db" in out
-    code, out, err = run("restore", str(folder), *where, "--force")
+    code, out, err = cis490_jobs("restore", str(folder), *where, "--force")
     assert (code, err) == (0, "")
     assert "1 bundle brought back; there already: 2" in out
     assert "all promises are kept" in out
-    code, out, _ = run("restore", str(folder), *where, "--force", "--json")
+    code, out, _ = cis490_jobs("restore", str(folder), *where, "--force", "--json")
     answer = json.loads(out)
     assert (code, answer["bundles_kept"], answer["doctor"]["healthy"]) == (0, 3, True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recovery_builders import a_state, bundle_of, copied, found
+from recovery_builders import bundle_of, found
 
 from training.clock import SystemClock
 from training.fleet.recovery import unlinked
@@ -16,16 +16,6 @@ from training.fleet.recovery.unlinked import Unlinked
 from training.fleet.service.state import State
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links need a right on Windows")
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
-    return a_state(tmp_path_factory.mktemp("sound") / "state")
-
-
-@pytest.fixture
-def state(sound: State, tmp_path: Path) -> State:
-    return copied(sound, tmp_path / "state")
 
 
 def swapped(path: Path, elsewhere: Path) -> None:
@@ -98,10 +88,7 @@ def test_it_says_what_grows_and_how_large_it_is(state: State) -> None:
     (state.models / "elsewhere").symlink_to("/")
     grown = {each.what: each for each in examine(state, SystemClock()).grown}
     assert (grown["uploads on their way"].count, grown["uploads on their way"].bytes) == (1, 4)
-    assert (grown["copies of older databases"].count, grown["copies of older databases"].bytes) == (
-        1,
-        6,
-    )
+    assert (grown["copies of older databases"].count, grown["copies of older databases"].bytes) == (1, 6)
     bundles = {bundle_of(state, name) for name in ("done", "done-twice", "same-bytes")}
     assert grown["models"].bytes is not None
     assert grown["models"].bytes > sum(path.stat().st_size for path in bundles)

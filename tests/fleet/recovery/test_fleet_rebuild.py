@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from fakes import FakeClock
@@ -14,11 +15,12 @@ from receiver_running import Receiver, job_id
 from recovery_builders import (
     JOBS,
     NAMES,
+    PLAN,
     Unreadable,
-    a_state,
     bundle_of,
     change,
     checks,
+    cis490_jobs,
     claim,
     copied,
     deliver,
@@ -29,29 +31,15 @@ from recovery_builders import (
 )
 
 from training.clock import SystemClock
-from training.fleet.cli import program
-from training.fleet.cli.context import CommandContext
 from training.fleet.receiver import program as receiver
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
-from training.fleet.recovery.reconcile import Delivery, Unusable, deliveries, sidecar
+from training.fleet.recovery.reconcile import Delivery, Unusable, deliveries, in_order, sidecar
 from training.fleet.recovery.restore import Restore
 from training.fleet.service.state import RecoveryError, State
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
-
-PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
-    return a_state(tmp_path_factory.mktemp("sound") / "state")
-
-
-@pytest.fixture
-def state(sound: State, tmp_path: Path) -> State:
-    return copied(sound, tmp_path / "state")
 
 
 def anew(state: State, *, force: bool = False) -> Rebuilt:
@@ -248,10 +236,7 @@ def test_what_is_refused_changes_nothing(state: State, tmp_path: Path) -> None:
     before = tree(state.db.parent)
     with pytest.raises(RecoveryError, match="--force keeps it beside"):
         anew(state)
-    with (
-        exclusive(state.db.with_name("jobs.db.lock")),
-        pytest.raises(RecoveryError, match="stop it"),
-    ):
+    with exclusive(state.db.with_name("jobs.db.lock")), pytest.raises(RecoveryError, match="stop it"):
         anew(state, force=True)
     with pytest.raises(RecoveryError, match="there is no store"):
         anew(State(tmp_path / "x.db", tmp_path / "x", tmp_path / "tls"))
@@ -340,19 +325,30 @@ def test_the_command(state: State, tmp_path: Path) -> None:
     manifest.write_text(MANIFEST, encoding="utf-8")
     lose_database(state)
     where = ["--db", str(state.db), "--models-dir", str(state.models), "--manifest", str(manifest)]
-    out, err = io.StringIO(), io.StringIO()
-    code = program.main(["rebuild", *where], context=CommandContext(out=out, err=err, environ={}))
-    assert (code, err.getvalue()) == (0, "")
-    said = out.getvalue()
+    code, said, err = cis490_jobs("rebuild", *where)
+    assert (code, err) == (0, "")
     assert "rebuilt: 3 jobs completed, 1 to train" in said
     assert "completed, though no longer in the manifest: done-twice" in said
     assert "not recoverable: cancelled and held jobs, and requeues" in said
     assert "all promises are kept" in said
-    again = program.main(["rebuild", *where], context=CommandContext(out=out, err=err, environ={}))
-    assert again == 1
-    assert "--force" in err.getvalue()
+    code, _, err = cis490_jobs("rebuild", *where)
+    assert code == 1
+    assert "--force" in err
     change(state, "UPDATE jobs SET priority = 3")
     manifest.write_text(MANIFEST.replace("gbt", "gbd"), encoding="utf-8")
-    err = io.StringIO()
-    assert program.main(["rebuild", *where, "--force"], context=CommandContext(out=out, err=err, environ={})) == 1
-    assert "--manifest" in err.getvalue()
+    code, _, err = cis490_jobs("rebuild", *where, "--force")
+    assert code == 1
+    assert "--manifest" in err
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_several_deliveries_of_a_job_the_last_attempts_counts(*, turned: bool) -> None:
+    """Each of a generation may lie in the store: an attempt whose host was lost may have brought its bundle."""
+
+    def delivery(generation: int, attempt: int, delivered_at: float) -> Any:
+        said = SimpleNamespace(job_id="one", generation=generation, attempt=attempt, delivered_at=delivered_at)
+        return SimpleNamespace(said=said, order=(generation, attempt))
+
+    found = [delivery(1, 1, 50.0), delivery(1, 2, 60.0), delivery(2, 3, 70.0)]
+    chosen = in_order(found[::-1] if turned else found)
+    assert [each.order for each in chosen] == [(1, 2), (2, 3)]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes import FakeClock
-from receiver_running import job_id
-from recovery_builders import JOBS, a_state, copied, found, tree
+from recovery_builders import PLAN, copied, found, state_in, tree
 from systems import make_link
 
 from training.clock import SystemClock
@@ -27,14 +26,13 @@ from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.dataset_listing import Listing, cut
 from training.locking import exclusive
 
-PLAN = [job | {"job_id": job_id(job)} for job in JOBS]
 USER = 12345
 as_root = pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root acts in the name of others")
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> State:
-    state = a_state(tmp_path_factory.mktemp("sound") / "state")
+def sound(sound: State, tmp_path_factory: pytest.TempPathFactory) -> State:
+    state = copied(sound, tmp_path_factory.mktemp("with-keys") / "state")
     Authority.open(state.tls, FakeClock())
     push(DatasetStore(state.datasets), b"window,value")
     return state
@@ -173,7 +171,7 @@ def lay_as_user(link: Path, target: Path) -> None:
 def test_a_backup_of_root_alone_is_brought_back_as_the_user(sound: State, place: Path, tmp_path: Path) -> None:
     back_up(sound, tmp_path / "backup")
     (tmp_path / "backup").chmod(0o700)
-    new = State(place / "new" / "jobs.db", place / "new" / "models", place / "new" / "tls")
+    new = state_in(place / "new")
     new.db.parent.mkdir()
     give(new.db.parent)
     assert restore(tmp_path / "backup", new).keys
@@ -265,8 +263,11 @@ def test_giving_follows_no_link(state: State, system: Path) -> None:
     (state.models / "same").hardlink_to(system / "shadow")
     lay(state.tls, system)
     (state.models / "ours").write_text("root wrote this")
+    (state.models / "another's").write_text("a third user's")
+    os.chown(state.models / "another's", USER + 1, USER + 1)
     give_to_owner(state.db, state.models, state.tls, state.datasets)
     assert (state.models / "ours").stat().st_uid == USER
+    assert (state.models / "another's").stat().st_uid == USER + 1
 
 
 @as_root

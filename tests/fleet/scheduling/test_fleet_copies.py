@@ -18,14 +18,7 @@ from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import (
-    ClaimReply,
-    ClaimRequest,
-    HeartbeatRequest,
-    OutputRequest,
-    ProblemType,
-    Refusal,
-)
+from training.fleet.wire.messages import ClaimReply, ClaimRequest, HeartbeatRequest, OutputRequest, ProblemType, Refusal
 
 LEASE_S = 600.0
 
@@ -157,8 +150,9 @@ def test_idle_copies_are_noticed_before_there_is_work(service: Service, queue: J
     for _ in range(2):
         machine.ask(request_id="the-same-on-both-disks")
         copy.ask(request_id="the-same-on-both-disks")
-    machine.ask()  # the second since the copy began
-    assert refused(machine) == refused(copy)
+    told = machine.ask()  # the second since the copy began
+    assert told.ask_again, "its worker asks on, until the copy is silent"
+    assert refused(machine) == refused(copy) == told.reason
 
 
 def two_with_one_request() -> None:
@@ -222,9 +216,7 @@ def test_a_silence_that_cannot_be_held_against_it_leaves_a_copy_one(*, may: bool
     assert said is (Standing.OWN if may else Standing.COPY)
 
 
-def test_copies_of_workers_that_bring_nothing_back_are_noticed_by_their_turns(
-    service: Service,
-) -> None:
+def test_copies_of_workers_that_bring_nothing_back_are_noticed_by_their_turns(service: Service) -> None:
     machine, copy = (Worker(service, 6, mark, old=True) for mark in ("aa", "bb"))
     for worker in (machine, copy, machine, copy):
         worker.ask()
@@ -249,11 +241,7 @@ def test_a_late_claim_of_the_session_before_changes_nothing(service: Service) ->
     now.ask()
     for _ in range(3):  # however often the network repeats it
         late = ClaimRequest(
-            host_id="pi",
-            instance_id="installation",
-            session_id=before.session,
-            request_id="late",
-            echo=before.echo,
+            host_id="pi", instance_id="installation", session_id=before.session, request_id="late", echo=before.echo
         )
         assert service.claim(late).job_id is None
     assert now.heartbeat()

@@ -122,9 +122,7 @@ def test_a_pardon_gives_back_what_was_paid_and_no_more(
 
 
 @pytest.mark.parametrize("budget", [TRAINER_BUDGET, LOSS_BUDGET])
-def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere(
-    budget: str,
-) -> None:
+def test_a_job_whose_budget_is_given_back_waits_again_though_it_failed_elsewhere(budget: str) -> None:
     died = [an_attempt(end_reason=R.TRAINER_FAILED)]
     elsewhere = an_attempt(claim_id="other", attempt=3, end_reason=R.TRAINER_FAILED)
     job = a_row(JobStatus.FAILED, trainer_failures=3, ended_by=f"{budget} 3 of 3 times")
@@ -620,3 +618,12 @@ def test_deaths_without_a_word_take_a_host_out_as_well(fleet: Fleet) -> None:
 def test_the_last_that_died_is_named(fleet: Fleet) -> None:
     died = fleet.fall_sick()
     assert f"the last was {died[-1]}" in fleet.out()["pi"].reason
+
+
+def test_a_loss_that_was_given_back_does_not_speak_for_the_next_host(fleet: Fleet) -> None:
+    lost = fleet.ask("pi")
+    attempt = fleet.queue.attempts.by_claim(lost.claim_id or "")
+    assert attempt is not None
+    fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
+    fleet.queue.quarantines.refund([lost.claim_id or ""])
+    assert "one" in fleet.fall_sick("desk")

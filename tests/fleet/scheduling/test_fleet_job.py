@@ -113,11 +113,7 @@ def test_whatever_is_not_in_the_table_is_refused() -> None:
 def test_the_page_has_a_section_for_each_status_and_a_row_for_each_end() -> None:
     headings = re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)
     assert {status.value for status in JobStatus} <= set(headings)
-    pays = {
-        Fault.NOBODY: "nothing",
-        Fault.TRAINER: "`max_attempts`",
-        Fault.INFRASTRUCTURE: "`max_host_losses`",
-    }
+    pays = {Fault.NOBODY: "nothing", Fault.TRAINER: "`max_attempts`", Fault.INFRASTRUCTURE: "`max_host_losses`"}
     rows = re.findall(r"^\| `(\w+)` \| .* \| ([\w`]+).* \|$", PAGE, re.MULTILINE)
     assert dict(rows) == {reason.value: pays[FAULT_OF[reason]] for reason in EndReason}
 

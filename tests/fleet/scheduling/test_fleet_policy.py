@@ -39,11 +39,7 @@ DAY = 86_400.0
     ("wishes", "facts", "said"),
     [
         ({"require_cuda": True}, {}, "no CUDA device"),
-        (
-            {"require_cuda": True, "min_vram_gib": 8},
-            {"cuda": True, "vram_free_gib": 2.0},
-            "vram_free 2.0 < 8.0",
-        ),
+        ({"require_cuda": True, "min_vram_gib": 8}, {"cuda": True, "vram_free_gib": 2.0}, "vram_free 2.0 < 8.0"),
         ({"min_ram_gib": 16}, {}, "ram_available 8.0 < 16.0"),
         ({"min_cores": 8}, {}, "cpu_cores 4 < 8"),
         ({"allowed_hosts": ["desktop"]}, {}, "host pi not in whitelist [desktop]"),
@@ -88,12 +84,7 @@ def test_what_the_manifest_declares_of_a_host_only_takes_away() -> None:
     generous = {"cuda": True, "max_vram_gib": 99, "max_ram_gib": 99, "max_cores": 99}
     assert Host.of("h", detected, generous) == Host.of("h", detected)
     stingy = Host.of("h", detected, {"cuda": False, "max_vram_gib": 4, "max_ram_gib": 8, "max_cores": 2})
-    assert (stingy.cuda, stingy.vram_free_gib, stingy.ram_available_gib, stingy.cores) == (
-        False,
-        4.0,
-        8.0,
-        2,
-    )
+    assert (stingy.cuda, stingy.vram_free_gib, stingy.ram_available_gib, stingy.cores) == (False, 4.0, 8.0, 2)
     assert not Host.of("h", {}, {"cuda": True}).cuda, "a declaration adds nothing"
 
 
@@ -218,9 +209,9 @@ def test_a_lost_host_costs_infrastructure_only_and_the_job_is_claimable_at_once(
 
 @pytest.mark.parametrize("reason", [EndReason.UPLOAD_FAILED, EndReason.SPAWN_FAILED])
 def test_trouble_of_a_living_host_is_not_tried_again_at_once(reason: EndReason) -> None:
-    after = settled(reason)
-    assert (after.transition, after.host_losses, after.trainer_failures) == ("hand_back", 1, 0)
-    assert after.claimable_at > NOW
+    after = settled(reason, trainer_failures=2)
+    assert (after.transition, after.host_losses, after.trainer_failures) == ("hand_back", 1, 2)
+    assert after.claimable_at == NOW + 4 * POLICY.backoff_s, "failures and losses count together"
     assert after.avoid_host == "pi"
 
 

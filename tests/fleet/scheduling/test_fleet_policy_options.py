@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 
-from training.fleet.scheduling.options import page, policy_of, setting
 from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.policy_options import page, policy_of, setting
 
 
 def test_without_settings_it_is_the_usual_policy() -> None:

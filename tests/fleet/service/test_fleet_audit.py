@@ -95,10 +95,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[AuditEntry]:
     return chain(tmp_path_factory.mktemp("audit"), 6)
 
 
-@given(
-    row=st.integers(0, 5),
-    field=st.sampled_from(("at", "who", "act", "subject", "before", "after", "digest")),
-)
+@given(row=st.integers(0, 5), field=st.sampled_from(("at", "who", "act", "subject", "before", "after", "digest")))
 def test_a_changed_row_shows(whole: list[AuditEntry], row: int, field: str) -> None:
     changed: object = 1.0 if field == "at" else "x"
     touched = [*whole]

@@ -91,11 +91,7 @@ def a_listing(**changes: Any) -> bytes:
 
 def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
     listing = read_folder(folder, QUIET)
-    assert [file.path for file in listing.files] == [
-        "empty.json",
-        "summary.parquet",
-        "tensors/t.npy",
-    ]
+    assert [file.path for file in listing.files] == ["empty.json", "summary.parquet", "tensors/t.npy"]
     assert listing.size == PIECE_BYTES * 3.75
     assert len(listing.lengths) == 5
     assert parse(listing.document) == listing
@@ -548,9 +544,7 @@ def test_what_was_acknowledged_survives_a_power_cut_anywhere(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", [PowerCut(), OSError(errno.EIO, "I/O")], ids=["killed", "failed"])
-def test_what_a_killed_receiver_left_undone_is_done_before_it_is_acknowledged(
-    first: BaseException,
-) -> None:
+def test_what_a_killed_receiver_left_undone_is_done_before_it_is_acknowledged(first: BaseException) -> None:
     """The process ends, or the disk fails once; it goes on with the same disk; then the power goes."""
     chance = random.Random(22)
     for n in range(1, operations() + 1):

@@ -38,6 +38,13 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
         yield receiver
 
 
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The one file of the data set that is pushed."""
+    (tmp_path / "processed").mkdir()
+    return tmp_path / "processed" / "table"
+
+
 def pushed(client: FleetClient, folder: Path) -> tuple[str, int]:
     view, sent = push(client.datasets, folder, read_folder(folder, QUIET), "processed", QUIET)
     return str(view["dataset_id"]), sent
@@ -155,14 +162,13 @@ def test_no_body_is_a_traceback(body: bytes) -> None:
 # ── pushing ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_few_bytes_that_come_in_move_few_bytes(receiver: Receiver, tmp_path: Path) -> None:
-    folder, client = tmp_path / "processed", receiver.client()
-    folder.mkdir()
+def test_a_few_bytes_that_come_in_move_few_bytes(receiver: Receiver, table: Path) -> None:
+    folder, client = table.parent, receiver.client()
     old = noise(4 * PIECE_BYTES)
-    (folder / "table").write_bytes(old)
+    table.write_bytes(old)
     first, _ = pushed(client, folder)
     new = old[:1_500_000] + b"a row more" + old[1_500_000:]
-    (folder / "table").write_bytes(new)
+    table.write_bytes(new)
     second, sent = pushed(client, folder)
     assert second != first
     assert 0 < sent < 0.1 * len(new)
@@ -172,11 +178,10 @@ def test_a_few_bytes_that_come_in_move_few_bytes(receiver: Receiver, tmp_path: P
 
 
 def test_what_an_older_form_holds_is_asked_only_for_what_is_missing(
-    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    receiver: Receiver, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, client, asked = tmp_path / "processed", receiver.client(), list[str]()
-    folder.mkdir()
-    (folder / "table").write_bytes(noise(2 * PIECE_BYTES))
+    folder, client, asked = table.parent, receiver.client(), list[str]()
+    table.write_bytes(noise(2 * PIECE_BYTES))
     send = Caller.send
 
     def counted(self: Caller, method: str, path: str, **how: Any) -> Any:
@@ -188,33 +193,33 @@ def test_what_an_older_form_holds_is_asked_only_for_what_is_missing(
     assert pushed(client, folder) == (dataset_id, 0)
     assert asked == ["PUT /v1/dataset/ID", "POST /v1/dataset/ID/publish"]
     asked.clear()
-    (folder / "table").write_bytes(noise(2 * PIECE_BYTES) + b"more")
+    table.write_bytes(noise(2 * PIECE_BYTES) + b"more")
     assert pushed(client, folder)[1] == 4
     assert asked.count("GET /v1/datasets") == 0, "a piece that is quicker sent than looked for"
 
 
-def test_an_older_form_that_is_damaged_costs_a_whole_piece_and_no_more(receiver: Receiver, tmp_path: Path) -> None:
-    folder, client = tmp_path / "processed", receiver.client()
-    folder.mkdir()
+def test_an_older_form_that_is_damaged_costs_a_whole_piece_and_no_more(
+    receiver: Receiver, table: Path, tmp_path: Path
+) -> None:
+    folder, client = table.parent, receiver.client()
     old = noise(2 * PIECE_BYTES)
-    (folder / "table").write_bytes(old)
+    table.write_bytes(old)
     first, _ = pushed(client, folder)
     sha256 = client.datasets.listing(first).files[0].pieces[0]
     (rotten,) = (tmp_path / "receiver").rglob(f"pieces/*/{sha256}")
     rotten.write_bytes(b"rot" + old[3:PIECE_BYTES])
-    (folder / "table").write_bytes(b"x" + old)
+    table.write_bytes(b"x" + old)
     second, sent = pushed(client, folder)
     assert sent >= 2 * PIECE_BYTES
     listing = client.datasets.listing(second)
     assert b"".join(client.datasets.piece(second, p.sha256) for p in listing.places()) == b"x" + old
 
 
-def test_a_patch_that_makes_another_piece_is_refused(receiver: Receiver, tmp_path: Path) -> None:
-    folder, client = tmp_path / "processed", receiver.client()
-    folder.mkdir()
-    (folder / "table").write_bytes(noise(1000))
+def test_a_patch_that_makes_another_piece_is_refused(receiver: Receiver, table: Path) -> None:
+    folder, client = table.parent, receiver.client()
+    table.write_bytes(noise(1000))
     first, _ = pushed(client, folder)
-    (folder / "table").write_bytes(noise(1000, 2))
+    table.write_bytes(noise(1000, 2))
     listing = read_folder(folder, QUIET)
     client.datasets.announce(listing)
     (sha256,) = listing.lengths

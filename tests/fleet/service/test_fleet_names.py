@@ -21,6 +21,7 @@ from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.data_use import NameMoved, check_unused, name_moved
+from training.fleet.service.guards import the_one_meant
 from training.fleet.service.plan import Reloader, load_plan
 from training.fleet.service.references import References
 from training.fleet.service.service import Plan, Service
@@ -312,3 +313,7 @@ def test_a_start_alone_makes_no_job_anew(tmp_path: Path) -> None:
     dataset_store.ids.remove(NEW)
     assert read("at its start", starting=True).inserted == 0
     assert service.plan.dataset_names == {"processed": NEW}, "its jobs wait for it to be pushed"
+
+
+def test_of_several_that_are_found_the_one_that_is_called_so_is_meant() -> None:
+    assert the_one_meant("ab", [("abc", "one"), ("def", "ab")]) == "def"

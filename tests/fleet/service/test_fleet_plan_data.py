@@ -135,10 +135,7 @@ def test_a_start_without_the_folder_of_data_sets_takes_no_job_out_of_the_plan(fl
     assert fleet.obstacles() == [why]
     assert fleet.views.explain(job.job_id).summary == why
     reply = fleet.service.claim(a_worker_claim("pi"))
-    assert (reply.job_id, reply.reason) == (
-        None,
-        f"none of the pending jobs fits this host: {why}",
-    )
+    assert (reply.job_id, reply.reason) == (None, f"none of the pending jobs fits this host: {why}")
     assert fleet.service.missing_datasets() == {
         "processed": f"it is not here ({dataset_id[:12]}): push it; 1 job of the plan must wait"
     }
@@ -158,9 +155,7 @@ def test_a_push_ends_the_obstacle(fleet: Fleet) -> None:
     assert fleet.service.claim(a_worker_claim("pi")).job_id is not None
 
 
-def test_a_requeued_job_whose_data_set_was_removed_waits_for_it_instead_of_failing(
-    fleet: Fleet,
-) -> None:
+def test_a_requeued_job_whose_data_set_was_removed_waits_for_it_instead_of_failing(fleet: Fleet) -> None:
     fleet.start()
     dataset_id = fleet.push(b"data")
     fleet.reload()
@@ -314,7 +309,7 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(
         lambda: fleet.queue.db.run("mark_removed", job_id=job.job_id),
         lambda: fleet.queue.db.run("class_job", job_id=job.job_id, class_id=needs_no_data),
         lambda: fleet.queue._conn.execute("UPDATE jobs SET name = 'other'"),
-        lambda: monkeypatch.setattr("training.fleet.service.kept_plan._sources", lambda: ["newer"]),
+        lambda: monkeypatch.setattr("training.fleet.service.kept_plan.stamps", lambda: ["newer"]),
         damage,
         lambda: kept.write_bytes(b""),
         kept.unlink,

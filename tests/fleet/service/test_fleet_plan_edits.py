@@ -4,86 +4,40 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
-from builders import a_completion, a_failure, a_job, a_worker_claim
-from fakes import Counting, FakeClock, FakeShelf
+from builders import a_failure, a_job, a_worker_claim
 from msgspec import to_builtins
 from rich.console import Console
+from service_running import A, Receiver
 
 from training.contract import spec_hash
 from training.fleet.cli.models import allowed_names, granted
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
-from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.edits import (
-    LISTED_MAX,
-    Edit,
-    Kind,
-    changed,
-    first,
-    host_edits,
-    sentence,
-)
-from training.fleet.scheduling.job import Attempt, Job
+from training.fleet.scheduling.edits import LISTED_MAX, Edit, Kind, changed, first, host_edits, sentence
 from training.fleet.service.catalogue import provenance_of
-from training.fleet.service.service import Plan, Service
-from training.fleet.service.views import Views
+from training.fleet.service.service import Service
 from training.fleet.wire.messages import Refusal
 
-A = "a" * 64
 OWN = {"name": "own", "command": ["train"], "describe": []}
-
-
-class Receiver:
-    """A service over a queue in memory."""
-
-    def __init__(self) -> None:
-        self.clock, self.dataset_store = FakeClock(), FakeShelf()
-        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
-        self.service = Service(self.queue, self.dataset_store)
-        self.views = Views(self.queue.db, self.service)
-
-    def plan(self, *jobs: dict[str, Any], **plan: Any) -> Any:
-        return self.service.reload(list(jobs), Plan(**plan))
-
-    def job(self, name: str = "one") -> Job:
-        job = self.queue.get(f"id-{name}")
-        assert job is not None
-        return job
-
-    def attempt(self, name: str = "one") -> Attempt:
-        return self.queue.attempts.of_job(f"id-{name}")[-1]
-
-    def take(self, host: str = "pi", **fields: Any) -> str:
-        reply = self.service.claim(a_worker_claim(host, **fields))
-        assert reply.claim_id is not None, reply.reason
-        return reply.claim_id
-
-    def deliver(self, claim_id: str, name: str = "one", artifact: str = A, **words: Any) -> None:
-        ticket = self.service.upload_permission(f"id-{name}", claim_id, None)
-        self.dataset_store.put(artifact, model=ticket.model, mode=ticket.mode)
-        self.service.upload_done(ticket, artifact, 10)
-        self.service.complete(f"id-{name}", a_completion(claim_id, artifact, **words))
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.queue.close()
+    with closing(Receiver()) as made:
+        yield made
 
 
 # ── what was granted ────────────────────────────────────────────────────────────────────────
 
 
-def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_since(
-    receiver: Receiver,
-) -> None:
+def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_since(receiver: Receiver) -> None:
     outputs = {**OWN, "outputs": ["model.bin", "model.json"]}
     receiver.plan(a_job("one", n_resamples=100, trainer=outputs))
-    claim_id = receiver.take()
+    claim_id = receiver.granted()
     edited = {**OWN, "outputs": ["model.json", "extra.bin"]}
     receiver.plan(a_job("one", n_resamples=5000, denied_hosts=["pi"], trainer=edited) | {"name": "other"})
     said = provenance_of(receiver.job(), receiver.attempt(), None, now=receiver.clock.now())
@@ -120,7 +74,7 @@ def test_a_repeated_claim_is_answered_with_what_was_granted(receiver: Receiver) 
 
 def test_attempts_of_before_are_marked_as_not_known(receiver: Receiver) -> None:
     receiver.plan(a_job("one", n_resamples=100))
-    claim_id = receiver.take()
+    claim_id = receiver.granted()
     receiver.queue._conn.execute("UPDATE attempts SET granted = NULL")
     said = provenance_of(receiver.job(), receiver.attempt(), None, now=receiver.clock.now())
     assert (said["granted"], said["spec"]) == (False, receiver.job().spec)
@@ -131,7 +85,7 @@ def test_attempts_of_before_are_marked_as_not_known(receiver: Receiver) -> None:
 
 def test_show_says_where_an_attempt_was_granted_something_else(receiver: Receiver) -> None:
     receiver.plan(a_job("one", n_resamples=100, max_run_s=5.0))
-    receiver.take()
+    receiver.granted()
     receiver.plan(a_job("one", n_resamples=100, max_run_s=60.0, denied_hosts=["pi"]))
     said = shown(render_job(to_builtins(receiver.views.job("id-one"))))
     assert "denied_hosts = [], max_run_s = 5.0" in said
@@ -142,11 +96,9 @@ def test_show_says_where_an_attempt_was_granted_something_else(receiver: Receive
 # ── a reload takes the plan over whole ──────────────────────────────────────────────────────
 
 
-def test_names_that_were_swapped_are_swapped_whatever_became_of_the_jobs(
-    receiver: Receiver,
-) -> None:
+def test_names_that_were_swapped_are_swapped_whatever_became_of_the_jobs(receiver: Receiver) -> None:
     receiver.plan(a_job("small", seed=1), a_job("large", seed=2))
-    receiver.deliver(receiver.take(), "small")
+    receiver.deliver(receiver.granted(), name="small")
     reply = receiver.plan(a_job("small", seed=1) | {"name": "large"}, a_job("large", seed=2) | {"name": "small"})
     assert (reply.updated, reply.renamed) == (2, 2)
     assert receiver.service.resolve("small") == "id-large"
@@ -155,7 +107,7 @@ def test_names_that_were_swapped_are_swapped_whatever_became_of_the_jobs(
 
 def test_a_finished_jobs_name_may_be_given_to_another(receiver: Receiver) -> None:
     receiver.plan(a_job("small", seed=1))
-    receiver.deliver(receiver.take(), "small")
+    receiver.deliver(receiver.granted(), name="small")
     receiver.plan(a_job("small", seed=1) | {"name": "small-old"}, a_job("new") | {"name": "small"})
     assert receiver.service.resolve("small") == "id-new"
     assert receiver.service.resolve("small-old") == "id-small"
@@ -164,7 +116,7 @@ def test_a_finished_jobs_name_may_be_given_to_another(receiver: Receiver) -> Non
 @pytest.mark.parametrize("end", ["failed", "completed", "cancelled"])
 def test_a_requeue_trains_with_what_the_plan_says_now(receiver: Receiver, end: str) -> None:
     receiver.plan(a_job("one", max_run_s=2.0))
-    claim_id = receiver.take()
+    claim_id = receiver.granted()
     if end == "failed":
         receiver.service.fail("id-one", a_failure(claim_id, exit_code=65))
     elif end == "cancelled":
@@ -184,7 +136,7 @@ def test_a_requeue_trains_with_what_the_plan_says_now(receiver: Receiver, end: s
 
 def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver: Receiver) -> None:
     receiver.plan(a_job("one", max_run_s=6.0), hosts={"pi": {"priority": 1}})
-    receiver.take()
+    receiver.granted()
     hosts = {"pi": {"priority": 1, "deny_jobs": ["gbt"]}}
     reply = receiver.plan(a_job("one", max_run_s=60.0), hosts=hosts)
     assert (reply.updated, reply.hosts) == (1, 1)
@@ -202,10 +154,7 @@ def test_edits_of_trainers_are_told(receiver: Receiver) -> None:
 
     plan(outputs=["a.bin"])
     said = [sentence(to_builtins(edit)) for edit in plan(outputs=["b.bin"]).edits]
-    assert said == [
-        "[trainers.own] outputs: from the next attempt of each job",
-        "one, trainer.outputs: at once",
-    ]
+    assert said == ["[trainers.own] outputs: from the next attempt of each job", "one, trainer.outputs: at once"]
 
 
 def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver: Receiver) -> None:
@@ -244,7 +193,7 @@ def test_of_many_edits_the_first_are_those_that_need_somebody() -> None:
 def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver: Receiver, *, taken: bool) -> None:
     receiver.plan(a_job("one"))
     if taken:
-        receiver.take()
+        receiver.granted()
     receiver.plan(a_job("two"))
     receiver.service.cancel("id-one", by="operator ada", as_removed=True)
     assert receiver.job().ended_by == "operator ada: cancelled, because the plan no longer named it"
@@ -258,9 +207,7 @@ def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver: Rece
     assert receiver.service.claim(a_worker_claim("desktop")).job_id == "id-one"
 
 
-def test_a_job_that_somebody_cancelled_stays_so_and_every_reload_says_it(
-    receiver: Receiver,
-) -> None:
+def test_a_job_that_somebody_cancelled_stays_so_and_every_reload_says_it(receiver: Receiver) -> None:
     receiver.plan(a_job("one"), a_job("two"))
     receiver.service.cancel("one", by="operator ada")
     for jobs in (["two"], ["one", "two"], ["one", "two"]):
@@ -286,7 +233,7 @@ def test_needs_that_were_edited_hold_for_the_next_grant(receiver: Receiver) -> N
     receiver.plan(a_job("one", denied_hosts=["pi"]))
     assert receiver.service.claim(a_worker_claim("pi")).claim_id is None
     receiver.plan(a_job("one", min_cores=1))
-    assert receiver.take("pi")
+    assert receiver.granted("pi")
 
 
 def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case() -> None:
@@ -297,7 +244,7 @@ def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case() -> Non
 
 def test_what_comes_back_failed_is_told(receiver: Receiver) -> None:
     receiver.plan(a_job("one"))
-    receiver.service.fail("id-one", a_failure(receiver.take(), exit_code=65))
+    receiver.service.fail("id-one", a_failure(receiver.granted(), exit_code=65))
     receiver.plan(a_job("two"))
     reply = receiver.plan(a_job("one"))
     edit, left = reply.edits
@@ -309,8 +256,8 @@ def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver: Receive
     """A seed that was mistyped makes other jobs: the counts alone do not say of which."""
     names = ["runs", "done", "failed", "waits"]
     receiver.plan(*map(a_job, names))
-    receiver.take(), receiver.deliver(receiver.take("mac"), "done")
-    receiver.service.fail("id-failed", a_failure(receiver.take("desk"), exit_code=65))
+    receiver.granted(), receiver.deliver(receiver.granted("mac"), name="done")
+    receiver.service.fail("id-failed", a_failure(receiver.granted("desk"), exit_code=65))
     anew = a_job("runs", job_id="id-anew")
     left = [sentence(to_builtins(edit)) for edit in receiver.plan(anew).edits]
     assert sorted(left) == [

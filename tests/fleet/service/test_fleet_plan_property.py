@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import to_builtins
 
+from training.fleet.queue.foresee import foresee, planned_ids
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Job
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.catalogue import provenance_of
+from training.fleet.service.changes import told
+from training.fleet.service.hosts import HostRegistry
 from training.fleet.service.service import Plan, Service
 from training.fleet.wire.messages import ReloadReply
 
@@ -35,10 +38,7 @@ EDITS = st.one_of(
     st.tuples(st.just("denied_hosts"), st.lists(st.sampled_from(HOSTS), max_size=1)),
     st.tuples(st.just("allowed_hosts"), st.lists(st.sampled_from(HOSTS), max_size=1)),
     st.tuples(st.just("min_cores"), st.sampled_from([0, 2, 64])),
-    st.tuples(
-        st.just("trainer"),
-        st.sampled_from([None, *({"name": "own", "outputs": [name]} for name in "ab")]),
-    ),
+    st.tuples(st.just("trainer"), st.sampled_from([None, *({"name": "own", "outputs": [name]} for name in "ab")])),
 )
 NUMBER = st.integers(0, 3)
 
@@ -72,10 +72,18 @@ class Edited(RuleBasedStateMachine):
     @rule()
     def reload(self) -> None:
         before = {job.job_id: job for job in self.rows()}
+        said = self.preview()
         reply = self.service.reload([dict(entry) for entry in self.file], Plan())
+        assert said == reply, "a preview says what the reload will"
+        assert not self.preview().changed, "and once it is done, that it changes nothing"
         self.tell(before, reply)
         self.planned = {entry["job_id"] for entry in self.file}
         self.read |= {entry["job_id"]: dict(entry) for entry in self.file}
+
+    def preview(self) -> ReloadReply:
+        after = HostRegistry(self.service.known_hosts(), Plan())
+        synced, _ = foresee(self.queue.db, self.file, planned_ids(self.queue.db))
+        return told(synced, self.service.compared_with, after, self.queue.held())
 
     def tell(self, before: dict[str, Job], reply: ReloadReply) -> None:
         """The answer counts and names what it changed."""

@@ -5,98 +5,30 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
-from builders import (
-    a_beat,
-    a_capability,
-    a_claim,
-    a_completion,
-    a_failure,
-    a_job,
-    a_worker_claim,
-    some_lines,
-)
-from fakes import Counting, FakeClock, FakeShelf
+from builders import a_beat, a_capability, a_claim, a_completion, a_failure, a_job, a_worker_claim, some_lines
+from service_running import POLICY, A, Receiver, refused, with_two_jobs
 
 from training.contract import spec_hash
 from training.fleet.database.writer import DatabaseFull
-from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling.job import EndReason, JobStatus
-from training.fleet.scheduling.policy import Policy
 from training.fleet.service.catalogue import first_delivery
-from training.fleet.service.service import SPARE_HOSTS_KEPT, SPARE_HOSTS_STEP, Plan, Service
+from training.fleet.service.service import SPARE_HOSTS_KEPT, SPARE_HOSTS_STEP, Plan
 from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.wire.messages import (
-    Action,
-    ClaimReply,
-    ClaimRequest,
-    LogLines,
-    ProblemType,
-    Refusal,
-    SetAsideWork,
-)
+from training.fleet.wire.messages import Action, ClaimRequest, LogLines, ProblemType, Refusal, SetAsideWork
 
-A, B = "a" * 64, "b" * 64
+B = "b" * 64
 DAY = 86_400.0
-POLICY = Policy()
-
-
-class Receiver:
-    """A service with its queue in memory, a clock and a shelf; holds two jobs, ``one`` before ``two``."""
-
-    def __init__(self) -> None:
-        self.clock, self.dataset_store = FakeClock(), FakeShelf()
-        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
-        self.service = Service(self.queue, self.dataset_store)
-        self.service.reload([a_job("one", priority=90), a_job("two")], Plan())
-
-    def restart(self) -> None:
-        self.service = Service(self.queue, self.dataset_store, self.service.plan)
-
-    def claim(self, request: ClaimRequest) -> ClaimReply:
-        return self.service.claim(request)
-
-    def granted(self, host: str = "pi", **fields: Any) -> str:
-        reply = self.claim(a_worker_claim(host, **fields))
-        assert reply.claim_id is not None, reply.reason
-        return reply.claim_id
-
-    def status(self, name: str = "one") -> str:
-        job = self.queue.get(f"id-{name}")
-        assert job is not None
-        return job.status
-
-    def deliver(self, claim_id: str | None, artifact: str = A, name: str = "one", **who: Any) -> None:
-        permission = self.service.upload_permission(f"id-{name}", claim_id, who.get("host_id"))
-        self.dataset_store.put(artifact, model=permission.model, mode=permission.mode)
-        self.service.upload_done(permission, artifact, 10)
-        self.service.complete(f"id-{name}", a_completion(claim_id, artifact, **who))
-
-    def watch(self, seconds: float) -> int:
-        """Let time go by under ordinary looks at the clock; returns how many attempts were swept."""
-        swept = 0
-        for _ in range(round(seconds / POLICY.sweep_period_s)):
-            self.clock.advance(POLICY.sweep_period_s)
-            swept += self.service.tick()
-        return swept
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.queue.close()
-
-
-def refused(problem_type: ProblemType, call: Callable[[], object]) -> str:
-    """The sentence of the refusal, which must be of this kind."""
-    with pytest.raises(Refusal) as caught:
-        call()
-    assert caught.value.problem_type is problem_type, caught.value.detail
-    return caught.value.detail
+    with closing(with_two_jobs()) as made:
+        yield made
 
 
 # ── claim ───────────────────────────────────────────────────────────────────────────────────
@@ -220,9 +152,7 @@ def test_a_full_disk_grants_nothing_and_loses_nobody(receiver: Receiver) -> None
     receiver.granted()
 
 
-def test_the_same_request_has_the_same_answer_with_what_is_left_of_the_lease(
-    receiver: Receiver,
-) -> None:
+def test_the_same_request_has_the_same_answer_with_what_is_left_of_the_lease(receiver: Receiver) -> None:
     asked = a_worker_claim(request_id="r1")
     first = receiver.claim(asked)
     receiver.clock.advance(100)
@@ -236,9 +166,7 @@ def test_a_request_id_belongs_to_its_host(receiver: Receiver) -> None:
     assert mine != other
 
 
-def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(
-    receiver: Receiver,
-) -> None:
+def test_a_request_whose_attempt_has_ended_is_not_answered_with_a_dead_claim(receiver: Receiver) -> None:
     claim_id = receiver.granted(request_id="r1")
     receiver.service.fail("id-one", a_failure(claim_id))
     said = refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.granted(request_id="r1"))
@@ -312,7 +240,7 @@ def test_a_new_session_ends_the_old_ones_claims_at_once(receiver: Receiver) -> N
     assert first.end_reason is EndReason.HOST_LOST
     assert "began anew" in (first.error or "")
     assert receiver.status("two") == "pending"
-    assert receiver.queue.get("id-one").host_losses == 1  # type: ignore[union-attr]
+    assert receiver.job().host_losses == 1
 
 
 def test_a_new_session_leaves_other_hosts_alone(receiver: Receiver) -> None:
@@ -348,9 +276,7 @@ def test_only_session_ids_that_sort_are_compared(receiver: Receiver, newer: str,
         assert receiver.claim(again).attempt == 2
 
 
-def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(
-    receiver: Receiver,
-) -> None:
+def test_a_clone_is_refused_and_shown_until_the_first_is_silent_for_a_lease(receiver: Receiver) -> None:
     receiver.granted()
     clone = a_worker_claim(instance_id="clone-of-pi", session_id="0000000001-ffff")
     assert "--host-id" in refused(ProblemType.HOST_ID_CONFLICT, lambda: receiver.claim(clone))
@@ -499,9 +425,7 @@ def test_a_line_that_hides_further_lines_counts_as_one(receiver: Receiver) -> No
     assert len(chunk["text"].split("\n")) == chunk["count"] == 2
 
 
-def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(
-    receiver: Receiver,
-) -> None:
+def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(receiver: Receiver) -> None:
     claim_id = receiver.granted()
     receiver.service.cancel("one")
     assert receiver.service.heartbeat("id-one", a_beat(claim_id)).action == "stop"
@@ -511,9 +435,7 @@ def test_cancel_reaches_the_worker_at_its_next_beat_and_is_never_undone(
     assert receiver.status() == "cancelled"
 
 
-def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts(
-    receiver: Receiver,
-) -> None:
+def test_the_same_complete_gives_the_same_receipt_and_another_artifact_conflicts(receiver: Receiver) -> None:
     claim_id = receiver.granted()
     receiver.deliver(claim_id)
     again = receiver.service.complete("id-one", a_completion(claim_id))
@@ -552,14 +474,9 @@ def test_a_failure_keeps_the_error_and_says_what_follows(receiver: Receiver) -> 
     failure = a_failure(claim_id, error="x" * 9999, exit_code=65, record={"seconds": 3})
     assert receiver.service.fail("id-one", failure).status == "failed"
     (attempt,) = receiver.queue.attempts.of_job("id-one")
-    assert (attempt.exit_code, attempt.record, len(attempt.error or "")) == (
-        65,
-        {"seconds": 3},
-        4096,
-    )
+    assert (attempt.exit_code, attempt.record, len(attempt.error or "")) == (65, {"seconds": 3}, 4096)
     assert receiver.service.fail("id-one", failure).status == "failed", "again the same"
-    job = receiver.queue.get("id-one")
-    assert job is not None
+    job = receiver.job()
     assert job.error == "x" * 4096
     assert "exit code 65" in (job.ended_by or "")
 
@@ -570,7 +487,7 @@ def test_the_old_form_of_a_hand_back_is_understood(receiver: Receiver, said: str
     reply = receiver.service.fail("id-one", a_failure(host_id="pi", error=said))
     assert reply.status == "pending"
     assert receiver.queue.attempts.of_job("id-one")[0].end_reason is EndReason.WORKER_SHUTDOWN
-    assert receiver.queue.get("id-one").trainer_failures == 0  # type: ignore[union-attr]
+    assert receiver.job().trainer_failures == 0
 
 
 @pytest.mark.parametrize("reason", ["host_lost", "completed", "cancelled", "superseded", "bored"])
@@ -590,10 +507,7 @@ def test_without_a_claim_id_the_holder_is_served_and_nobody_else(receiver: Recei
     assert receiver.service.heartbeat("id-one", a_beat(host_id="pi")).action == "continue"
     receiver.deliver(None, host_id="pi")
     assert receiver.service.complete("id-one", a_completion(host_id="pi")).artifact_id == A
-    refused(
-        ProblemType.LEASE_SUPERSEDED,
-        lambda: receiver.service.complete("id-one", a_completion(host_id="desktop")),
-    )
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.complete("id-one", a_completion(host_id="desktop")))
 
 
 def test_a_claim_id_opens_its_own_job_from_its_own_host_only(receiver: Receiver) -> None:
@@ -621,8 +535,7 @@ def test_a_late_complete_is_adopted(receiver: Receiver) -> None:
     claim_id = lose(receiver)
     receiver.deliver(claim_id)
     assert receiver.status() == "completed"
-    job, (attempt,) = receiver.queue.get("id-one"), receiver.queue.attempts.of_job("id-one")
-    assert job is not None
+    job, (attempt,) = receiver.job(), receiver.queue.attempts.of_job("id-one")
     assert (job.host_losses, job.artifact_id, job.worker_hostname) == (0, A, "pi")
     assert (attempt.end_reason, attempt.artifact_id) == (EndReason.COMPLETED, A)
 
@@ -647,7 +560,7 @@ def test_a_late_message_does_not_undo_the_operators_word(receiver: Receiver, wor
 def test_a_late_fail_is_refused(receiver: Receiver) -> None:
     claim_id = lose(receiver)
     refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.fail("id-one", a_failure(claim_id)))
-    assert receiver.queue.get("id-one").trainer_failures == 0  # type: ignore[union-attr]
+    assert receiver.job().trainer_failures == 0
 
 
 def beating(receiver: Receiver, claim_id: str, seconds: float, **fields: Any) -> float:
@@ -681,8 +594,7 @@ def test_the_receiver_ends_what_its_worker_lets_run_far_beyond_the_limit(limited
     assert (ended.error or "").startswith(
         "it was seen training for 2 h 10 min on host pi and may run for 1 h 00 min, and the worker did not stop it; "
     )
-    job = limited.queue.get("id-one")
-    assert job is not None
+    job = limited.job()
     assert job.trainer_failures == 1
     refused(ProblemType.LEASE_SUPERSEDED, lambda: limited.service.heartbeat("id-one", a_beat(claim)))
 
@@ -726,20 +638,18 @@ def test_fetching_data_and_delivering_do_not_count(limited: Receiver) -> None:
 def test_a_late_heartbeat_readopts_and_gives_the_loss_back_three_times(receiver: Receiver) -> None:
     claim_id = lose(receiver)
     for _ in range(POLICY.max_readoptions):
-        assert receiver.queue.get("id-one").host_losses == 1  # type: ignore[union-attr]
+        assert receiver.job().host_losses == 1
         receiver.service.heartbeat("id-one", a_beat(claim_id))
-        job = receiver.queue.get("id-one")
-        assert job is not None
+        job = receiver.job()
         assert (job.status, job.host_losses, job.attempt) == ("running", 0, 1)
+        assert receiver.queue.attempts.of_job("id-one")[0].error is None
         assert receiver.watch(POLICY.stale_after_s + 20) == 1
     refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-one", a_beat(claim_id)))
     receiver.deliver(claim_id)
     assert receiver.status() == "completed", "finished work is taken all the same"
 
 
-def test_a_late_heartbeat_of_a_host_that_went_on_to_another_job_takes_nothing_back(
-    receiver: Receiver,
-) -> None:
+def test_a_late_heartbeat_of_a_host_that_went_on_to_another_job_takes_nothing_back(receiver: Receiver) -> None:
     claim_id = lose(receiver)
     receiver.service.reload([a_job("one"), a_job("two", priority=90)], Plan())
     receiver.granted()
@@ -777,9 +687,7 @@ def test_a_clock_step_moves_leases_and_holds_along(receiver: Receiver, step_s: f
 
     def left() -> list[float | None]:
         """Return what is left of the lease, the back-off, the avoidance, and of the host's own lease."""
-        one, two = receiver.queue.get("id-one"), receiver.queue.get("id-two")
-        assert one is not None
-        assert two is not None
+        one, two = receiver.job("one"), receiver.job("two")
         (row, *_) = receiver.queue.workers()
         known = receiver.service.known_hosts()[0].last_seen
         times = (one.heartbeat_at, two.claimable_at, two.avoid_until, row["last_seen"], known)
@@ -817,8 +725,11 @@ def test_a_step_that_could_not_be_written_is_found_again(receiver: Receiver, mon
         broken.setattr(receiver.queue, "shift_times", full_disk)
         with pytest.raises(DatabaseFull):
             receiver.service.tick()
+    receiver.service.forget_look()  # as the sweep does; and it was the first look
+    assert receiver.service.known_hosts()[0].last_seen == receiver.clock.now() - DAY
     receiver.service.tick()
-    assert receiver.queue.get("id-one").heartbeat_at == receiver.clock.now()  # type: ignore[union-attr]
+    assert receiver.service.known_hosts()[0].last_seen == receiver.clock.now()
+    assert receiver.job().heartbeat_at == receiver.clock.now()
 
 
 def full_disk(step_s: float) -> None:
@@ -861,8 +772,7 @@ def test_a_name_that_several_jobs_have_is_refused_with_their_ids(receiver: Recei
 def test_requeue_gives_a_job_its_budgets_back(receiver: Receiver, exit_code: int) -> None:
     receiver.service.fail("id-one", a_failure(receiver.granted(), exit_code=exit_code))
     assert receiver.service.requeue("one").status == "pending"
-    job = receiver.queue.get("id-one")
-    assert job is not None
+    job = receiver.job()
     assert (job.trainer_failures, job.generation, job.error) == (0, 2, None)
     assert receiver.claim(a_worker_claim()).attempt == 2
 
@@ -879,7 +789,7 @@ def test_a_reload_leaves_what_is_in_flight(receiver: Receiver) -> None:
     assert (counts.inserted, counts.removed) == (1, 2)
     assert receiver.service.heartbeat("id-one", a_beat(claim_id)).action == "continue"
     receiver.deliver(claim_id)
-    assert receiver.queue.get("id-one").status is JobStatus.COMPLETED  # type: ignore[union-attr]
+    assert receiver.job().status is JobStatus.COMPLETED
 
 
 # ── uploads ─────────────────────────────────────────────────────────────────────────────────
@@ -892,7 +802,7 @@ def test_who_delivers_is_heard(receiver: Receiver) -> None:
     receiver.clock.advance(500)
     assert receiver.service.upload_done(permission, A, 10)
     assert not receiver.service.upload_done(permission, A, 10), "it has been brought"
-    assert receiver.queue.get("id-one").heartbeat_at == receiver.clock.now()  # type: ignore[union-attr]
+    assert receiver.job().heartbeat_at == receiver.clock.now()
     assert receiver.status() == "running"
 
 
@@ -923,7 +833,7 @@ def test_a_capability_is_what_the_last_claim_said(receiver: Receiver) -> None:
 
 def test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago() -> None:
     """Until the next look at the clocks nobody knows what is left of a lease."""
-    receiver = Receiver()
+    receiver = with_two_jobs()
     first = receiver.claim(a_worker_claim(request_id="again"))
     receiver.clock.step(-DAY)
     again = receiver.claim(a_worker_claim(request_id="again"))
@@ -931,7 +841,7 @@ def test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago() -> None:
 
 
 def test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said() -> None:
-    receiver = Receiver()
+    receiver = with_two_jobs()
     one, two = receiver.granted(), receiver.granted("other")
     receiver.deliver(one, A)
     receiver.clock.step(-DAY)
@@ -1010,9 +920,7 @@ def test_what_names_of_data_sets_stand_for_is_kept_with_the_plan(receiver: Recei
         assert receiver.queue.plan_datasets() == names
 
 
-def test_a_step_of_the_clock_that_nobody_has_looked_at_makes_no_host_silent(
-    receiver: Receiver,
-) -> None:
+def test_a_step_of_the_clock_that_nobody_has_looked_at_makes_no_host_silent(receiver: Receiver) -> None:
     receiver.granted()
     for step_s in (2 * POLICY.stale_after_s, -4 * POLICY.stale_after_s):
         receiver.clock.step(step_s)

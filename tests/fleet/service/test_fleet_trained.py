@@ -235,3 +235,12 @@ def test_a_hidden_gpu_is_hidden_from_the_trainer_too(service: Service) -> None:
     assert dark.env == {"CUDA_VISIBLE_DEVICES": "-1", "HF_HOME": "/data"}
     assert light.env is None
     assert planned(dark.spec or {}, dark.env or {})["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_a_job_that_was_trained_anew_on_other_data_is_compared_by_its_last_training(service: Service) -> None:
+    plan(service, "a")
+    completed(service, "a", trained(ONE))
+    service.requeue("a")
+    completed(service, "a", trained(OTHER))
+    (row,) = service.queue.db.all("kinds_trained_on")
+    assert (row["data"], row["code"]) == (1, 1)

@@ -17,7 +17,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.service import Plan, Service
-from training.fleet.service.views import Views
+from training.fleet.service.views import JobFilter, Place, Views
 from training.fleet.wire.messages import JobsReply, JobView, ProblemType, Refusal
 
 POLICY = Policy()
@@ -81,14 +81,89 @@ def test_a_page_of_one_status(fleet: Looking) -> None:
     fleet.plan(*(a_job(f"job-{n}") for n in range(5)))
     fleet.service.cancel("job-1")
     fleet.service.cancel("job-3")
-    assert walked(fleet, status="cancelled", limit=1) == ["job-1", "job-3"]
-    page = fleet.views.jobs(status="cancelled")
+    assert walked(fleet, wanted=JobFilter(status="cancelled"), limit=1) == ["job-1", "job-3"]
+    page = fleet.views.jobs(JobFilter(status="cancelled"))
     assert (page.counts["pending"], page.counts["cancelled"]) == (3, 2), "of the whole queue"
     assert page.now == fleet.clock.now()
     with pytest.raises(Refusal) as refused:
-        fleet.views.jobs(status="lost")
+        fleet.views.jobs(JobFilter(status="lost"))
     assert refused.value.problem_type is ProblemType.BAD_REQUEST
     assert "pending" in refused.value.detail
+
+
+@settings(max_examples=40)
+@given(
+    wanted=st.builds(
+        JobFilter,
+        st.sampled_from(["", "pending", "running", "cancelled", "held"]),
+        st.sampled_from(["", "gbt", "mlp"]),
+        st.sampled_from(["", "realistic", "oracle"]),
+        st.sampled_from(["", "pi", "nobody"]),
+        st.sampled_from(["", "B-1", "é", "_", "%"]),
+    ),
+    sort=st.sampled_from(["newest", "name", "priority", "arrival"]),
+    most=st.sampled_from([1, 3, 50]),
+)
+def test_filters_let_through_what_a_look_at_each_job_lets_through(
+    listed: Looking, wanted: JobFilter, sort: str, most: int
+) -> None:
+    """Out of an index and page by page, and counted alike."""
+    seen, place = [], Place()
+    while True:
+        found, following = listed.views.found(wanted, sort, place, most)
+        seen += [each.name for each in found]
+        if following is None:
+            break
+        place = following
+    every = listed.views.jobs().jobs
+    expected = [each for each in every if passes(wanted, each)]
+    keys = {
+        "newest": lambda job: -(job.finished_at or job.claimed_at or job.created_at),
+        "name": lambda job: job.name,
+        "priority": lambda job: -job.priority,
+        "arrival": lambda job: 0,
+    }
+    assert seen == [each.name for each in sorted(expected, key=keys[sort])]
+    counted = sum(
+        kind.n
+        for kind in listed.views.counted(wanted.text)
+        if all(getattr(wanted, n) in ("", getattr(kind, n)) for n in ("status", "model", "mode", "host"))
+    )
+    if wanted.status != "held":
+        assert counted == len(expected)
+
+
+def passes(wanted: JobFilter, job: JobView) -> bool:
+    held = wanted.status == "held" and job.status == "pending" and job.held_by is not None
+    return (
+        (held or wanted.status in ("", job.status))
+        and wanted.model in ("", job.model)
+        and wanted.mode in ("", job.mode)
+        and wanted.host in ("", job.host)
+        and wanted.text.lower() in job.name.lower()
+    )
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
+    """Jobs of every kind that a filter can tell apart."""
+    looking = Looking(tmp_path_factory.mktemp("listed") / "training_jobs.db")
+    looking.plan(
+        *(
+            a_job(f"{model}-{n}-é", model=model, mode=("realistic", "oracle")[n % 2], priority=n % 3)
+            for model in ("gbt", "mlp")
+            for n in range(6)
+        )
+    )
+    for n in range(3):
+        looking.clock.advance(10)
+        claim = looking.claim(session=n + 1, slot=n)
+        looking.service.heartbeat(next(j.job_id for j in looking.views.live() if j.status == "claimed"), a_beat(claim))
+    looking.service.cancel("mlp-5-é")
+    looking.service.hold("mlp-4-é", by="ada")
+    yield looking
+    looking.reader.close()
+    looking.queue.close()
 
 
 def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet: Looking) -> None:
@@ -96,11 +171,7 @@ def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet:
     claim_id = fleet.claim()
     fleet.service.heartbeat("id-one", a_beat(claim_id, progress={"epoch": 2, "eta_s": 30}))
     (shown,) = fleet.views.jobs().jobs
-    assert (shown.status, shown.host, shown.progress) == (
-        "running",
-        "pi",
-        {"epoch": 2, "eta_s": 30},
-    )
+    assert (shown.status, shown.host, shown.progress) == ("running", "pi", {"epoch": 2, "eta_s": 30})
     assert fleet.job() == shown, "one job looks alike on its own page"
     fleet.service.fail("id-one", a_failure(claim_id))
     (shown,) = fleet.views.jobs().jobs
@@ -168,12 +239,7 @@ def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
         fleet.service.heartbeat("id-one", a_beat(claim_id, log=some_lines(*lines, first=first)))
     for after, lines in ((0, "abcde"), (1, "bcde"), (3, "de"), (4, "e")):
         reply = fleet.views.log("id-one", after=after)
-        assert (reply.first, "".join(reply.lines), reply.next, reply.live) == (
-            after,
-            lines,
-            5,
-            True,
-        )
+        assert (reply.first, "".join(reply.lines), reply.next, reply.live) == (after, lines, 5, True)
     done = fleet.views.log("id-one", after=5)
     assert (done.lines, done.next) == ([], 5), "asked again from there, nothing is repeated"
     fleet.service.cancel("one")
@@ -287,15 +353,13 @@ def test_explain_tells_back_off_and_avoidance(fleet: Looking) -> None:
     fleet.service.requeue("one")
     fleet.service.fail("id-one", a_failure(fleet.claim("pi")))
     away = POLICY.backoff_s + POLICY.retry_elsewhere_grace_s
-    assert fleet.verdicts()["pi"] == (
-        True,
-        f"the job failed here, another host goes first for {away:.0f} s more",
-        away,
-    )
+    assert fleet.verdicts()["pi"] == (True, f"the job failed here, another host goes first for {away:.0f} s more", away)
     assert fleet.verdicts()["desktop"][1:] == ("the job failed a moment ago, 15 s more", 15.0)
     assert fleet.views.explain("id-one").summary.startswith("it waits: desktop: ")
     fleet.clock.advance(POLICY.backoff_s)
     assert fleet.verdicts()["desktop"][1] == "ok"
+    fleet.clock.advance(POLICY.retry_elsewhere_grace_s + 1)
+    assert fleet.verdicts()["pi"][1] == "ok", "and the time to avoid a host ends"
 
 
 def test_explain_says_when_a_fitting_host_is_silent(fleet: Looking) -> None:
@@ -313,7 +377,7 @@ def test_a_job_whose_only_fitting_host_is_gone_says_so(fleet: Looking) -> None:
     fleet.clock.advance(POLICY.stale_after_s + 1)
     fleet.claim("pi")
     waits = "waits for w1, not seen for 10 min"
-    assert [job.note for job in fleet.views.jobs(status="pending").jobs] == [waits]
+    assert [job.note for job in fleet.views.jobs(JobFilter(status="pending")).jobs] == [waits]
     assert (fleet.job("two").note, fleet.job("two").obstacle) == (waits, None)
     fleet.clock.advance(31 * 86400)
     fleet.claim("pi")
@@ -448,12 +512,7 @@ def test_workers_show_what_they_can_do_hold_and_lack(fleet: Looking) -> None:
     assert (pi.hostname, pi.jobs, pi.declared) == ("pi", ["one"], {"allow_jobs": ["gbt"]})
     assert "for cnn, gru, mlp; update the checkout on pi" in (pi.obstacle or "")
     assert "clone" in (pi.conflict or "")
-    assert (desktop.jobs, desktop.declared, desktop.obstacle, desktop.conflict) == (
-        [],
-        None,
-        None,
-        None,
-    )
+    assert (desktop.jobs, desktop.declared, desktop.obstacle, desktop.conflict) == ([], None, None, None)
     assert desktop.capability == a_capability()
     fleet.clock.advance(POLICY.stale_after_s)
     assert [worker.alive for worker in fleet.views.workers().workers] == [True, False]

@@ -19,9 +19,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from training.files import CHUNK_BYTES, HELD_S, LocalFs
+from training.files import CHUNK_BYTES, HELD_S, LocalFs, replace_all
 from training.fleet.store.artifacts import ArtifactStore
-from training.fleet.store.errors import Fenced, NotStored, StoreError, StoreFull, StoreUnavailable
+from training.fleet.store.errors import Fenced, NotStored, ShareFull, StoreError, StoreFull, StoreUnavailable
 from training.fleet.store.incoming import Part
 from training.fleet.store.index import IndexRow
 from training.fleet.store.mark import read_mark, write_mark
@@ -536,9 +536,7 @@ def test_a_large_file_is_read_to_its_end(tmp_path: Path) -> None:
     assert [len(chunk) for chunk in LocalFs().read(tmp_path / "file")] == [CHUNK_BYTES, 1]
 
 
-def test_of_two_that_take_an_upload_over_at_once_one_writes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     store, quicker = on_memory(MemoryFs()), list[Part]()
     first = store.open_part(CLAIM, SHA)
 
@@ -552,3 +550,33 @@ def test_of_two_that_take_an_upload_over_at_once_one_writes(
     last.write(b"x")
     with pytest.raises(Fenced):
         quicker[0].write(b"y")
+
+
+def test_an_upload_that_is_taken_over_counts_with_all_that_is_there() -> None:
+    store = on_memory(MemoryFs(capacity=100_000))
+    with contextlib.closing(store.open_part(CLAIM, SHA, host="pi")) as part:
+        part.write(BODY[:3000])
+    first = store.open_part(CLAIM, SHA, offset=3000, host="pi", coming=60_000)
+    assert first.size == 3000
+    share = (100_000 - 1000 - 3000 + 3000) // 4
+    with pytest.raises(ShareFull):
+        store.open_part("d" * 32, SHA, host="pi", coming=share - 2999)
+    store.open_part("d" * 32, SHA, host="pi", coming=share - 3000)
+
+
+def test_a_large_upload_takes_the_room_of_as_many_idle_ones_as_it_needs() -> None:
+    fs = MemoryFs(capacity=20_000)
+    store = on_memory(fs)
+    for claim in ("1" * 32, "2" * 32, "3" * 32):
+        with contextlib.closing(store.open_part(claim, SHA, host="pi")) as part:
+            part.write(b"x" * 4000)
+    store.open_part(CLAIM, SHA, host="desk", coming=20_000 - 1000 - 5000)
+    assert [store.offset(claim * 32, SHA) for claim in "123"] == [0, 0, 4000], "the oldest went"
+
+
+def test_many_small_files_are_closed_when_they_are_written(tmp_path: Path) -> None:
+    fs = Counting()
+    wanted = [(tmp_path / f"{name}.part", tmp_path / name, name.encode()) for name in ("a", "b")]
+    replace_all(fs, wanted)
+    assert fs.open == set()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]

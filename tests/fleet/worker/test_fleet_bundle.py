@@ -64,11 +64,7 @@ NAMES = ["a.pt", "b", "x.ckpt.json", "y.ckpt.json", "n" * 100, "n" * 101, "-x", 
 
 
 @given(
-    st.dictionaries(
-        st.sampled_from(NAMES),
-        st.sampled_from([b"a", b"\0" * 3_000_000, *SIDECARS]),
-        min_size=1,
-    ),
+    st.dictionaries(st.sampled_from(NAMES), st.sampled_from([b"a", b"\0" * 3_000_000, *SIDECARS]), min_size=1),
     st.integers(0, 2),
 )
 @settings(max_examples=60)
@@ -104,11 +100,7 @@ def test_bundle_holds_checkpoint_sidecar_and_report_and_nothing_else(tmp_path: P
     leave(tmp_path)
     packed = pack_mlp(tmp_path, tmp_path / bundle_name("mlp", "oracle", "ab12"))
     assert packed.path.name == "mlp_oracle-ab12.tar.zst"
-    assert list(unpack(packed.path)) == [
-        "mlp_oracle.ckpt.json",
-        "mlp_oracle.pt",
-        "mlp_oracle_train.json",
-    ]
+    assert list(unpack(packed.path)) == ["mlp_oracle.ckpt.json", "mlp_oracle.pt", "mlp_oracle_train.json"]
     assert packed.members == tuple(unpack(packed.path))
     assert packed.sha256 == _sha(packed.path.read_bytes())
     assert packed.size == packed.path.stat().st_size
@@ -271,3 +263,12 @@ def test_what_grows_while_it_is_packed_is_packed_as_it_was(tmp_path: Path) -> No
     with (tmp_path / "b").open("wb") as file:
         writer = bundle._Writer(file)
         assert writer._copy(io.BytesIO(b"seven bytes and more"), "n", 11) == _sha(b"seven bytes")
+
+
+def test_what_cannot_be_taken_is_refused_before_a_byte_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "no name").write_bytes(b"x")
+    monkeypatch.setattr(bundle._Writer, "add", lambda *_: pytest.fail("it packs"))
+    with pytest.raises(BundleError, match="is no name"):
+        pack(tmp_path, tmp_path, tmp_path / "b", model="own", mode="oracle", outputs=["no name"])

@@ -16,7 +16,6 @@ from test_fleet_dataset import QUIET, a_folder, block, planned, pushed
 from test_fleet_worker import FakeRunner
 from tls_world import secure
 
-from training.fleet.cli.render import progress
 from training.fleet.client.answers import Damaged
 from training.fleet.client.client import Refused, Unreachable
 from training.fleet.client.push import read_folder
@@ -30,6 +29,7 @@ from training.fleet.service.membership import check_fetch
 from training.fleet.wire.dataset_listing import PIECE_BYTES, Listing
 from training.fleet.wire.identity import Role
 from training.fleet.wire.messages import Refusal
+from training.fleet.wire.words import progress
 from training.fleet.worker import prefetch as dataset_fetch
 from training.fleet.worker.attempt import Attempt, Places
 from training.fleet.worker.datasets import DatasetCache, FetchError, NotGiven, Order, Stopped
@@ -152,11 +152,7 @@ def test_a_new_version_costs_its_changed_pieces_alone(
 
 
 def test_a_receiver_that_is_away_is_waited_for(cache: DatasetCache, dataset_store: Shelf, folder: Path) -> None:
-    dataset_store.trouble = [Unreachable("away")] * 50 + [
-        None,
-        Unreachable("away"),
-        Damaged("a flipped bit"),
-    ]
+    dataset_store.trouble = [Unreachable("away")] * 50 + [None, Unreachable("away"), Damaged("a flipped bit")]
     dataset_id = dataset_store.add(folder)
     assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
 
@@ -193,6 +189,9 @@ def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, dataset_sto
     dataset_store.pieces_sent.clear()
     assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
     assert len(dataset_store.pieces_sent) == 3, "the flipped one, and the two of the file that was gone"
+    content = (there / "summary.parquet").read_bytes()
+    (there / "summary.parquet").write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder), "of the same size and name"
 
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: Shelf) -> None:
@@ -202,6 +201,9 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: She
         cache.provide(dataset_id, dataset_store, wish())
     kept = {path.name for path in (tmp_path / "cache/sets").iterdir()}
     assert kept == {ids[0], ids[2]}
+    large = dataset_store.add(a_folder(tmp_path / "d", f=block("d", 5)))
+    cache.provide(large, dataset_store, wish())
+    assert {path.name for path in (tmp_path / "cache/sets").iterdir()} == {large}, "as many as it takes"
     cache.close()
 
 
@@ -345,10 +347,7 @@ def attempted(
     inputs = Inputs(tmp_path / "python", tmp_path / "v", tmp_path / "s", tmp_path / "t")
     places = Places(tmp_path, inputs, tmp_path / "artifacts", tmp_path / "reports")
     assignment = replace(
-        JOB,
-        spec={**JOB.spec, "mode": "oracle", **spec},
-        claim_id="c" * 12,
-        env={"HF_HOME": "/data/hf"},
+        JOB, spec={**JOB.spec, "mode": "oracle", **spec}, claim_id="c" * 12, env={"HF_HOME": "/data/hf"}
     )
     runner, outbox = FakeRunner(), Outbox(tmp_path / "outbox")
     attempt = Attempt(assignment, places, tmp_path / "r", outbox, runner, post, fetch=fetch)
@@ -446,6 +445,9 @@ def test_a_host_can_fetch_before_any_job_asks(
     assert "fetches its data sets itself" in capsys.readouterr().out
     assert prefetch(receiver, tmp_path, "nothing") == 1
     assert "there is no data set `nothing`" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert prefetch(receiver, tmp_path / "file", "processed") == 1
+    assert "cannot keep it in" in capsys.readouterr().err
 
 
 def test_what_takes_too_long_is_left_to_the_worker(dataset_store: Shelf, folder: Path, tmp_path: Path) -> None:
@@ -508,7 +510,7 @@ def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is() -> None:
         worker.now = minute * 60.0
         worker.take(t.Tick())
         beat = worker.last(t.SendHeartbeat)
-        assert beat.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
+        assert beat.telemetry.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
         worker.take(t.HeartbeatAnswered(call=beat.call, lease_s=600.0))
     assert worker.state.phase is Phase.STARTING
 
@@ -519,7 +521,7 @@ def test_a_trainer_that_says_nothing_is_not_shown_as_fetching_its_data() -> None
     worker.take(t.Spawned(claim_id="c"))
     worker.now = 60.0
     worker.take(t.Tick())
-    assert worker.last(t.SendHeartbeat).progress == {"event": "training"}
+    assert worker.last(t.SendHeartbeat).telemetry.progress == {"event": "training"}
 
 
 def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back() -> None:

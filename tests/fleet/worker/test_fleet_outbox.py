@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from builders import a_failure
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from service_running import POLICY, Receiver, refused, with_two_jobs
 from test_fleet_end_to_end import PATIENCE_S, Fleet, until
-from test_fleet_service import POLICY, Receiver, refused
 
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response
@@ -24,13 +25,9 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.queue.attempts import GAP
 from training.fleet.receiver.http.problems import decoded, reply
 from training.fleet.wire.constants import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX
-from training.fleet.wire.messages import (
-    FailRequest,
-    HeartbeatRequest,
-    LogLines,
-    OutputRequest,
-    ProblemType,
-)
+from training.fleet.wire.messages import FailRequest, HeartbeatRequest, LogLines, OutputRequest, ProblemType
+from training.fleet.wire.progress import parse_progress
+from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.outbox import (
     ATTEMPTS_KEPT,
     CORRUPT_KEPT,
@@ -42,7 +39,7 @@ from training.fleet.worker.outbox import (
     fitting,
 )
 from training.fleet.worker.state.events import Assignment, Backlog
-from training.fleet.worker.state.outcome import judge, parse_progress
+from training.fleet.worker.state.outcome import judge
 from training.fleet.worker.tail import READ_BYTES, OutputTail
 
 JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
@@ -354,9 +351,8 @@ def test_message_of_lines_fits(lines: list[str]) -> None:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-    yield made
-    made.queue.close()
+    with closing(with_two_jobs()) as made:
+        yield made
 
 
 # ── at the receiver ─────────────────────────────────────────────────────────────────────────
@@ -465,10 +461,7 @@ PRINTED = st.lists(
 
 
 @given(PRINTED, st.sampled_from([1, 65, 70, 137]))
-@example(
-    [b'{"event": "epoch", "note": "\\ud800"}', b'{"event": "error", "message": "\\udfff\\u0000"}'],
-    70,
-)
+@example([b'{"event": "epoch", "note": "\\ud800"}', b'{"event": "error", "message": "\\udfff\\u0000"}'], 70)
 def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(
     tmp_path_factory: pytest.TempPathFactory, printed: list[bytes], code: int
 ) -> None:
@@ -480,13 +473,14 @@ def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(
     complaints = [str(each.get("message")) for each in said if each["event"] == "error"]
     failure = judge(Ended(EndKind.EXITED, code=code), lines, complaints[-1] if complaints else None)
     assert failure is not None
-    receiver = Receiver()
+    receiver = with_two_jobs()
     claim_id = receiver.granted()
     client = FleetClient("http://receiver:1", "pi", transport=Wire(receiver), tries=1)
     progress = said[-1] if said else None
-    more = {"claim_id": claim_id, "progress": progress, "lines": lines, "first_line": 0}
-    assert client.heartbeat("id-one", seq=1, **more).log_next == len(lines)
-    client.fail("id-one", error=failure.error, exit_code=code, seq=2, **more)
+    beat = client.heartbeat("id-one", seq=1, claim_id=claim_id, progress=progress, lines=lines, first_line=0)
+    assert beat.log_next == len(lines)
+    telemetry = Telemetry(seq=2, progress=progress, lines=lines)
+    client.fail("id-one", error=failure.error, exit_code=code, claim_id=claim_id, telemetry=telemetry)
     (attempt,) = receiver.queue.attempts.of_job("id-one")
     assert attempt.error == failure.error.encode("utf-8", "replace").decode()
     assert stored(receiver) == list(lines)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ERROR_CHARS_MAX
-from training.fleet.worker.state.outcome import Memory, error_text, judge, parse_progress, taken
+from training.fleet.wire.progress import parse_progress, taken
+from training.fleet.worker.state.outcome import Memory, error_text, judge
 
 TRACEBACK = [
     "loading 120 episodes",
@@ -69,11 +70,7 @@ def test_silence_is_said_to_be_that() -> None:
 @pytest.mark.parametrize(
     ("ended", "lines", "words"),
     [
-        (
-            exited(1),
-            ["torch.cuda.OutOfMemoryError: CUDA out of memory. Tried …"],
-            "(out of GPU memory)",
-        ),
+        (exited(1), ["torch.cuda.OutOfMemoryError: CUDA out of memory. Tried …"], "(out of GPU memory)"),
         (exited(1), ["MemoryError: Unable to allocate 3 GiB"], "(out of memory)"),
         (exited(134), ["terminate called after throwing std::bad_alloc"], "(out of memory)"),
         (exited(137), ["Killed"], "(possibly out of memory)"),

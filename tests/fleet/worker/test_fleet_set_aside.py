@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,8 @@ def test_a_job_that_waits_is_completed_by_it(tmp_path: Path, bundle: Path) -> No
         assert (tmp_path / "got").read_bytes() == bundle.read_bytes()
     (sidecar,) = (tmp_path / "models").glob("*/*/provenance/*-2.json")
     assert json.loads(sidecar.read_text())["record"]["by_hand"] == grant.claim_id
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as database:
+        assert database.execute("SELECT finished_at - claimed_at FROM jobs").fetchone() == (0.0,)
     state = State(tmp_path / "jobs.db", tmp_path / "models", tmp_path / "tls")
     state.db.unlink()
     done = rebuild(state, [ONE | {"job_id": job_id(ONE)}], SystemClock())
@@ -164,31 +168,28 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path
         with pytest.raises(Refused) as caught:
             pi.post_json(
                 f"/v1/job/{job_id(ONE)}/deliver",
-                {
-                    "host_id": "pi",
-                    "claim_id": grant.claim_id,
-                    "artifact_id": "9" * 64,
-                    "spec_hash": spec_hash(ONE),
-                },
+                {"host_id": "pi", "claim_id": grant.claim_id, "artifact_id": "9" * 64, "spec_hash": spec_hash(ONE)},
             )
         assert caught.value.problem_type == ProblemType.NO_ARTIFACT
 
 
-def test_work_by_hand_is_refused_when_the_job_was_requeued_between_asking_and_bringing(
-    tmp_path: Path, bundle: Path
+@pytest.mark.parametrize("meanwhile", ["requeued", "granted again"])
+def test_work_by_hand_is_refused_when_the_job_went_on_between_asking_and_bringing(
+    tmp_path: Path, bundle: Path, meanwhile: str
 ) -> None:
-    """The number stays the same, the generation does not, and both stand in the provenance."""
+    """The provenance lies beside the bundle under the generation and the number that the attempt was to have."""
     with Receiver(tmp_path, [ONE]) as receiver:
         grant, service = superseded(receiver), receiver.service
         request = DeliverRequest(
-            host_id="pi",
-            claim_id=grant.claim_id,
-            artifact_id=file_sha256(bundle),
-            spec_hash=spec_hash(ONE),
+            host_id="pi", claim_id=grant.claim_id, artifact_id=file_sha256(bundle), spec_hash=spec_hash(ONE)
         )
         found = receiver.writer.submit(lambda: service.deliverable(grant.job_id, request)).result()
         assert found is not None
-        receiver.client("pi").requeue("one")
+        if meanwhile == "requeued":
+            receiver.client("pi").requeue("one")
+        else:
+            desk = receiver.client("desk")
+            desk.fail(claim(desk).job_id, error="e", reason="worker_shutdown")
         late = receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
         with pytest.raises(Refusal, match="has gone on meanwhile"):
             late.result()
@@ -214,26 +215,6 @@ def test_work_by_hand_keeps_what_it_was_granted_whatever_the_plan_says_since(tmp
         first, made = pi.job("one")["attempts"]
         assert made["granted"] == first["granted"]
         assert made["granted"].get("n_resamples") != 7
-
-
-def test_a_job_that_went_on_meanwhile_is_not_completed_under_another_number(tmp_path: Path, bundle: Path) -> None:
-    """The provenance lies beside the bundle under the number that the attempt was to have."""
-    with Receiver(tmp_path, [ONE]) as receiver:
-        grant, service = superseded(receiver), receiver.service
-        request = DeliverRequest(
-            host_id="pi",
-            claim_id=grant.claim_id,
-            artifact_id=file_sha256(bundle),
-            spec_hash=spec_hash(ONE),
-        )
-        ask = receiver.writer.submit(lambda: service.deliverable(grant.job_id, request))
-        found = ask.result()
-        assert found is not None
-        desk = receiver.client("desk")
-        desk.fail(claim(desk).job_id, error="e", reason="worker_shutdown")
-        late = receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
-        with pytest.raises(Refusal, match="has gone on meanwhile"):
-            late.result()
 
 
 def test_a_claim_that_an_older_copy_does_not_know_is_taken_from_a_host_that_fits(tmp_path: Path, bundle: Path) -> None:
@@ -276,10 +257,7 @@ def test_deliver_on_that_machine(tmp_path: Path, bundle: Path, capsys: pytest.Ca
         grant = superseded(receiver)
         assignment = t.Assignment(job_id=grant.job_id, claim_id=grant.claim_id, name="one", spec=grant.spec)
         delivery = t.Delivery(
-            assignment=assignment,
-            path=str(bundle),
-            sha256=file_sha256(bundle),
-            size=bundle.stat().st_size,
+            assignment=assignment, path=str(bundle), sha256=file_sha256(bundle), size=bundle.stat().st_size
         )
         aside.put(delivery, "requeued", 0.0)
         flags = ["--receiver-url", receiver.url, "--host-id", "pi"]

@@ -22,10 +22,11 @@ from places import ROOT
 
 from training.contract import outputs
 from training.fleet.capability import describe
-from training.fleet.client.client import FleetClient, Refused
+from training.fleet.client.client import FleetClient, Refused, Unavailable
 from training.fleet.client.transport import Response, TransportError
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.process.supervise import CommandSpec, SpawnFailedError
+from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import HEADER_DATABASE
 from training.fleet.wire.messages import ProblemType
@@ -48,14 +49,7 @@ from training.fleet.worker.requests import Calls
 from training.fleet.worker.self_test import _stamp
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.outcome import Failure, Memory
-from training.fleet.worker.state_folder import (
-    KEPT_ATTEMPTS,
-    StateError,
-    StateFolder,
-    folders_of,
-    make_folders,
-    prune,
-)
+from training.fleet.worker.state_folder import KEPT_ATTEMPTS, StateError, StateFolder, folders_of, make_folders, prune
 from training.fleet.worker.tail import OutputTail
 from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_command
 
@@ -332,9 +326,7 @@ def test_saved_states_are_bounded_by_size_and_age_too(tmp_path: Path, monkeypatc
     assert _left(tmp_path) == [3]
 
 
-def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work(
-    tmp_path: Path,
-) -> None:
+def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work(tmp_path: Path) -> None:
     """Asked of the database that granted the job, now and then, and on nobody else's word."""
     found = {"completed": 1, "cancelled": 2, "failed": 3, "pending": 4}
     _saved_states(tmp_path / "r", *found.values())
@@ -408,13 +400,7 @@ class Receiver:
         self.seen: list[tuple[str, dict[str, Any]]] = []
 
     def request(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: Any,
-        timeout_s: float,
-        sink: Any = None,
+        self, method: str, path: str, headers: Mapping[str, str], body: Any, timeout_s: float, sink: Any = None
     ) -> Response:
         if method == "HEAD":
             return Response(200, {"upload-offset": "0"})
@@ -571,7 +557,7 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
     assert sent["X-Content-SHA256"] == complete["artifact_id"]
     assert complete["claim_id"] == "c" * 32
     assert complete["record"]["bundle_bytes"] > 0
-    assert complete["log"] == {"first": 0, "lines": ['{"event": "epoch", "epoch": 1}', "bye"]}
+    assert complete["log"] == {"first": 0, "lines": ['{"event": "epoch", "epoch": 1}', "bye"], "total": 2}
     assert runner.specs[0].cwd == tmp_path
     assert "CIS490_STATE_DIR" in runner.specs[0].env
     assert not list(tmp_path.glob("artifacts/*/*.zst")), "the receiver has it"
@@ -586,11 +572,7 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
         Response(200, {}, b""),
         Response(200, {}, b"[]"),
         Response(200, {}, b'{"job_id": "x"}'),
-        Response(
-            200,
-            {},
-            b'{"job_id": 7, "name": 1, "spec": 3, "claim_id": 1, "attempt": "a", "lease_s": "b"}',
-        ),
+        Response(200, {}, b'{"job_id": 7, "name": 1, "spec": 3, "claim_id": 1, "attempt": "a", "lease_s": "b"}'),
         reply(**GRANT | {"claim_id": "../../etc"}),
         reply(**GRANT | {"job_id": "a/../b"}),
         reply(**GRANT | {"lease_s": 1e300}),
@@ -604,10 +586,7 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
 def test_odd_answer_to_a_claim_does_no_harm(tmp_path: Path, odd: Response) -> None:
     receiver = Receiver()
     worker = work(tmp_path, receiver, FakeRunner(), chance=lambda: 0.0)
-    if odd.status in (
-        302,
-        418,
-    ):  # the client calls that a final refusal: the next claim comes in a minute
+    if odd.status in (302, 418):  # the client calls that a final refusal: the next claim comes in a minute
         receiver.routes["claim"] = last(worker, odd)
     else:
         receiver.routes["claim"] = once(odd, lambda: worker.post(t.SignalReceived()))
@@ -647,8 +626,8 @@ class Looked(FakeProcess):
         self.looks -= 1
         return None if self.looks >= 0 else Ended(EndKind.EXITED, code=0)
 
-    def cpu_s(self) -> float:
-        return 7.0
+    def used(self) -> Used:
+        return Used(7.0, 2**30)
 
 
 def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Attempt:
@@ -668,7 +647,9 @@ def test_a_running_trainer_is_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
     every = int(MEASURE_S / LOOK_S)
     output = OutputTail(tmp_path / "output.log")
     attempt._watch(Looked(every + 2), output)  # type: ignore[arg-type]
-    assert [type(each) for each in said].count(t.Measured) == 2
+    assert [each for each in said if isinstance(each, t.Measured)] == [
+        t.Measured(claim_id=JOB.claim_id, cpu_s=7.0, memory_bytes=2**30)
+    ] * 2
     assert [type(each) for each in said].count(t.Unbearable) == harm
     output.overflowing = True
     said.clear()
@@ -724,6 +705,18 @@ def test_whatever_the_receiver_refuses_is_told_with_its_reason() -> None:
     assert (answer.call, answer.problem_type) == (7, ProblemType.RESULT_CONFLICT)
 
 
+def test_a_receiver_that_cannot_answer_now_is_asked_again_when_it_says() -> None:
+    said: Queue[t.Event] = Queue()
+
+    def busy(*_: object) -> None:
+        raise Unavailable(503, ProblemType.SLOW_DOWN, "wait", {"retry_after_s": 7.0})
+
+    client = SimpleNamespace(about=busy)
+    calls = Calls(client, client, {}, lambda *_: (0, ()), said.put)  # type: ignore[arg-type]
+    calls.send(t.SendFail(call=7, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
+    assert said.get(timeout=30) == t.NotAnswered(call=7, detail="wait", retry_after_s=7.0)
+
+
 def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -749,9 +742,7 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
     worker._disk.close()
 
 
-def test_trainers_that_cannot_tell_their_flags_are_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_trainers_that_cannot_tell_their_flags_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     class Describer:
         def __init__(self) -> None:
             self.asked = 0
@@ -832,12 +823,7 @@ class NoRunner(FakeRunner):
         ({}, NoRunner(SpawnFailedError("Permission denied")), "spawn_failed", "Permission denied"),
         ({}, NoRunner(OSError(errno.ENOSPC, "No space left")), "spawn_failed", "No space left"),
         ({}, NoRunner(ZeroDivisionError("odd")), "spawn_failed", "odd"),
-        (
-            {"trainer": OWN | {"outputs": ["absent"]}},
-            FakeRunner(),
-            "trainer_failed",
-            "left no absent",
-        ),
+        ({"trainer": OWN | {"outputs": ["absent"]}}, FakeRunner(), "trainer_failed", "left no absent"),
         ({"trainer": None, "model": "gbt"}, FakeRunner(), "spawn_failed", "has no data set"),
         ({"model": "a/b"}, FakeRunner(), "trainer_failed", "only a-z"),
     ],

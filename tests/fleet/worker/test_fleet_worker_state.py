@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -14,6 +15,7 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.messages import Action as Order
 from training.fleet.wire.messages import ProblemType
+from training.fleet.worker.actions import Actions
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.outcome import Failure
 from training.fleet.worker.state.step import Phase, State, step
@@ -241,7 +243,7 @@ def test_error_report_carries_the_last_words_and_the_record() -> None:
     worker.ended(70)
     sent = worker.wanted(t.SendFail)
     assert sent.failure.error.splitlines()[0] == "exit status 70: ValueError: bad shape"
-    assert sent.first == 0
+    assert sent.telemetry.first == 0
     assert sent.record["train_s"] == 0.0
 
 
@@ -283,7 +285,7 @@ def test_progress_and_complaint_are_read_from_the_output() -> None:
     )
     worker.take(t.Printed(claim_id="claim", lines=lines))
     worker.take(t.Tick(), after_s=30.0)
-    assert worker.wanted(t.SendHeartbeat).progress == {"event": "epoch", "epoch": 3}
+    assert worker.wanted(t.SendHeartbeat).telemetry.progress == {"event": "epoch", "epoch": 3}
     worker.ended(65)
     assert worker.wanted(t.SendFail).failure.error.startswith("exit status 65: cannot split")
 
@@ -294,11 +296,11 @@ def test_progress_and_complaint_are_read_from_the_output() -> None:
 def test_first_heartbeat_goes_out_with_the_trainer_then_regularly() -> None:
     worker = Worker().starting()
     worker.take(t.Spawned(claim_id="claim"))
-    assert worker.wanted(t.SendHeartbeat).seq == 1
+    assert worker.wanted(t.SendHeartbeat).telemetry.seq == 1
     worker.answer_beat()
     assert worker.wake_at == worker.now + 30.0
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).seq == 2
+    assert worker.wanted(t.SendHeartbeat).telemetry.seq == 2
 
 
 def test_short_lease_is_renewed_three_times_as_often() -> None:
@@ -457,14 +459,14 @@ def test_output_is_shipped_in_numbered_pieces_and_dropped_when_known() -> None:
     lines = tuple(f"line {number}" for number in range(450))
     worker.take(t.Printed(claim_id="claim", lines=lines))
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).first == 0
+    assert worker.wanted(t.SendHeartbeat).telemetry.first == 0
     worker.answer_beat(log_next=200)
     assert worker.wake_at == worker.now + 1.0, "more wait: not a whole interval"
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).first == 200
+    assert worker.wanted(t.SendHeartbeat).telemetry.first == 200
     worker.answer_beat(log_next=400)
     worker.ended(1)
-    assert worker.wanted(t.SendFail).first == 400
+    assert worker.wanted(t.SendFail).telemetry.first == 400
     worker.take(t.FailTaken(call=worker.call, status="pending", log_next=450))
     assert worker.wanted(t.ForgetOutput).claim_id == "claim"
     assert not worker.wants(t.SendOutput)
@@ -476,10 +478,10 @@ def test_receiver_that_forgot_lines_is_sent_them_again() -> None:
     worker.wake()
     worker.answer_beat(log_next=2)
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).first == 2
+    assert worker.wanted(t.SendHeartbeat).telemetry.first == 2
     worker.answer_beat(log_next=1)
     worker.wake()
-    assert worker.wanted(t.SendHeartbeat).first == 1
+    assert worker.wanted(t.SendHeartbeat).telemetry.first == 1
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────
@@ -660,13 +662,13 @@ def test_training_that_had_ended_well_when_the_worker_was_killed_is_packed_and_d
     assert worker.wanted(t.Pack).assignment == JOB
     assert not worker.wants(t.SendClaim)
     beat = worker.wanted(t.SendHeartbeat)
-    assert beat.progress == {"event": "epoch", "epoch": 9}
-    assert beat.seq > 3_000_000, "newer than what any earlier session sent"
+    assert beat.telemetry.progress == {"event": "epoch", "epoch": 9}
+    assert beat.telemetry.seq > 3_000_000, "newer than what any earlier session sent"
     worker.take(t.Packed(claim_id="claim", path="/b", sha256="ab", size=3))
     assert worker.wanted(t.Upload).delivery.assignment == JOB
     worker.take(t.Uploaded(call=worker.call, artifact_id="ab"))
-    assert worker.wanted(t.SendComplete).first == 0
-    assert worker.wanted(t.SendComplete).progress == {"event": "epoch", "epoch": 9}
+    assert worker.wanted(t.SendComplete).telemetry.first == 0
+    assert worker.wanted(t.SendComplete).telemetry.progress == {"event": "epoch", "epoch": 9}
 
 
 def test_nothing_is_due_while_what_an_earlier_session_finished_is_packed() -> None:
@@ -699,7 +701,9 @@ def test_training_that_died_with_its_worker_is_told_with_the_next_claim() -> Non
 
 def test_report_that_was_on_its_way_is_sent_again_before_any_claim() -> None:
     failure = Failure(EndReason.TRAINER_FAILED, "ValueError", 1)
-    worker = begun(t.Saved(report=t.Report(assignment=JOB, failure=failure, usage={"cpu_s": 4.0})))
+    saved = t.Saved(report=t.Report(assignment=JOB, failure=failure, usage={"cpu_s": 4.0}))
+    worker = begun(saved, t.Found(printed=1, last_words=('{"event": "epoch", "epoch": 9}',)))
+    assert worker.wanted(t.SendFail).telemetry.progress == {"event": "epoch", "epoch": 9}
     assert worker.wanted(t.SendFail).failure == failure
     assert worker.wanted(t.SendFail).record == {"cpu_s": 4.0}
     assert not worker.wants(t.SendClaim)
@@ -722,12 +726,34 @@ def test_worker_that_must_leave_before_its_trainer_hands_back_when_it_comes_agai
 OLD = t.Backlog(job_id="j", claim_id="old", name="old", total=450)
 
 
+def test_output_of_the_job_in_hand_is_no_backlog() -> None:
+    def nothing(*_: object) -> None:
+        pass
+
+    own = t.Backlog(job_id=JOB.job_id, claim_id=JOB.claim_id, name=JOB.name, total=3)
+    outbox: Any = SimpleNamespace(recover=lambda: [OLD, own])
+    attempt: Any = SimpleNamespace(found=t.Found)
+    nobody: Any = None
+    actions = Actions(
+        nobody,
+        outbox,
+        attempt=lambda _: attempt,
+        persist=nothing,
+        set_aside=nothing,
+        wake_at=nothing,
+        say=nothing,
+        leave=nothing,
+    )
+    assert actions.beginning(t.Saved(held=JOB)).backlog == (OLD,)
+    assert actions.beginning(t.Saved()).backlog == (OLD, own)
+
+
 def test_backlog_is_brought_piece_by_piece_beside_everything_else() -> None:
     worker = begun(t.Saved(), None, OLD, t.Backlog(job_id="k", claim_id="next", total=1))
     assert worker.wants(t.SendClaim)
     for first in (0, 200, 400):
         sent = worker.wanted(t.SendOutput)
-        assert (sent.backlog.claim_id, sent.first) == ("old", first)
+        assert (sent.backlog.claim_id, sent.telemetry.first) == ("old", first)
         worker.take(t.OutputTaken(call=sent.call, log_next=min(first + 200, 450)))
     assert worker.wanted(t.ForgetOutput).claim_id == "old"
     assert worker.wanted(t.SendOutput).backlog.claim_id == "next"
@@ -763,7 +789,7 @@ def test_what_a_report_could_not_take_along_follows_it() -> None:
     worker.take(t.Printed(claim_id="claim", lines=tuple(map(str, range(500)))))
     worker.ended(1)
     worker.take(t.FailTaken(call=worker.call, status="failed", log_next=200))
-    assert worker.wanted(t.SendOutput).first == 200
+    assert worker.wanted(t.SendOutput).telemetry.first == 200
     assert worker.wants(t.SendClaim)
 
 
@@ -793,8 +819,9 @@ def test_lease_that_is_lost_while_packing_drops_nothing() -> None:
 def test_host_that_is_not_let_in_keeps_what_it_finished(problem_type: ProblemType) -> None:
     for worker in (Worker().uploading(), Worker().completing(), Worker().failing()):
         phase = worker.phase
-        for _ in range(20):
+        for count in range(20):
             worker.take(t.Refused(call=worker.call, problem_type=problem_type))
+            assert worker.wants(t.Say) == (count == 0), "once is enough"
             assert worker.phase is phase
             assert not worker.wants(t.Discard)
             worker.take(t.Tick(), after_s=61.0)
@@ -805,6 +832,32 @@ def test_host_that_is_not_let_in_keeps_what_it_finished(problem_type: ProblemTyp
 
 def measured(worker: Worker, cpu_s: float, after_s: float = 10.0) -> None:
     worker.take(t.Measured(claim_id="claim", cpu_s=cpu_s), after_s=after_s)
+
+
+def test_a_heartbeat_tells_what_was_used_since_the_last_one() -> None:
+    worker = Worker(heartbeat_s=30.0).running()
+
+    def beat() -> Any:
+        while not worker.wants(t.SendHeartbeat):
+            worker.take(t.Tick(), after_s=1.0)
+        used = worker.wanted(t.SendHeartbeat).telemetry.usage
+        worker.answer_beat()
+        return used
+
+    def used(cpu_s: float, memory: int | None = None, gpu: float | None = None) -> None:
+        worker.take(t.Measured(claim_id="claim", cpu_s=cpu_s, memory_bytes=memory, gpu=gpu), after_s=10.0)
+
+    used(5.0, 300, 0.5)
+    used(25.0, 900, 1.0)
+    assert beat() == {"cpu": 2.0, "memory_bytes": 900, "gpu": 0.75, "gpu_memory_bytes": None}
+    assert beat() is None, "nothing was measured since"
+    used(85.0, 500)
+    told = beat()
+    assert told["memory_bytes"] == 500
+    assert told["gpu"] is None
+    assert 0 < told["cpu"] <= 6.0, "60 s of CPU since the measurement before the last heartbeat"
+    used(80.0)
+    assert beat()["cpu"] == 0.0, "a process that ended took its time along"
 
 
 def test_trainer_that_neither_says_nor_computes_anything_is_stopped_as_failed() -> None:
@@ -894,12 +947,7 @@ ENDS = (
 def something(worker: Worker, rng: random.Random) -> t.Event:
     """Draw what may happen next, in or out of turn."""
     work = worker.state.work
-    calls = [
-        worker.state.call,
-        worker.state.output_call,
-        work and work.beat_call,
-        rng.randint(0, worker.state.calls),
-    ]
+    calls = [worker.state.call, worker.state.output_call, work and work.beat_call, rng.randint(0, worker.state.calls)]
     call = rng.choice([known for known in calls if known is not None])
     claim_id = rng.choice(["claim", "claim", "claim", "older"])
     happenings: list[t.Event] = [

@@ -7,7 +7,6 @@ through NVML: it is asked afresh every time. The daemon itself never imports tor
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -15,14 +14,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from training import strict_json
 from training.clock import Clock, SystemClock
 from training.files import write_whole
+from training.fleet.process.usage import ask_nvml
+from training.installed import version
 
 GIB = 1024**3
-_T = TypeVar("_T")
 PROBE_TIMEOUT_S = 120.0  # a Raspberry Pi takes half a minute to import torch from a cold SD card
 # An environment with a GPU in which torch cannot use it may be mended (a driver reloaded after sleep): ask again.
 RETRY_FAILED_S = 600.0
@@ -85,12 +85,12 @@ class SystemNvml:
     """NVML through nvidia-ml-py, opened for each question so that a driver may be replaced under us."""
 
     def driver_version(self) -> str | None:
-        return _ask_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
+        return ask_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
 
     def memory(self, uuid: str) -> tuple[int, int] | None:
         # torch drops the prefix; a slice of a partitioned GPU (MIG) is a device too.
         bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
-        return _ask_nvml(lambda nvml: _memory(nvml, f"GPU-{bare}")) or _ask_nvml(
+        return ask_nvml(lambda nvml: _memory(nvml, f"GPU-{bare}")) or ask_nvml(
             lambda nvml: _memory(nvml, f"MIG-{bare}")
         )
 
@@ -98,38 +98,6 @@ class SystemNvml:
 def _memory(nvml: Any, uuid: str) -> tuple[int, int]:
     info = nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(uuid))
     return int(info.total), int(info.free)
-
-
-def _has_nvml() -> bool:
-    """Return True when the driver's library is there: asking pynvml takes 2 MiB of a small board's memory."""
-    import ctypes
-
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return False
-    return True
-
-
-def _ask_nvml(question: Callable[[Any], _T]) -> _T | None:
-    """Ask the library between init and shutdown; ``None`` without library, driver or answer."""
-    if sys.platform == "linux" and not _has_nvml():
-        return None
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        return question(pynvml)
-    except pynvml.NVMLError:
-        return None
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
 
 
 class CudaProbe:
@@ -227,15 +195,11 @@ def _run(command: Sequence[str]) -> str:
 
 
 def installed_torch(python: Path) -> str | None:
-    """Read the version of torch that ``python`` would import from the name of its metadata; ``None`` if not found.
-
-    ``importlib.metadata`` does the same, and costs each worker more than a megabyte for as long as it runs.
-    """
+    """Read the version of torch that ``python`` would import; ``None`` if not found."""
+    if python == Path(sys.executable):
+        return version("torch")
     prefix = python.parent.parent
-    there = [*prefix.glob("lib*/python3*/site-packages"), prefix / "Lib" / "site-packages"]
-    folders = map(Path, sys.path) if python == Path(sys.executable) else there
-    found = (each.name for folder in folders for each in sorted(folder.glob("torch-*.dist-info")))
-    return next((name.removeprefix("torch-").removesuffix(".dist-info") for name in found), None)
+    return version("torch", [*prefix.glob("lib*/python3*/site-packages"), prefix / "Lib" / "site-packages"])
 
 
 def default_cache_file(environ: Mapping[str, str] = os.environ) -> Path | None:

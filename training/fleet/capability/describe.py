@@ -9,32 +9,26 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from training.checkout import ROOT
+from training.checkout import ROOT, stamps
 from training.contract import ARGUMENTS, PROGRAM, SELF_SUPERVISED_PROGRAM
+from training.flag import DESCRIBE_VERSION, Flag, FlagType
 from training.fleet.process.ended import EndKind
-from training.fleet.process.supervise import (
-    STATE_VARIABLE,
-    CommandSpec,
-    LocalProcess,
-    LocalRunner,
-    SpawnFailedError,
-)
 from training.printable import printable
+
+if TYPE_CHECKING:
+    from training.fleet.process.supervise import CommandSpec, LocalProcess
 
 logger = logging.getLogger(__name__)
 
-DESCRIBE_VERSION = 1
 DESCRIBE_TIMEOUT_S = 60.0
 DESCRIPTION_BYTES_MAX = 1024 * 1024
 COMPLAINTS_BYTES_MAX = 64 * 1024  # of standard error, whose last line is quoted
@@ -51,24 +45,9 @@ class DescribeError(Exception):
     """A trainer did not describe its flags. The text is one sentence."""
 
 
-class FlagType(StrEnum):
-    INT = "int"
-    FLOAT = "float"
-    BOOL = "bool"
-    STR = "str"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HyperFlag:
-    """One hyperparameter. Bounds are inclusive unless marked open; ``None`` is unbounded."""
-
-    key: str
-    type: FlagType
-    min: float | None = None
-    max: float | None = None
-    min_open: bool = False
-    max_open: bool = False
-    choices: tuple[str, ...] | None = None
+class HyperFlag(Flag):
+    """One hyperparameter as a manifest may set it."""
 
     def coerce(self, value: object) -> HyperValue:
         """Convert ``value`` to the flag's type, so that 1 and 1.0 are one value; else ValueError with a sentence."""
@@ -79,7 +58,7 @@ class HyperFlag:
                 return value
             case (FlagType.INT | FlagType.FLOAT, int() | float()) if not isinstance(value, bool):
                 number = self._number(value)
-                if number is not None and self._permits(number):
+                if number is not None and self.permits_number(number):
                     return number
         raise ValueError(f"`{self.key}` must be {self.allowed}, not {shown(value)}")
 
@@ -107,13 +86,6 @@ class HyperFlag:
             return float(value) + 0.0  # -0.0 becomes 0.0: equal values, equal text
         except OverflowError:
             return None
-
-    def _permits(self, number: int | float) -> bool:
-        if isinstance(number, float) and not math.isfinite(number):
-            return False
-        low = self.min is None or (number > self.min if self.min_open else number >= self.min)
-        high = self.max is None or (number < self.max if self.max_open else number <= self.max)
-        return low and high
 
     def _permits_text(self, text: str) -> bool:
         if self.choices is not None:
@@ -147,7 +119,7 @@ class ProcessDescriber:
     """A describer that runs the command; built-in trainers' answers are cached until their sources change."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], tuple[object, Description]] = {}
+        self._kept: dict[tuple[str, ...], tuple[list[str] | None, Description]] = {}
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -156,7 +128,7 @@ class ProcessDescriber:
 
     def __call__(self, command: Sequence[str]) -> Description:
         ours = tuple(command) in map(describe_command, PROGRAMS)
-        stamp = _source_stamp() if ours else None
+        stamp = stamps("trainer") if ours else None
         kept = self._kept.get(tuple(command))
         if ours and kept is not None and kept[0] == stamp:
             return kept[1]
@@ -165,14 +137,11 @@ class ProcessDescriber:
         return description
 
 
-def _source_stamp() -> object:
-    """Return a stamp of the trainers' sources, which an update of the checkout changes."""
-    files = sorted((ROOT / "training" / "trainer").glob("*.py"))
-    return tuple((file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()])
-
-
 def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
     """Run the command and return its standard output; it and all it started have ended by then."""
+    # Loaded with the first question: a receiver that kept its plan asks none.
+    from training.fleet.process.supervise import STATE_VARIABLE, CommandSpec, LocalRunner, SpawnFailedError
+
     name = " ".join(command)
     argv = list(command)
     if argv[0] in ("python", "python3"):  # as in a trainer's command: this environment's

@@ -66,12 +66,7 @@ class Capability:
         return max((device.vram_free_gib for device in self.cuda_devices), default=0.0)
 
     def can_run(
-        self,
-        *,
-        require_cuda: bool = False,
-        min_vram_gib: float = 0.0,
-        min_ram_gib: float = 0.0,
-        min_cores: int = 0,
+        self, *, require_cuda: bool = False, min_vram_gib: float = 0.0, min_ram_gib: float = 0.0, min_cores: int = 0
     ) -> tuple[bool, str]:
         """Compare this host with the needs: ``(True, "ok")``, or false and the first thing that is missing.
 
@@ -83,20 +78,14 @@ class Capability:
             best = self.best_vram_gib()
             return False, (f"require_cuda but largest free VRAM {best:.1f} GiB < {min_vram_gib:.1f} GiB needed")
         if self.ram_available_gib < min_ram_gib:
-            return (
-                False,
-                f"available RAM {self.ram_available_gib:.1f} GiB < {min_ram_gib:.1f} GiB needed",
-            )
+            return (False, f"available RAM {self.ram_available_gib:.1f} GiB < {min_ram_gib:.1f} GiB needed")
         if self.cpu_cores < min_cores:
             return False, f"cpu_cores {self.cpu_cores} < {min_cores} needed"
         return True, "ok"
 
 
 def detect(
-    *,
-    hostname_override: str | None = None,
-    repo_root: str | Path | None = None,
-    venv_python: str | Path | None = None,
+    *, hostname_override: str | None = None, repo_root: str | Path | None = None, venv_python: str | Path | None = None
 ) -> Capability:
     """Look at this machine as it is now.
 
@@ -197,8 +186,7 @@ def checkout_commit(root: Path) -> str | None:
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     parser = argparse.ArgumentParser(
-        prog="python -m training.fleet.capability",
-        description="Print what this host can do, as JSON.",
+        prog="python -m training.fleet.capability", description="Print what this host can do, as JSON."
     )
     parser.add_argument("--host-id", help=f"name of this host (default ${HOST_ID_VARIABLE} or the node name)")
     parser.add_argument("--repo-root", type=Path, help="the checkout whose commit is reported")

@@ -26,7 +26,7 @@ def audit(
     ctx: typer.Context,
     last: Annotated[int, typer.Option(help="Show so many; all are checked.", min=1)] = 50,
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines; shows all.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False,
 ) -> int:
     """List who did what: cancel, requeue, release, reload, data sets, joins, tokens. Exit 1 if the record is broken."""
     context: CommandContext = ctx.obj

@@ -1,13 +1,14 @@
 """Shell completion of the names of jobs and hosts. Every error means an empty list.
 
 Shells paste a completion into the line as it stands, and zsh evaluates it first: a name from a plan, or from a false
-receiver, would run as a command. So only names are offered that every shell takes literally.
+receiver, would run as a command. So only names are offered that every shell takes literally, and names with the
+brackets of a matrix: zsh and fish quote these themselves, for bash it is done here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,8 @@ from training.fleet.cli.context import CannotError, CommandContext, connect
 from training.fleet.client.client import ClientError, FleetClient
 
 _NAMES_MAX = 1000
-_PLAIN = re.compile(r"\w[\w.,:@/+-]{0,127}")
+_PLAIN = re.compile(r"\w[\w.,:@/+-]{0,127}(?:\[[\w.,:@/+=-]{1,127}\])?")
+_BRACKETS = re.compile(r"[\[\]]")
 _PATIENCE_S = 2.0  # seconds; a person pressed a key and waits
 
 
@@ -41,4 +43,28 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], lis
     except (CannotError, ClientError, OSError, KeyError, TypeError):
         return []
     plain = (name for name in names if isinstance(name, str) and _PLAIN.fullmatch(name))
-    return sorted({name for name in plain if name.startswith(incomplete)})[:_NAMES_MAX]
+    in_bash = context.environ.get("_CIS490_JOBS_COMPLETE") == "complete_bash"
+    before = _before_the_break(context.environ) if in_bash else ""
+    typed = before + ("" if before.endswith("=") and incomplete == "=" else incomplete)
+    found = sorted({name for name in plain if name.startswith(typed)})[:_NAMES_MAX]
+    return [_Quoted(_BRACKETS.sub(r"\\\g<0>", name.removeprefix(before))) for name in found] if in_bash else list(found)
+
+
+class _Quoted(str):
+    """A completion in the form in which bash takes it. Typer drops those that do not begin with what was typed."""
+
+    __slots__ = ()
+
+    def startswith(self, *_: object) -> bool:
+        return True
+
+
+def _before_the_break(environ: Mapping[str, str]) -> str:
+    """Return the part of the name before the word that bash completes: it breaks words at every ``=``."""
+    words = environ.get("COMP_WORDS", "").split("\n")
+    last = int(environ.get("COMP_CWORD", "0"))
+    first = last
+    while first > 1 and (words[first - 1] == "=" or words[first : first + 1] == ["="]):
+        first -= 1
+    broken = "".join(words[first:last]) + ("=" if words[last : last + 1] == ["="] else "")
+    return broken.replace("\\", "")

@@ -44,12 +44,7 @@ def connect(url: str, token: str | None, *, patience_s: float | None = None) -> 
     credentials = find_credentials(os.environ) if url.startswith("https:") else None
     tls = None if credentials is None else credentials.context()
     client = FleetClient(
-        url,
-        operator_token=token,
-        tls=tls,
-        tries=1,
-        timeout_s=patience_s or 15.0,
-        answer_s=patience_s or 45.0,
+        url, operator_token=token, tls=tls, tries=1, timeout_s=patience_s or 15.0, answer_s=patience_s or 45.0
     )
     if credentials is not None:
         # The command itself reports an error; renewal waits for the next command.
@@ -101,6 +96,7 @@ class CommandContext:
     connect: Connect = connect
     out: IO[str] = field(default_factory=lambda: sys.stdout)
     err: IO[str] = field(default_factory=lambda: sys.stderr)
+    into: IO[str] = field(default_factory=lambda: sys.stdin)  # the answers of who is asked
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], object] = time.sleep
     monotonic: Callable[[], float] = SystemClock().monotonic
@@ -160,6 +156,13 @@ class CommandContext:
         if answers or as_json or self.as_json:
             self.show(as_json, {key: answers}, lambda: "\n".join(lines))
         return code
+
+    def confirm(self, question: str) -> bool:
+        """Ask on the terminal; without one CannotError says how to do without."""
+        if not (self.into.isatty() and self.err.isatty()):
+            raise CannotError("there is no terminal to ask on: look at `cis490-jobs plan`, then add --yes", USAGE)
+        print(f"{question} [y/N] ", end="", file=self.err, flush=True)
+        return self.into.readline().strip().lower() in ("y", "yes")
 
     def complain(self, sentence: object) -> None:
         print(f"cis490-jobs: {self.typed(one_line(sentence, 2000))}", file=self.err)

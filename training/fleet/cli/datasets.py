@@ -11,14 +11,14 @@ from rich.table import Table
 
 from training.contract import VALIDATION_FILE
 from training.fleet.cli.context import CannotError, CommandContext, meter
-from training.fleet.cli.render import Json, ago, size
 from training.fleet.client.push import FolderError, push, read_folder
 from training.fleet.wire.constants import DATASET_NAME_PATTERN, DONE, REFUSED, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
+from training.fleet.wire.words import Json, ago, size
 from training.printable import counted, printable
 
 Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
 
@@ -26,7 +26,7 @@ app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
 @app.command("push")
 def push_dataset(
     ctx: typer.Context,
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="As `build` makes it.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder that `build` or `ingest` wrote.")],
     name: Annotated[str | None, typer.Option("--name", help="What plans call it; default the folder's name.")] = None,
     receiver_url: Url = None,
     as_json: AsJson = False,
@@ -101,7 +101,7 @@ def remove_dataset(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Forget a data set that no job needs; of one with several names, only the given name."""
+    """Remove a data set that no job needs; if it has several names, free only the given one."""
     context: CommandContext = ctx.obj
     calls = context.client(receiver_url).datasets
     rows = calls.datasets()["datasets"]

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
-from training.fleet.wire.identity import FINGERPRINT_PREFIX, parse_fingerprint
+from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, parse_fingerprint
 from training.printable import one_line, printable
 
 
@@ -27,18 +27,19 @@ def _name(text: str) -> str:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", callback=_name, help="Of the host, or of the operator."),
+    typer.Argument(metavar="NAME", callback=_name, help="Of the host, the operator or the reader."),
 ]
 Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
+Reader = Annotated[bool, typer.Option("--reader", help="A program or person that only looks, such as Prometheus.")]
 Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 INSTALL = "sudo scripts/install-training-worker.sh"
 INSTALL_WINDOWS = "powershell -ExecutionPolicy Bypass -File scripts\\install-training-worker-windows.ps1"
 
 CODE_PATTERN = r"^[0-9a-f]{16,128}$"
 
-tokens = typer.Typer(help="Operators' tokens: names and ends.", rich_markup_mode=None)
+tokens = typer.Typer(help="Operators' and readers' tokens: names and expiry dates.", rich_markup_mode=None)
 
 
 def hook(app: typer.Typer) -> None:
@@ -49,22 +50,28 @@ def hook(app: typer.Typer) -> None:
     app.add_typer(tokens, name="tokens")
 
 
+def _role(operator: bool, reader: bool) -> Role:
+    if operator and reader:
+        raise CannotError("--operator and --reader exclude each other: an operator may read everything", USAGE)
+    return Role.OPERATOR if operator else Role.READER if reader else Role.HOST
+
+
 def enroll(
     ctx: typer.Context,
     name: Name,
     operator: Operator = False,
+    reader: Reader = False,
     windows: Annotated[bool, typer.Option("--windows", help="Print it for PowerShell.")] = False,
     url: Annotated[str | None, typer.Option("--url", help="The receiver's URL for the new machine.")] = None,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Enroll a host: print one line to paste on it. Good once, for 15 minutes."""
+    """Enroll a host, an operator or a reader: print one line to paste there. It works once, in 15 minutes."""
     context: CommandContext = ctx.obj
-    role = "operator" if operator else "host"
+    role = _role(operator, reader)
     if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
         raise CannotError(
-            f"{url!r} joins nobody: a receiver's address begins with https://, then letters, digits and .:/_-[]",
-            USAGE,
+            f"{url!r} joins nobody: a receiver's address begins with https://, then letters, digits and .:/_-[]", USAGE
         )
     answer = context.client(receiver_url).post_json("/v1/invitations", {"name": name, "role": role})
     answer["url"] = url or answer["url"]
@@ -89,18 +96,13 @@ def command(answer: Mapping[str, Any], *, windows: bool) -> str:
     given = _plain(answer)
     flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
     program = INSTALL
-    if answer["role"] == "operator":
+    if answer["role"] in (Role.OPERATOR, Role.READER):
         python = r".venv\Scripts\python" if windows else ".venv/bin/python"
-        program = f"{python} -m training.fleet.join --operator"
+        program = f"{python} -m training.fleet.join --{answer['role']}"
     elif windows:
         program, flags = INSTALL_WINDOWS, ["-ReceiverUrl", "-HostId", "-Code", "-Fingerprint"]
     quote = _powershell if windows else shlex.quote
-    return " ".join(
-        [
-            program,
-            *(f"{flag} {quote(str(value))}" for flag, value in zip(flags, given, strict=True)),
-        ]
-    )
+    return " ".join([program, *(f"{flag} {quote(str(value))}" for flag, value in zip(flags, given, strict=True))])
 
 
 def _plain(answer: Mapping[str, Any]) -> list[str]:
@@ -131,12 +133,13 @@ def revoke(
     ctx: typer.Context,
     name: Name,
     operator: Operator = False,
+    reader: Reader = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Revoke a host at once: its certificates and codes are void, and others get its jobs."""
+    """Revoke a host, an operator or a reader at once: certificates and codes are void; others get a host's jobs."""
     context: CommandContext = ctx.obj
-    role = "operator" if operator else "host"
+    role = _role(operator, reader)
     answer = context.client(receiver_url).post_json("/v1/revoke", {"name": name, "role": role})
     line = (
         f"{printable(answer['name'])} is out; certificates revoked: {answer['certificates']}, "
@@ -147,7 +150,7 @@ def revoke(
 
 
 def certificates(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """List certificates: owners, ends, and revocations."""
+    """List certificates: owners, expiry dates, and revocations."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).get_json("/v1/certificates")
     rows = answer["certificates"]
@@ -159,13 +162,15 @@ def certificates(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson =
 def add_token(
     ctx: typer.Context,
     name: Name,
-    days: Annotated[float, typer.Option(help="How long it is good.", min=0.01, max=366)] = 90.0,
+    days: Annotated[float, typer.Option(help="Days until it expires.", min=0.01, max=366)] = 90.0,
+    reader: Reader = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
     """Make a token and print it; it is not shown again."""
     context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).post_json("/v1/tokens", {"name": name, "days": days})
+    body = {"name": name, "days": days, "role": Role.READER if reader else Role.OPERATOR}
+    answer = context.client(receiver_url).post_json("/v1/tokens", body)
     context.show(as_json, answer, lambda: printable(answer["token"]))
     if not (as_json or context.as_json):
         context.complain(f"it is good until {_when(answer['expires_at'])} and is not shown again")
@@ -174,10 +179,10 @@ def add_token(
 
 @tokens.command("list")
 def list_tokens(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """List the tokens' names and ends, never their secrets."""
+    """List the tokens' names and expiry dates, never their secrets."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).get_json("/v1/tokens")
-    context.show(as_json, answer, lambda: _table(answer["tokens"], answer["now"]))
+    context.show(as_json, answer, lambda: _table(answer["tokens"], answer["now"], "role"))
     return DONE
 
 
@@ -185,7 +190,7 @@ def list_tokens(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = 
 def revoke_token(
     ctx: typer.Context,
     name: Name,
-    every: Annotated[bool, typer.Option("--all", help="Not only the oldest.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All tokens of this name, not only the oldest.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:

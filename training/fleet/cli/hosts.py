@@ -19,12 +19,9 @@ def hook(app: typer.Typer) -> None:
 
 def release(
     ctx: typer.Context,
-    hosts: Annotated[
-        list[str],
-        typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts),
-    ],
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)],
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Release hosts from quarantine; `workers` shows which are, and why."""
     context: CommandContext = ctx.obj

@@ -113,12 +113,7 @@ def fetch_model(
 
 
 def unpack(
-    bundle: Path,
-    target: Path,
-    allowed: Collection[str],
-    *,
-    force: bool = False,
-    shared: bool = True,
+    bundle: Path, target: Path, allowed: Collection[str], *, force: bool = False, shared: bool = True
 ) -> list[Unpacked]:
     """Unpack ``bundle`` into the folder ``target``; files appear only when all of them are good.
 

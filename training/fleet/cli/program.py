@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,14 +19,18 @@ from rich.live import Live
 
 from training.fleet.cli import audit as cli_audit
 from training.fleet.cli import complete as cli_complete
+from training.fleet.cli import curve as cli_curve
 from training.fleet.cli import datasets as cli_dataset
 from training.fleet.cli import enroll as cli_enroll
 from training.fleet.cli import hosts as cli_hosts
+from training.fleet.cli import notify as cli_notify
+from training.fleet.cli import plan as cli_plan
 from training.fleet.cli import recovery as cli_recovery
 from training.fleet.cli import render as cli_views
 from training.fleet.cli import status as cli_status
 from training.fleet.cli import wait as cli_wait
 from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, CannotError, CommandContext, meter
+from training.fleet.cli.mistakes import complain_of, mistakes_of
 from training.fleet.cli.models import BundleRefused, fetch_model
 from training.fleet.client.client import (
     ClientError,
@@ -38,7 +41,9 @@ from training.fleet.client.client import (
     Unreachable,
 )
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
-from training.printable import json_text, one_line, printable, printable_lines
+from training.fleet.wire.words import Json, size
+from training.installed import own_version
+from training.printable import json_text, printable, printable_lines
 from training.streams import has_seen_enough, replace_unprintable, write_no_more
 
 _WATCH_S = 2.0
@@ -75,7 +80,7 @@ Url = Annotated[
     str | None,
     typer.Option(help=f"Default ${URL_VARIABLE}, the joined one, or {DEFAULT_URL}."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Status(StrEnum):
@@ -91,7 +96,7 @@ class Status(StrEnum):
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"cis490-jobs {version('cis490-training-fleet')}")
+        print(f"cis490-jobs {own_version()}")
         raise typer.Exit
 
 
@@ -100,9 +105,9 @@ def common(
     ctx: typer.Context,
     receiver_url: Url = None,
     as_json: AsJson = False,
-    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Look at the training fleet, and act on it.
+    """Show and change the training fleet.
 
     Changes, audit, certificates and tokens need an operator's certificate or $CIS490_OPERATOR_TOKEN.
     """
@@ -112,7 +117,7 @@ def common(
 @app.command()
 def status(
     ctx: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -142,7 +147,7 @@ def status(
         console.print(picture)  # the last one stays
 
 
-def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
+def _status(client: FleetClient) -> tuple[Json, Json]:
     """Ask for all of a short queue; of a long one the running, the failed and the next jobs."""
     page, health = client.jobs(), client.health()
     jobs, whole = list(page["jobs"]), page.get("next_after") is None
@@ -161,8 +166,8 @@ def _status(client: FleetClient) -> tuple[cli_views.Json, cli_views.Json]:
 @app.command("list")
 def list_jobs(
     ctx: typer.Context,
-    wanted: Annotated[Status | None, typer.Option("--status", help="Only these.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also jobs that are over and left the plan.")] = False,
+    wanted: Annotated[Status | None, typer.Option("--status", help="Only jobs with this status.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also ended jobs that left the plan.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -193,7 +198,7 @@ def explain(ctx: typer.Context, job: Job, receiver_url: Url = None, as_json: AsJ
 
 @app.command()
 def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """List the hosts that ever asked for work."""
+    """List all hosts that ever claimed work."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).workers()
     context.show(as_json, answer, lambda: cli_views.render_workers(answer))
@@ -204,7 +209,7 @@ def workers(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = Fals
 def cancel(
     ctx: typer.Context,
     jobs: Annotated[list[str] | None, JOBS] = None,
-    removed: Annotated[bool, typer.Option("--removed", help="Those that are no longer in the plan.")] = False,
+    removed: Annotated[bool, typer.Option("--removed", help="All jobs that the plan no longer names.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -231,7 +236,7 @@ def cancel(
 def requeue(
     ctx: typer.Context,
     jobs: Annotated[list[str] | None, JOBS] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="All of the plan that have failed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="All failed jobs of the plan.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -278,7 +283,7 @@ def wait(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Wait until jobs are over. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
+    """Wait until jobs have ended. Exit code 0: all completed; 3: one failed; 4: one was cancelled."""
     context: CommandContext = ctx.obj
     if bool(jobs) == every:
         raise CannotError(f"{NAME_A_JOB}; or every job of the plan: --all", USAGE)
@@ -316,26 +321,13 @@ def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False
     try:
         counts = context.client(receiver_url).reload()
     except Refused as refusal:
-        mistakes = refusal.extra.get("mistakes")
-        if not isinstance(mistakes, list) or not mistakes:
+        mistakes = mistakes_of(refusal)
+        if not mistakes:
             raise
-        if as_json or context.as_json:
-            print(json_text({"mistakes": mistakes}), file=context.out)
-        else:
-            context.complain("the manifest was not taken; nothing has changed")
-            for mistake in mistakes:
-                print(_mistake(mistake), file=context.err)
+        complain_of(context, mistakes, as_json)
         return REFUSED
     context.show(as_json, counts, lambda: cli_views.render_reload(counts))
     return DONE
-
-
-def _mistake(entry: object) -> str:
-    if not isinstance(entry, Mapping):
-        return one_line(entry)
-    place = ":".join(str(entry[key]) for key in ("file", "line") if entry.get(key))
-    sentence = "; ".join(str(entry[key]) for key in ("message", "suggestion") if entry.get(key))
-    return one_line(": ".join(part for part in (place, entry.get("key"), sentence) if part), 2000)
 
 
 @app.command()
@@ -343,7 +335,7 @@ def logs(
     ctx: typer.Context,
     job: Job,
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt; default the last.", min=1)] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new output.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -378,7 +370,7 @@ def logs(
 def get(
     ctx: typer.Context,
     job: Annotated[str | None, JOB] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every completed one of the plan, a folder each.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every completed job of the plan, a folder each.")] = False,
     attempt: Annotated[int | None, typer.Option(help="The model of this attempt.", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default MODEL_MODE-ID.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
@@ -425,7 +417,7 @@ def _get(
     force: bool,
     attempt: int | None = None,
     parent: bool = False,
-) -> tuple[cli_views.Json, str]:
+) -> tuple[Json, str]:
     """Fetch one model into ``out``, or (``parent``) into a folder of its own there; returns JSON and text."""
     detail = client.job(ref)
     view, spec = detail["job"], detail["spec"]
@@ -441,13 +433,16 @@ def _get(
         "path": str(folder),
         "files": [{"name": f.name, "bytes": f.size, "sha256": f.sha256} for f in files],
     }
-    lines = [printable(f"{folder / f.name}  {cli_views.size(f.size)}") for f in files]
+    lines = [printable(f"{folder / f.name}  {size(f.size)}") for f in files]
     return shape, "\n".join([*lines, f"verified: artifact {artifact_id}"])
 
 
 cli_audit.hook(app)
+cli_curve.hook(app)
 cli_enroll.hook(app)
 cli_hosts.hook(app)
+cli_notify.hook(app)
+cli_plan.hook(app)
 cli_recovery.hook(app)
 app.add_typer(cli_dataset.app, name="dataset")
 

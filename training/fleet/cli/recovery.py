@@ -17,17 +17,17 @@ from rich.text import Text
 
 from training.clock import SystemClock
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.cli.render import size
 from training.fleet.recovery.findings import Finding, Level, Report
 from training.fleet.service.state import DEFAULT, MANIFEST, RecoveryError, State
 from training.fleet.wire.constants import DONE, REFUSED, USAGE
+from training.fleet.wire.words import size
 from training.printable import counted, printable
 
 # The parser does not check these: our own error names the user who may read them.
 StateDir = Annotated[Path, typer.Option(metavar="FOLDER", help="The receiver's.", readable=False)]
-Db = Annotated[Path | None, typer.Option(metavar="FILE", help="If it lies elsewhere.", readable=False)]
-ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="If it lies elsewhere.", readable=False)]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+Db = Annotated[Path | None, typer.Option(metavar="FILE", help="If not in --state-dir.", readable=False)]
+ModelsDir = Annotated[Path | None, typer.Option(metavar="FOLDER", help="If not in --state-dir.", readable=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _STYLES = {Level.FAULT: "bold red", Level.WARNING: "yellow", Level.NOTE: "dim"}
 
 
@@ -43,14 +43,14 @@ def doctor(
     db: Db = None,
     models_dir: ModelsDir = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every stored byte, too.")] = False,
-    policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As the receiver has them.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As for the receiver.")] = None,
     as_json: AsJson = False,
 ) -> int:
     """Check every promise. Looks at database and store on the receiver's machine and changes nothing."""
     from training.fleet.recovery.doctor import (
         examine,  # loaded for these commands only
     )
-    from training.fleet.scheduling.options import policy_of, setting
+    from training.fleet.scheduling.policy_options import policy_of, setting
 
     context: CommandContext = ctx.obj
     try:
@@ -67,7 +67,7 @@ def doctor(
 
 def backup(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="For backups alone.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder only for backups.")],
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
@@ -81,15 +81,8 @@ def backup(
 
     context: CommandContext = ctx.obj
     state = State.of(state_dir, db, models_dir)
-    with meter(context) as progress, told(state):
-        made = Backup(folder).make(
-            state,
-            SystemClock(),
-            with_keys=with_keys,
-            deep=deep,
-            keep=keep,
-            progress=progress,
-        )
+    with meter(context) as progress, explained(state):
+        made = Backup(folder).make(state, SystemClock(), with_keys=with_keys, deep=deep, keep=keep, progress=progress)
     data = made.datasets
     lost = [*made.contents.lost, *data.lost]
     shape = {
@@ -125,12 +118,12 @@ def backup(
 
 def restore(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="That backup made.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder of backups.")],
     state_dir: StateDir = DEFAULT,
     db: Db = None,
     models_dir: ModelsDir = None,
     snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Keep a database that is there beside.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Keep an existing database beside the new one.")] = False,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -139,7 +132,7 @@ def restore(
 
     context: CommandContext = ctx.obj
     state = State.of(state_dir, db, models_dir)
-    with meter(context) as progress, told(state):
+    with meter(context) as progress, explained(state):
         done = Restore(folder, state, SystemClock(), progress=progress).run(
             snapshot=snapshot, force=force, with_keys=with_keys
         )
@@ -150,14 +143,14 @@ def restore(
         "made_at": done.contents.made_at,
         "bundles_brought": done.brought,
         "bundles_kept": done.kept,
-        "completed_since": done.taken_back,
+        "completed_since": done.completed_since,
         "lost": [*done.lost, *data.lost],
         "datasets": data.sets,
         "database_kept_as": None if done.aside is None else str(done.aside),
         "doctor": report.to_dict(),
     }
     lines = [f"lost: {each}" for each in [*done.lost, *data.lost]]
-    lines += [f"completed since, and taken back from the store: {each}" for each in done.taken_back]
+    lines += [f"completed since, and taken back from the store: {each}" for each in done.completed_since]
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")
     lines += [
@@ -175,7 +168,7 @@ def rebuild(
     db: Db = None,
     models_dir: ModelsDir = None,
     manifest: Annotated[Path, typer.Option(metavar="FILE", help="The plan, for jobs that are not done.")] = MANIFEST,
-    force: Annotated[bool, typer.Option("--force", help="Keep a database that is there beside.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Keep an existing database beside the new one.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Rebuild the database from the store and the manifest alone; the receiver must be stopped."""
@@ -184,7 +177,7 @@ def rebuild(
 
     context: CommandContext = ctx.obj
     state = State.of(state_dir, db, models_dir, manifest)
-    with meter(context) as progress, told(state):
+    with meter(context) as progress, explained(state):
         jobs = planned(manifest, state)
         done = make_anew(state, jobs, SystemClock(), force=force, progress=progress)
     report = _checked(state)
@@ -218,7 +211,7 @@ def printable_text(lines: list[str]) -> Text:
 
 
 @contextmanager
-def told(state: State) -> Iterator[None]:
+def explained(state: State) -> Iterator[None]:
     """Turn errors of recovery into those of the command line."""
     try:
         yield

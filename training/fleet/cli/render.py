@@ -5,9 +5,7 @@ Every text that came over the wire goes through :func:`cell` or :mod:`training.p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from rich import box
 from rich.cells import cell_len
@@ -17,14 +15,23 @@ from rich.table import Table
 from rich.text import Text
 
 from training.fleet.scheduling.edits import LISTED_MAX, sentence
-from training.fleet.wire.constants import HEARTBEAT_S
+from training.fleet.wire.words import (
+    Json,
+    ago,
+    duration,
+    eta,
+    held,
+    left,
+    needs,
+    number,
+    progress,
+    silence,
+    split,
+    trained,
+    unlike,
+)
 from training.printable import counted, one_line, printable
-from training.printable import duration as long_time
-from training.printable import size as bytes_in_words
 
-Json = Mapping[str, Any]
-
-STATUSES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
 _STYLES = {
     "running": "cyan",
     "claimed": "cyan",
@@ -42,65 +49,11 @@ def cell(value: object, style: str = "", *, chars_max: int = 200) -> Text:
     return Text("" if value is None else one_line(value, chars_max), style=style)
 
 
-def number(value: object) -> float | None:
-    """Read a finite number from the wire; other values count as none."""
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if good and abs(value) < 1e15 and math.isfinite(value) else None  # type: ignore[arg-type]
-
-
-def duration(seconds: object) -> str:
-    """A length of time; empty when it is not known."""
-    known = number(seconds)
-    return "" if known is None else long_time(known)
-
-
-def ago(then: object, now: object) -> str:
-    known, present = number(then), number(now)
-    return "" if known is None or present is None else f"{duration(present - known)} ago"
-
-
-def size(count: object) -> str:
-    """Format bytes from the wire; other values count as none."""
-    return bytes_in_words(number(count) or 0.0)
-
-
 def table(*columns: str, right: Sequence[str] = ()) -> Table:
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     return made
-
-
-def progress(view: Json) -> str:
-    """Show how far the trainer is: epochs done of epochs planned, or its last line."""
-    said = view.get("progress")
-    if not isinstance(said, Mapping) or view.get("status") not in ("running", "claimed"):
-        return ""
-    done, planned = number(said.get("epoch")), number(said.get("epochs"))
-    if done is not None and planned:
-        return f"{done:.0f}/{planned:.0f} ({min(done / planned, 1):.0%})"
-    here, whole = number(said.get("bytes")), number(said.get("bytes_total"))
-    if said.get("event") == "fetch" and here is not None and whole:
-        return f"fetching its data ({min(here / whole, 1):.0%} of {size(whole)})"
-    return one_line(said.get("event") or "", 40)
-
-
-def silence(view: Json, now: object) -> str:
-    """Show for how long the host of a running job has been silent, once that exceeds two heartbeats; else nothing."""
-    heard, present = number(view.get("heartbeat_at")), number(now)
-    live = view.get("status") in ("running", "claimed")
-    if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
-        return ""
-    return f"not seen for {duration(present - heard)}"
-
-
-def eta(view: Json, now: object) -> str:
-    """Show the time left by the trainer's estimate, or that it is unknown because the host is silent."""
-    if unheard := silence(view, now):
-        return unheard
-    said = view.get("progress")
-    running = view.get("status") == "running" and isinstance(said, Mapping)
-    return duration(said.get("eta_s")) if running and isinstance(said, Mapping) else ""
 
 
 def short_id(value: object) -> Text:
@@ -117,19 +70,6 @@ def _state(view: Json) -> tuple[str, str]:
     marks = ["held"] if held else []
     marks += [] if view.get("in_manifest", True) else ["not in the plan"]
     return status + (f" ({', '.join(marks)})" if marks else ""), _STYLES.get(status, "")
-
-
-def held(view: Json, now: object) -> str:
-    """Show who holds a job, and since when; empty when it is not held."""
-    if not view.get("held_by"):
-        return ""
-    since = ago(view.get("held_at"), now)
-    return f"by {view['held_by']}" + (f", {since}" if since else "")
-
-
-def left(view: Json) -> bool:
-    """Tell whether a job is history: over, and no longer named by the plan."""
-    return not view.get("in_manifest", True) and view.get("status") in ("completed", "cancelled")
 
 
 def not_shown(count: int) -> str:
@@ -191,11 +131,11 @@ def render_job(detail: Json) -> RenderableType:
         ("state", state(view)),
         ("model", f"{view.get('model')}, {view.get('mode')}"),
         ("priority", view.get("priority")),
-        ("split", _split(spec)),
+        ("split", split(spec)),
         ("data set", str(spec.get("dataset") or "")[:_ID_SHOWN]),
-        ("trained on", _trained(view)),
+        ("trained on", trained(view)),
         ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
-        ("needs", _needs(spec)),
+        ("needs", needs(spec)),
         ("host", view.get("host")),
         ("progress", ", ".join(part for part in (progress(view), _left(view, now)) if part)),
         ("artifact", view.get("artifact_id")),
@@ -217,39 +157,6 @@ def render_job(detail: Json) -> RenderableType:
     return Group(*parts)
 
 
-def _trained(view: Json) -> str:
-    """Show what a completed model was trained on, as its worker reported."""
-    if view.get("status") != "completed":
-        return ""
-    told = view.get("trained")
-    said = told if isinstance(told, Mapping) else {}
-    words = [
-        f"{what} {str(said[key])[:_ID_SHOWN]}" if said.get(key) else f"{what} not known"
-        for key, what in (("data", "data"), ("code", "code"), ("commit", "commit"))
-    ]
-    return ", ".join(words)
-
-
-def _split(spec: Json) -> str:
-    hosts = ", ".join(map(str, spec.get("train_hosts") or []))
-    said = f"by {spec.get('split_recipe')}" + (f", trained on {hosts}" if hosts else "")
-    return f"{said}, seed {spec.get('seed')}"
-
-
-def _needs(spec: Json) -> str:
-    said = ["a GPU" if spec.get("require_cuda") else ""]
-    said.append("a GPU if possible" if spec.get("prefer_cuda") else "")
-    for key, words in (
-        ("min_vram_gib", "GiB of VRAM"),
-        ("min_ram_gib", "GiB of RAM"),
-        ("min_cores", "cores"),
-    ):
-        said.append(f"{spec[key]:g} {words}" if number(spec.get(key)) else "")
-    for key, words in (("allowed_hosts", "only on"), ("denied_hosts", "not on")):
-        said.append(f"{words} {', '.join(map(str, spec[key]))}" if spec.get(key) else "")
-    return ", ".join(filter(None, said))
-
-
 def _left(view: Json, now: object) -> str:
     left = eta(view, now)
     return f"about {left} left" if left and not silence(view, now) else left
@@ -267,25 +174,9 @@ def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
             cell(entry.get("end_reason") or "still running"),
             short_id(entry.get("artifact_id")),
             cell(entry.get("error"), chars_max=400),
-            cell(_unlike(entry.get("granted"), spec), chars_max=400),
+            cell(unlike(entry.get("granted"), spec), chars_max=400),
         )
     return made
-
-
-def _unlike(granted: object, spec: Json) -> str:
-    """Show differences between an attempt's grant and the present plan."""
-    if not isinstance(granted, Mapping):
-        return "not known"
-    keys = sorted(key for key in granted.keys() | spec.keys() if granted.get(key) != spec.get(key))
-    return ", ".join(f"{key} = {_plainly(granted.get(key))}" for key in keys)
-
-
-def _plainly(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "; ".join(f"{key} = {_plainly(each)}" for key, each in value.items())
-    if isinstance(value, list):
-        return f"[{', '.join(map(str, value))}]"
-    return "not set" if value is None else str(value)
 
 
 def _events(events: Sequence[Json], now: object) -> Table:

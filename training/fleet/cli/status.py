@@ -8,21 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from training.fleet.cli.render import (
-    STATUSES,
-    Json,
-    ago,
-    cancelled_line,
-    cell,
-    eta,
-    held,
-    left,
-    not_shown,
-    number,
-    progress,
-    state,
-    table,
-)
+from training.fleet.cli.render import cancelled_line, cell, not_shown, state, table
+from training.fleet.wire.words import STATUSES, Json, ago, eta, held, left, number, progress
 from training.printable import counted, one_line
 
 _PENDING_SHOWN = 40
@@ -92,10 +79,7 @@ def _cancelled(entries: Sequence[Json], now: object) -> list[RenderableType]:
     if not entries:
         return []
     told = [
-        {
-            "name": each.get("name"),
-            "why": f"{each.get('ended_by')}, {ago(each.get('finished_at'), now)}",
-        }
+        {"name": each.get("name"), "why": f"{each.get('ended_by')}, {ago(each.get('finished_at'), now)}"}
         for each in entries
     ]
     line = cancelled_line(len(entries))

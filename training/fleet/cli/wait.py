@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.render import Json
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE
+from training.fleet.wire.words import Json
 from training.printable import printable
 
 _LOOK_S = 5.0

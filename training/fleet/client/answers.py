@@ -3,8 +3,8 @@
 What a call raises::
 
     ClientError
-    ├── Unreachable        nobody answered; the request may have had its effect     ┐ trying again can help, and is
-    │   ├── Stranger       somebody answered who is not the receiver, or not with the database that this is about
+    ├── Unreachable        no answer came; the request may have had its effect      ┐ trying again can help, and is
+    │   ├── Stranger       another program answered, or a receiver with another database than the one that granted
     │   └── Damaged        what came is not what was promised                       │
     ├── Unavailable        the receiver said "not now" (busy, starting, disk full)  ┘ safe: every request is repeatable
     └── Refused            the receiver said no, and will say so again
@@ -200,16 +200,17 @@ class Fetched(_Record):
 def typed(kind: type[T], answer: Mapping[str, Any]) -> T:
     """Read an answer's known members; unknown ones, of a newer receiver, are ignored."""
     wanted = fields(kind)  # type: ignore[arg-type]
-    missing = [
-        each.name
-        for each in wanted
-        if each.name not in answer and each.default is MISSING and each.default_factory is MISSING
-    ]
-    if missing:
+    needed = [each.name for each in wanted if each.default is MISSING and each.default_factory is MISSING]
+    holding(answer, *needed)
+    return kind(**{each.name: answer[each.name] for each in wanted if each.name in answer})
+
+
+def holding(answer: Mapping[str, Any], *needed: str) -> None:
+    """Raise Unreachable where a member of the answer is missing: any service may answer 200 and ``{}``."""
+    if missing := [name for name in needed if name not in answer]:
         raise Unreachable(
             f"the receiver's answer lacks something ({', '.join(missing)}); is it another version, or another program?"
         )
-    return kind(**{each.name: answer[each.name] for each in wanted if each.name in answer})
 
 
 def json_object(answer: Response) -> dict[str, Any]:

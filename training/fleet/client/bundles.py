@@ -25,12 +25,7 @@ class Upload:
     """The upload of a bundle: asks for the offset, sends the rest, notes progress."""
 
     def __init__(
-        self,
-        caller: Caller,
-        path: str,
-        headers: Mapping[str, str],
-        file: Path,
-        progress: Progress | None,
+        self, caller: Caller, path: str, headers: Mapping[str, str], file: Path, progress: Progress | None
     ) -> None:
         self._caller, self._path, self._headers = caller, path, headers
         self._file, self._progress = file, progress

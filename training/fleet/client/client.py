@@ -53,6 +53,7 @@ from training.fleet.client.answers import (
     Unreachable,
     Verdict,
     backoff_s,
+    holding,
     json_object,
     typed,
     verdict,
@@ -70,6 +71,7 @@ from training.fleet.wire.constants import (
     HEADER_SHA256,
     ProblemType,
 )
+from training.fleet.wire.telemetry import NOTHING, Telemetry
 
 __all__ = [
     "Answered",
@@ -217,13 +219,17 @@ class FleetClient:
         claim_id: str | None = None,
         seq: int | None = None,
         progress: Mapping[str, Any] | None = None,
+        usage: Mapping[str, Any] | None = None,
         lines: Sequence[str] = (),
         first_line: int | None = None,
         session_id: str | None = None,
         echo: str | None = None,
         tries: int | None = None,
     ) -> Heartbeat:
-        """Renew the lease; report progress and output. Lines are numbered from ``first_line``, else go on."""
+        """Renew the lease; report progress, the use of the host (``Usage``) and output.
+
+        Lines are numbered from ``first_line``, else go on.
+        """
         claim = self._claim_of(job_id, claim_id)
         key = claim or job_id
         with self._lock:
@@ -234,9 +240,8 @@ class FleetClient:
             **self._who(claim),
             "session_id": session_id,
             "echo": echo,
-            "seq": seq,
-            "progress": None if progress is None else dict(progress),
-            "log": _log(lines, first),
+            "usage": None if usage is None else dict(usage),
+            **Telemetry(seq=seq, progress=progress, first=first, lines=lines).members(),
         }
         caller = self._about(job_id)
         beat = typed(Heartbeat, self._post(_job(job_id, "heartbeat"), body, tries=tries, caller=caller))
@@ -254,15 +259,12 @@ class FleetClient:
         exit_code: int | None = None,
         out_of_memory: str | None = None,
         record: Mapping[str, Any] | None = None,
-        seq: int = 0,
-        progress: Mapping[str, Any] | None = None,
-        lines: Sequence[str] = (),
-        first_line: int = 0,
+        telemetry: Telemetry = NOTHING,
         tries: int | None = None,
     ) -> Moved:
         """End the attempt without an artifact, or hand the job back (``reason="worker_shutdown"``).
 
-        ``out_of_memory`` is ``ram`` or ``vram``, when that ended it; progress counts as a heartbeat's.
+        ``out_of_memory`` is ``ram`` or ``vram``, when that ended it; ``telemetry`` counts as a heartbeat's.
         """
         body = {
             **self._who(self._claim_of(job_id, claim_id)),
@@ -271,9 +273,7 @@ class FleetClient:
             "exit_code": exit_code,
             "out_of_memory": out_of_memory,
             "record": None if record is None else dict(record),
-            "seq": seq,
-            "progress": None if progress is None else dict(progress),
-            "log": _log(lines, first_line),
+            **telemetry.members(),
         }
         caller = self._about(job_id)
         moved = typed(Moved, self._post(_job(job_id, "fail"), body, tries=tries, caller=caller))
@@ -288,10 +288,7 @@ class FleetClient:
         claim_id: str | None = None,
         spec_hash: str | None = None,
         record: Mapping[str, Any] | None = None,
-        seq: int = 0,
-        progress: Mapping[str, Any] | None = None,
-        lines: Sequence[str] = (),
-        first_line: int = 0,
+        telemetry: Telemetry = NOTHING,
         tries: int | None = None,
     ) -> Receipt:
         """Complete the job by an artifact uploaded before; the receiver re-hashes it first."""
@@ -300,9 +297,7 @@ class FleetClient:
             "artifact_id": artifact_id,
             "spec_hash": spec_hash,
             "record": None if record is None else dict(record),
-            "seq": seq,
-            "progress": None if progress is None else dict(progress),
-            "log": _log(lines, first_line),
+            **telemetry.members(),
         }
         caller = self._about(job_id)
         receipt = typed(
@@ -317,12 +312,11 @@ class FleetClient:
         job_id: str,
         *,
         claim_id: str,
-        lines: Sequence[str] = (),
-        first_line: int = 0,
+        telemetry: Telemetry = NOTHING,
         tries: int | None = None,
     ) -> OutputKept:
         """Send output lines of an attempt, also after its end; without lines, ask for the first missing one."""
-        body = {**self._who(claim_id), "log": _log(lines, first_line)}
+        body = {**self._who(claim_id), "log": telemetry.log()}
         caller = self._about(job_id)
         return typed(OutputKept, self._post(_job(job_id, "log"), body, tries=tries, caller=caller))
 
@@ -413,21 +407,34 @@ class FleetClient:
 
     def job(self, ref: str) -> dict[str, Any]:
         """Get a job with its attempts and events (``JobDetail``)."""
-        return self._get(_job(ref))
+        return self._get(_job(ref), needed=("job",))
+
+    def notify(self) -> dict[str, Any]:
+        """List the channels for notices (``NotifyReply``)."""
+        return self._get("/v1/notify")
+
+    def notify_test(self, channel: str | None = None) -> dict[str, Any]:
+        """Send a test message on one channel, or on all (``NotifyTestReply``)."""
+        return self._post("/v1/notify/test", {"channel": channel}, timeout_s=SLOW_S)
 
     def explain(self, ref: str) -> dict[str, Any]:
         """Explain, host by host, why the job does or does not run (``ExplainReply``)."""
-        return self._get(_job(ref, "explain"))
+        return self._get(_job(ref, "explain"), needed=("name", "hosts"))
 
     def log(self, ref: str, *, attempt: int | None = None, after: int = 0) -> dict[str, Any]:
         """Get output lines of an attempt from line ``after`` on (``LogReply``); ``next`` leads on."""
         return self._get(_job(ref, "log"), {"attempt": attempt, "after": after})
 
+    def curve(self, ref: str, *, attempt: int | None = None, points: int | None = None) -> dict[str, Any]:
+        """Get loss and metric by epoch, and the trainer's use of its host (``CurveReply``); at most 500 points unless
+        ``points`` says more."""
+        return self._get(_job(ref, "curve"), {"attempt": attempt, "points": points})
+
     def workers(self) -> dict[str, Any]:
         """Get every host that ever asked (``WorkersReply``), of all pages."""
-        answer = self._get("/v1/workers")
+        answer = self._get("/v1/workers", needed=("workers",))
         while after := answer.get("next_after"):
-            page = self._get("/v1/workers", {"after": after})
+            page = self._get("/v1/workers", {"after": after}, needed=("workers",))
             answer = {**page, "workers": answer["workers"] + page["workers"]}
         return answer
 
@@ -457,14 +464,23 @@ class FleetClient:
 
     def release(self, host: str) -> dict[str, Any]:
         """Release a host from quarantine (``ReleaseReply``). Needs the token."""
-        return self._post(f"/v1/workers/{_segment(host)}/release", None)
+        return self._post(f"/v1/workers/{_segment(host)}/release", None, needed=("host", "reason"))
 
     def reload(self) -> dict[str, Any]:
         """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token.
 
         The receiver may ask each of the plan's own trainers for a minute.
         """
-        return self._post("/v1/manifest/reload", None, timeout_s=SLOW_S)
+        return self._post("/v1/manifest/reload", None, timeout_s=SLOW_S, needed=("inserted",))
+
+    def plan(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Tell what a reload would change (``PlanReply``): of the receiver's manifest, or of a checked plan.
+
+        ``given`` is a ``PlanRequest``. A bad plan is Refused, with its ``mistakes``; nothing ever changes.
+        """
+        if given is None:
+            return self._get("/v1/manifest/plan", timeout_s=SLOW_S, needed=("changed",))
+        return self._post("/v1/manifest/plan", given, timeout_s=SLOW_S, needed=("changed",))
 
     def get_model(
         self,
@@ -509,10 +525,19 @@ class FleetClient:
             self._seq.pop(claim, None)
             self._log_next.pop(claim, None)
 
-    def _get(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _get(
+        self,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        needed: Sequence[str] = (),
+        timeout_s: float | None = None,
+    ) -> dict[str, Any]:
         given = {key: value for key, value in (query or {}).items() if value is not None}
         address = f"{path}?{urlencode(given)}" if given else path
-        return json_object(self._caller.again(lambda: self._caller.send("GET", address), None))
+        answer = json_object(self._caller.again(lambda: self._caller.send("GET", address, timeout_s=timeout_s), None))
+        holding(answer, *needed)
+        return answer
 
     def _post(
         self,
@@ -522,9 +547,12 @@ class FleetClient:
         timeout_s: float | None = None,
         tries: int | None = None,
         caller: Caller | None = None,
+        needed: Sequence[str] = (),
     ) -> dict[str, Any]:
         content, by = b"" if body is None else strict_json.dumps(body), caller or self._caller
-        return json_object(by.again(lambda: by.send("POST", path, body=content, timeout_s=timeout_s), tries))
+        answer = json_object(by.again(lambda: by.send("POST", path, body=content, timeout_s=timeout_s), tries))
+        holding(answer, *needed)
+        return answer
 
 
 def _job(ref: str, verb: str = "") -> str:
@@ -542,10 +570,6 @@ def _segment(ref: str) -> str:
     """
     plain = quote(ref, safe="", errors="replace")
     return plain.replace(".", "%2E") if ref in (".", "..") else plain
-
-
-def _log(lines: Sequence[str], first: int) -> dict[str, Any] | None:
-    return {"first": first, "lines": list(lines)} if lines else None
 
 
 def _token(token: str) -> str:

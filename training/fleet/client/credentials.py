@@ -68,7 +68,7 @@ class Credentials:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError):
-            raise CredentialsError(f"{self.folder / 'identity.json'} is damaged; enroll this machine anew") from None
+            raise CredentialsError(f"{self.folder / 'identity.json'} is damaged; enroll this machine again") from None
 
     def context(self) -> ssl.SSLContext:
         """Make a context that trusts the receiver's own authority only; TLS 1.3. Raises CredentialsError."""
@@ -80,7 +80,7 @@ class Credentials:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise CredentialsError(
-                f"the certificates in {self.folder} cannot be used ({why}); enroll this machine anew"
+                f"the certificates in {self.folder} cannot be used ({why}); enroll this machine again"
             ) from None
         self._contexts.append(context)
         return context
@@ -99,12 +99,7 @@ class Credentials:
         return (self.folder / "ca.pem").read_text("ascii", "replace")
 
     def store(
-        self,
-        answer: Mapping[str, Any],
-        key: bytes,
-        receiver_url: str,
-        now: float,
-        authority: str | None = None,
+        self, answer: Mapping[str, Any], key: bytes, receiver_url: str, now: float, authority: str | None = None
     ) -> None:
         """Store the result of a join or a renewal. Only a join has an authority, verified; else the old one stays."""
         identity = {
@@ -135,11 +130,7 @@ def new_request(name: str) -> tuple[bytes, str]:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import (
-            Encoding,
-            NoEncryption,
-            PrivateFormat,
-        )
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     except ImportError:
         raise CredentialsError(
             "certificates need the package cryptography; install cis490-training-fleet[worker]"

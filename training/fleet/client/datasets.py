@@ -12,12 +12,7 @@ from training import strict_json
 from training.fleet.client.answers import Damaged, Refused, json_object
 from training.fleet.client.retry import Caller
 from training.fleet.wire.constants import ProblemType
-from training.fleet.wire.dataset_listing import (
-    BadListing,
-    Listing,
-    batch,
-    parse,
-)
+from training.fleet.wire.dataset_listing import BadListing, Listing, batch, parse
 
 SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to sync
 

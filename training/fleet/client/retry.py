@@ -42,12 +42,7 @@ class Caller:
         new.granted_by = granted_by
         return new
 
-    def again(
-        self,
-        call: Callable[[], T],
-        tries: int | None,
-        advanced: Callable[[], bool] = lambda: False,
-    ) -> T:
+    def again(self, call: Callable[[], T], tries: int | None, advanced: Callable[[], bool] = lambda: False) -> T:
         """Make the call until it succeeds, is refused for good, or ``tries`` are used up."""
         most = self._tries if tries is None else tries
         failures = 0

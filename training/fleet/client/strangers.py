@@ -3,7 +3,7 @@
 On the way to a receiver there are captive portals, proxies with limits of their own and without a back end, other
 services on its port, and other receivers: a wrong ``--db`` for five seconds is one. Over TLS, too: a proxy answers
 behind it. So what was granted by a database is believed only from that database, whose id is in a header of every
-answer. Anything else is no answer: the request is repeated, as when nobody answers.
+answer. Any other answer is ignored: the request is repeated, as when no answer comes.
 """
 
 from __future__ import annotations
@@ -60,8 +60,12 @@ def stranger(answer: Response, granted_by: str | None) -> str | None:
 
 
 def _looks_like_ours(answer: Response) -> bool:
-    """Look for a problem type, which every receiver sends; the content of a 2xx is checked elsewhere."""
-    return 200 <= answer.status < 300 or bool(_SLUG.fullmatch(slug_of(answer)))
+    """Look for a problem type, which every receiver sends; of a 2xx, that it is no page. Its members are checked
+    where they are read.
+    """
+    if 200 <= answer.status < 300:
+        return "html" not in answer.headers.get("content-type", "").lower()
+    return bool(_SLUG.fullmatch(slug_of(answer)))
 
 
 def slug_of(answer: Response) -> str:

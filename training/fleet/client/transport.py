@@ -34,7 +34,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer, whatever its status. Header names are in lower case."""
+    """An answer of any status. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -96,13 +96,7 @@ class _Deadline:
 class HttpTransport:
     """HTTP/1.1 with kept-alive connections to one origin."""
 
-    def __init__(
-        self,
-        base_url: str,
-        *,
-        tls: ssl.SSLContext | None = None,
-        answer_s: float | None = None,
-    ) -> None:
+    def __init__(self, base_url: str, *, tls: ssl.SSLContext | None = None, answer_s: float | None = None) -> None:
         """``base_url`` is ``http[s]://host[:port][/prefix]``; anything else is a ValueError in one sentence.
 
         ``answer_s`` bounds a whole exchange that moves no file, also one whose bytes drip.
@@ -221,11 +215,7 @@ class HttpTransport:
     def _new(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._at.secure:
             return http.client.HTTPSConnection(
-                self._at.host,
-                self._at.port,
-                timeout=timeout_s,
-                blocksize=BLOCK_BYTES,
-                context=self._tls,
+                self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES, context=self._tls
             )
         return http.client.HTTPConnection(self._at.host, self._at.port, timeout=timeout_s, blocksize=BLOCK_BYTES)
 
@@ -286,9 +276,9 @@ def _words(error: Exception) -> str:
 
 # TLS alerts and errors, in words for people.
 _TLS_WORDS = (
-    ("CERTIFICATE_EXPIRED", "this machine's certificate has expired; enroll it anew"),
-    ("UNKNOWN_CA", "this machine's certificate is another receiver's; enroll it anew"),
-    ("DECRYPT_ERROR", "this machine's certificate is another receiver's; enroll it anew"),
+    ("CERTIFICATE_EXPIRED", "this machine's certificate has expired; enroll it again"),
+    ("UNKNOWN_CA", "this machine's certificate is another receiver's; enroll it again"),
+    ("DECRYPT_ERROR", "this machine's certificate is another receiver's; enroll it again"),
     ("UNSUPPORTED_CERTIFICATE", "this machine's certificate is not one for a client"),
     ("BAD_CERTIFICATE", "this machine's certificate is not good (yet); is the clock right?"),
     ("PROTOCOL_VERSION", "it does not speak TLS 1.3"),

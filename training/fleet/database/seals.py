@@ -14,15 +14,16 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Protocol
 
 from training.fleet.database.writer import Row, named
 
 # Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself.
 SEALED = (
-    "artifacts", "attempts", "certificates", "classes", "deaths", "events", "hosts", "invitations", "jobs",
-    "log_chunks", "plan_datasets", "quarantines", "tokens",
+    "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "events", "hosts", "invitations",
+    "jobs", "log_chunks", "notice_cursor", "notices", "notify_channels", "plan_datasets", "quarantines", "tokens",
+    "usage_samples",
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")
 _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}
@@ -107,5 +108,5 @@ def _filled(connection: Connection, statement: str, table: str) -> str:
 
 @cache
 def _templates() -> Mapping[str, str]:
-    text = (files("training.fleet.database") / "sql" / "seals_sqlite.sql").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("sql").joinpath("seals_sqlite.sql").read_text(encoding="utf-8")
     return dict(named(text))

@@ -12,7 +12,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,10 @@ from training.fleet.database.writer import (
     statements,
 )
 
-SCHEMA_VERSION = 4  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
+SCHEMA_VERSION = 8  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
 _WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
-_SQL = files("training.fleet.database") / "sql"
+_SQL = Path(__file__).with_name("sql")
 _SCHEMA = "schema_sqlite.sql"
 
 
@@ -281,6 +280,10 @@ class SqliteDatabase:
         with self._lock:
             return self._execute(self._sql[statement], params)[1]
 
+    def version(self) -> int:
+        with self._lock:
+            return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
+
     def close(self) -> None:
         with self._lock:
             self.connection.close()
@@ -391,7 +394,7 @@ def _run_script(connection: sqlite3.Connection, script: str) -> None:
 
 
 def _translated(error: sqlite3.Error, path: str) -> DatabaseError:
-    name = getattr(error, "sqlite_errorname", "") or ""
+    name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
         return DatabaseFull(f"the disk of {path} is full; free some space, nothing acknowledged was lost")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):

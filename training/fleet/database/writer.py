@@ -11,9 +11,9 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from training.crashpoint import crashpoint
@@ -21,7 +21,8 @@ from training.crashpoint import crashpoint
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
-_STATEMENTS = ("queries.sql", "recovery.sql")  # the receiver's; doctor's and rebuild's
+# The receiver's; notifications'; doctor's and rebuild's; figures.
+_STATEMENTS = ("queries.sql", "notify.sql", "recovery.sql", "metrics.sql")
 
 
 class DatabaseError(Exception):
@@ -55,6 +56,10 @@ class Database(Protocol):
         """Execute and return the number of rows changed."""
         ...
 
+    def version(self) -> int:
+        """Return a number that differs when another connection has written since this one looked last."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -72,9 +77,12 @@ def id_of(database: Database) -> str:
 @cache
 def statements() -> Mapping[str, str]:
     """Load the named statements of ``sql/``, each without its comment."""
-    folder = files("training.fleet.database") / "sql"
+    folder = Path(__file__).with_name("sql")
     texts = [(folder / name).read_text(encoding="utf-8") for name in _STATEMENTS]
-    return {name: sql for text in texts for name, sql in named(text)}
+    found: dict[str, str] = {}
+    for name, sql in (each for text in texts for each in named(text)):
+        assert found.setdefault(name, sql) is sql, f"two statements are named {name!r}"
+    return found
 
 
 def named(text: str) -> Iterator[tuple[str, str]]:
@@ -94,6 +102,7 @@ class Writer:
     def __init__(self, database: Database, on_lost: Callable[[DatabaseLost], None] | None = None) -> None:
         self._database = database
         self._on_lost = on_lost
+        self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around each transaction
         self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._closed = False
         self._door = threading.Lock()  # no call may follow the mark that ends the thread
@@ -141,7 +150,7 @@ class Writer:
     def _commit(self, group: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
         outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
         try:
-            with self._database.transaction():
+            with self.timed(), self._database.transaction():
                 for call, future in group:
                     if not future.set_running_or_notify_cancel():
                         continue

@@ -2,7 +2,7 @@
 
 The logic behind scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
 installed with ``python -m training.fleet.install receiver``. The order is always: look at the machine, judge, stop
-with every reason at once if it will not do, then one step after the other, each told. Doing it again is harmless.
+with every reason at once if it will not do, then one step after the other, each told. It may be repeated.
 """
 
 from __future__ import annotations
@@ -38,12 +38,7 @@ SIGNS = {
 Look = Callable[[InstallRequest, Path], Facts]
 
 
-def main(
-    argv: Sequence[str] | None = None,
-    *,
-    machine: Machine | None = None,
-    look_around: Look | None = None,
-) -> int:
+def main(argv: Sequence[str] | None = None, *, machine: Machine | None = None, look_around: Look | None = None) -> int:
     """Install or uninstall. Exit codes: 0 done, 1 refused or failed with a sentence, 2 usage error."""
     replace_unprintable()
     args = _parser().parse_args(argv)
@@ -230,7 +225,7 @@ def _tell(kind: str, words: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="install",
-        description="Install the training worker (or receiver) as a service. Doing it again is harmless.",
+        description="Install the training worker (or receiver) as a service. It may be repeated.",
         allow_abbrev=False,
     )
     parser.add_argument("role", nargs="?", default="worker", choices=[str(each) for each in Role])
@@ -239,18 +234,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--code", help="the one-time code that `cis490-jobs enroll` printed")
     parser.add_argument("--fingerprint", help="of the receiver's authority, from the same line")
     parser.add_argument(
-        "--flags",
-        help="further flags of the service's program, in one argument: --flags='--on-silence pause'",
+        "--flags", help="further flags of the service's program, in one argument: --flags='--on-silence pause'"
     )
-    parser.add_argument("--dataset", metavar="NAME", help="fetch this data set at once; else the first job does")
+    parser.add_argument("--dataset", metavar="NAME", help="fetch this data set now, not with the first job")
     parser.add_argument("--dry-run", action="store_true", help="show every step and do none")
-    parser.add_argument("--uninstall", action="store_true", help="take it away again")
-    parser.add_argument("--force", action="store_true", help="uninstall although finished work was not delivered")
+    parser.add_argument("--uninstall", action="store_true", help="remove the installation")
+    parser.add_argument("--force", action="store_true", help="uninstall even if finished work is undelivered")
     parser.add_argument(
-        "--image",
-        type=_absolute,
-        metavar="DIR",
-        help="fill the image of a machine in DIR; start nothing",
+        "--image", type=_absolute, metavar="DIR", help="install into the image of a machine in DIR; start nothing"
     )
     here = System.WINDOWS if sys.platform == "win32" else System.LINUX
     parser.add_argument("--system", choices=[str(each) for each in System], default=here, help=argparse.SUPPRESS)

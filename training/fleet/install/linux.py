@@ -24,10 +24,7 @@ UNITS = PurePosixPath("/etc/systemd/system")
 SYSUSERS = PurePosixPath("/etc/sysusers.d")
 MANIFEST = ETC / "training_manifest.toml"
 JOINED = ETC / "joined"
-STATE = {
-    Role.WORKER: PurePosixPath("/var/lib/cis490-worker"),
-    Role.RECEIVER: PurePosixPath("/var/lib/cis490"),
-}
+STATE = {Role.WORKER: PurePosixPath("/var/lib/cis490-worker"), Role.RECEIVER: PurePosixPath("/var/lib/cis490")}
 SAVED = STATE[Role.WORKER] / "state" / "saved.json"
 WRITTEN_FOR = re.compile(r"/opt/cis490(/\.venv/bin/python)?")  # the paths in etc/'s unit files
 
@@ -94,10 +91,7 @@ def uninstall(role: Role, *, image: PurePath | None = None) -> list[Step]:
     unit = UNITS / name
     reach = [] if image is None else [f"--root={image}"]
     now = ["--now"] if image is None else []
-    steps: list[Step] = [
-        Command("stop it", ["systemctl", *reach, "disable", *now, name], needs=unit),
-        Remove(unit),
-    ]
+    steps: list[Step] = [Command("stop it", ["systemctl", *reach, "disable", *now, name], needs=unit), Remove(unit)]
     if image is None:
         steps.append(Command("have systemd read its units", ["systemctl", "daemon-reload"], changes=False))
     steps.append(Remove(SYSUSERS / f"{user(role)}.conf"))

@@ -98,14 +98,7 @@ class MakeUser:
 
     def do(self, site: Site) -> None:
         there = [name for name in self.groups if site.machine.run(["getent", "group", name]).code == 0]
-        argv = [
-            "useradd",
-            "--system",
-            "--user-group",
-            "--no-create-home",
-            "--home-dir",
-            str(self.home),
-        ]
+        argv = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", str(self.home)]
         argv += ["--shell", "/usr/sbin/nologin", *(["--groups", ",".join(there)] if there else [])]
         _must(site.machine.run([*argv, self.name]), self.says)
 

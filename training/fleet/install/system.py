@@ -97,20 +97,9 @@ def _as_user(name: str) -> dict[str, Any]:
     import pwd
 
     entry = pwd.getpwnam(name)
-    environment = {
-        "HOME": entry.pw_dir,
-        "PATH": os.defpath,
-        "LANG": "C.UTF-8",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    environment = {"HOME": entry.pw_dir, "PATH": os.defpath, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
     groups = os.getgrouplist(name, entry.pw_gid)
-    return {
-        "user": entry.pw_uid,
-        "group": entry.pw_gid,
-        "extra_groups": groups,
-        "env": environment,
-        "umask": 0o077,
-    }
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "env": environment, "umask": 0o077}
 
 
 def notes(path: Path) -> str:

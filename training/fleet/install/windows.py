@@ -29,12 +29,7 @@ LOG = BASE / "logs" / "worker.log"
 SAVED = BASE / "state" / "saved.json"
 TASK = "cis490-trainer-worker"
 SERVICES_OWN = tuple(BASE / name for name in ("state", "artifacts", "reports", "logs"))
-SYSTEM, ADMINISTRATORS, USERS, LOCAL_SERVICE = (
-    "S-1-5-18",
-    "S-1-5-32-544",
-    "S-1-5-32-545",
-    "S-1-5-19",
-)
+SYSTEM, ADMINISTRATORS, USERS, LOCAL_SERVICE = ("S-1-5-18", "S-1-5-32-544", "S-1-5-32-545", "S-1-5-19")
 _ABBREVIATED = {SYSTEM: "SY", ADMINISTRATORS: "BA", USERS: "BU", LOCAL_SERVICE: "LS"}  # in SDDL
 _FULL, _MODIFY, _READ = "F", "M", "RX"
 _MASK = {_FULL: "FA", _READ: "0x1200a9"}
@@ -137,14 +132,11 @@ def closing(folder: PurePath, rights: dict[str, str]) -> list[Step]:
         Command(
             f"give {folder} and all in it to the administrators; {readers}",
             [*icacls, "/setowner", f"*{ADMINISTRATORS}", *everything],
-            then=[
-                [*icacls, "/reset", *everything],
-                [*icacls, "/inheritance:r", *granted, "/L", "/Q"],
-            ],
+            then=[[*icacls, "/reset", *everything], [*icacls, "/inheritance:r", *granted, "/L", "/Q"]],
             unless=is_closed(folder, rights),
             unless_says="closed",
             changes=False,
-            remedy=f"if somebody else made {folder} or a part of it, remove it and begin anew",
+            remedy=f"if somebody else made {folder} or a part of it, remove it and start again",
         ),
     ]
 
@@ -187,11 +179,7 @@ def start(*, changed: bool) -> list[Step]:
 def uninstall() -> list[Step]:
     """Uninstall; nothing is left."""
     delete = ["schtasks", "/Delete", "/TN", TASK, "/F"]
-    return [
-        _end(),
-        Command(f"remove the task {TASK}", delete, unless=_no_task()),
-        Remove(BASE),
-    ]
+    return [_end(), Command(f"remove the task {TASK}", delete, unless=_no_task()), Remove(BASE)]
 
 
 def earlier(text: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity, no_variable_because
 from training.fleet.capability.describe import HyperFlag, HyperValue, shown
+from training.fleet.manifest import matrix
 from training.fleet.manifest.reader import (
     KeyPath,
     Kind,
@@ -28,6 +29,7 @@ from training.fleet.manifest.reader import (
     whole,
 )
 from training.fleet.manifest.types import SCHEMA_VERSION, Defaults, HostSpec, JobSpec, TrainerSpec
+from training.fleet.notify.channel import Channel, ChannelKind, NoticeKind, Secret, Security
 from training.fleet.wire import bundles
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference
 from training.fleet.wire.messages import HOST_ID_PATTERN
@@ -35,10 +37,7 @@ from training.printable import printable
 
 PRIORITY_MAX = 1_000_000
 SEED_MAX = 2**31 - 1
-N_RESAMPLES_MIN, N_RESAMPLES_MAX = (
-    200,
-    1_000_000,
-)  # 0 makes no intervals; fewer than 200 make unreliable ones
+N_RESAMPLES_MIN, N_RESAMPLES_MAX = (200, 1_000_000)  # 0 makes no intervals; fewer than 200 make unreliable ones
 MEMORY_GIB_MAX = 1_000_000.0
 CORES_MAX = 100_000
 SECONDS_MAX = 1e8  # three years
@@ -215,31 +214,108 @@ def _env(table: Table) -> dict[str, str]:
     return checked
 
 
+_PATH = matching(re.compile(r"/[^\x00-\x1f\x7f]{1,1023}"), "a file's absolute path")
+_NAME_OF_VARIABLE = matching(_VARIABLE, "a variable's name: letters, digits and underscores")
+_MAIL = matching(re.compile(r"[^\s@<>,]{1,64}@[A-Za-z0-9.-]{1,190}"), "a mail address, as ada@example.org")
+_MAILS = list_of(_MAIL, least=1, most=50)
+_NOTICES = list_of(one_of([kind.value for kind in NoticeKind], "kind of notice"), least=1, most=20)
+
+
+def check_notify(root: Table) -> tuple[Channel, ...]:
+    """Check ``[notify.<name>]``: the channels that carry notices to people."""
+    found = []
+    for name, table in root.tables("notify"):
+        try:
+            _host_name(name)
+        except WrongValueError:
+            table.report((), "must be a name of letters, digits, dots, dashes and underscores", "rename it")
+        kind = table.take("kind", one_of([kind.value for kind in ChannelKind], "kind of channel"), "", required=True)
+        on: tuple[str, ...] = table.take("on", _NOTICES, tuple(NoticeKind))
+        named: dict[str, Any] = {}
+        if kind in (ChannelKind.WEBHOOK, ChannelKind.NTFY):
+            named["url"] = _secret(table, "url", required=True)
+        if kind == ChannelKind.NTFY:
+            named["token"] = _secret(table, "token")
+        if kind == ChannelKind.COMMAND:
+            command: tuple[str, ...] = table.take("command", _command, (), required=True)
+            named["command"] = command
+        if kind == ChannelKind.EMAIL:
+            named |= _mail_server(table)
+        if kind:
+            found.append(Channel(name=name, kind=ChannelKind(kind), on=tuple(map(NoticeKind, on)), **named))
+            table.finish(f"a channel of kind {kind}")
+    return tuple(found)
+
+
+def _mail_server(table: Table) -> dict[str, Any]:
+    security = table.take("security", one_of([each.value for each in Security], "security"), Security.STARTTLS.value)
+    user, password = table.take("user", text(256), ""), _secret(table, "password")
+    if bool(user) != (password is not None):
+        table.report((), "needs both user and password_file (or password_env), or none of them")
+    if user and security == Security.NONE:
+        table.report(("security",), "would send the password unencrypted", 'write "starttls" or "tls"')
+    to: tuple[str, ...] = table.take("to", _MAILS, (), required=True)
+    return {
+        "host": table.take("host", text(253), "", required=True),
+        "port": table.take("port", whole(1, 65535), 465 if security == Security.TLS else 587),
+        "security": Security(security or Security.STARTTLS),
+        "user": user,
+        "password": password,
+        "sender": table.take("from", _MAIL, "", required=True),
+        "to": to,
+    }
+
+
+def _secret(table: Table, key: str, *, required: bool = False) -> Secret | None:
+    """Read the place of a secret, a file or a variable; the secret itself is refused."""
+    if table.has(key):
+        table.take(key, lambda value: value, None)
+        hint = f"write it into a file and name that: {key}_file"
+        table.report((key,), "is a secret, and does not belong into the plan", hint)
+        return None
+    file = table.take(f"{key}_file", _PATH, None)
+    env = table.take(f"{key}_env", _NAME_OF_VARIABLE, None)
+    if file is not None and env is not None:
+        table.report((f"{key}_env",), f"stands beside {key}_file", "remove one of the two")
+        return None
+    if file is None and env is None:
+        if required and not table.has(f"{key}_file") and not table.has(f"{key}_env"):
+            hint = f'write {key}_file = "/path", or {key}_env = "VARIABLE"'
+            table.problems.append(Problem(table.path, f"lacks its {key}", hint, missing=True))
+        return None
+    return Secret(file, env)
+
+
 def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> list[JobSpec]:
     """Check ``[[jobs]]``. Jobs with a problem are left out of the comparison of ids."""
     sound: list[JobSpec] = []
     names: set[str] = set()
     by_id: dict[str, JobSpec] = {}
     places: dict[str, Table] = {}  # name → its position
-    for _, table in root.tables("jobs", array=True):
+    room = matrix.PLAN_JOBS_MAX
+    for _, entry in root.tables("jobs", array=True):
         before = len(root.problems)
-        job = _job(table, defaults, trainers, dataset)
+        tables = matrix.spread(entry, room)
+        room -= len(tables) if "matrix" in entry.values else 0
+        jobs = [_job(table, defaults, trainers, dataset) for table in tables]
         as_it_should_be = len(root.problems) == before
-        if job.name in names:
-            message = f'there is another job called "{job.name}"'
-            table.report(("name",), message, "jobs are named on the command line; rename one")
-        names |= {job.name} - {""}  # a malformed name was reported
-        if not as_it_should_be:
-            continue
-        if (twin := by_id.get(job.job_id)) is not None and twin.name != job.name:
-            message = (
-                f'jobs "{twin.name}" and "{job.name}" would train the same model: '
-                "model, mode, hyper, split_recipe, train_hosts, seed and dataset are equal"
-            )
-            table.report((), message, "remove one, or change its seed")
-        by_id.setdefault(job.job_id, job)
-        sound.append(job)
-        places[job.name] = table
+        for table, job in zip(tables, jobs, strict=True):
+            if job.name in names:
+                message = f'there is another job called "{job.name}"'
+                table.report(("name",), message, "jobs are named on the command line; rename one")
+            if not as_it_should_be:
+                continue
+            names.add(job.name)
+            if (twin := by_id.get(job.job_id)) is not None and twin.name != job.name:
+                message = (
+                    f'jobs "{twin.name}" and "{job.name}" would train the same model: '
+                    "model, mode, hyper, split_recipe, train_hosts, seed and dataset are equal"
+                )
+                table.report((), message, "remove one, or change its seed")
+            by_id.setdefault(job.job_id, job)
+            sound.append(job)
+            places[job.name] = table
+        names |= {job.name for job in jobs} - {""}  # a malformed name was reported
     for name in filter(_DIGITS.fullmatch, places):
         other = next((job for job in sound if job.job_id.startswith(name)), None)
         if other is not None or len(name) == 64:
@@ -377,11 +453,12 @@ def _table(value: Any) -> dict[str, Any]:
 
 def check_plan(
     root: Table, trainers: Trainers, datasets: Catalogue | None = None
-) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec]]:
-    """Check defaults, hosts and jobs, then refuse other keys at the top."""
+) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec], tuple[Channel, ...]]:
+    """Check defaults, hosts, jobs and channels, then refuse other keys at the top."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)
     hosts = check_hosts(root, trainers)
     jobs = check_jobs(root, defaults, trainers, dataset)
+    channels = check_notify(root)
     root.finish("a manifest")
-    return defaults, hosts, jobs
+    return defaults, hosts, jobs, channels

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -80,12 +80,7 @@ def load_manifest(
     Without ``datasets`` the plan's references to data sets stay as written.
     """
     path = Path(path)
-    return parse_manifest(
-        read_manifest(path),
-        path=path,
-        describer=describer or default_describer(),
-        datasets=datasets,
-    )
+    return parse_manifest(read_manifest(path), path=path, describer=describer or default_describer(), datasets=datasets)
 
 
 def read_manifest(path: Path) -> str:
@@ -115,14 +110,38 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
     name = check_head(root, stem=path.stem.removesuffix(".toml"))
     own = check_trainers(root, set(builtin))
     flags = _own_flags(own, describer, problems) | builtin
-    defaults, hosts, jobs = check_plan(root, Trainers(flags, own), datasets)
+    defaults, hosts, jobs, channels = check_plan(root, Trainers(flags, own), datasets)
     if document.partial:  # a missing key may be in an unreadable line
         problems = [problem for problem in problems if not problem.missing]
     problems = document.problems + problems
     if problems:
         raise ManifestError(_located(problems, path, source))
     said = "jobs" in document.values
-    return Manifest(name, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests, names_jobs=said)
+    return Manifest(
+        name, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests, names_jobs=said, channels=channels
+    )
+
+
+def check_values(
+    values: Mapping[str, Any], *, path: Path, describer: Describer, datasets: Catalogue | None = None
+) -> Manifest:
+    """Check a plan that was read elsewhere; raises :class:`ManifestError` with every mistake, without lines.
+
+    Only our own trainers are asked for their flags: hyper values of others are checked in their form alone.
+    """
+    problems: list[Problem] = []
+    root = Table(values, (), problems)
+    try:
+        builtin, digests = _builtin_flags(describer)
+    except DescribeError as error:
+        raise ManifestError([Mistake(str(path), None, "", f"the trainers' flags are not known: {error}")]) from None
+    own = check_trainers(root, set(builtin))
+    trainers = Trainers({**dict.fromkeys(own), **builtin}, own)
+    # Channels stay out: those of a file from elsewhere name files on its machine, which nobody shall read here.
+    defaults, hosts, jobs, _ = check_plan(root, trainers, datasets)
+    if problems:
+        raise ManifestError(_located(problems, path, ""))
+    return Manifest(path.stem, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests, names_jobs="jobs" in values)
 
 
 def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from training.fleet.capability.describe import shown, whole_number
@@ -37,12 +38,7 @@ class WrongValueError(ValueError):
     """A value is not what its key takes. A list may be wrong in several places: ``more``."""
 
     def __init__(
-        self,
-        message: str,
-        suggestion: str = "",
-        *,
-        at: KeyPath = (),
-        more: Sequence[WrongValueError] = (),
+        self, message: str, suggestion: str = "", *, at: KeyPath = (), more: Sequence[WrongValueError] = ()
     ) -> None:
         super().__init__(message)
         self.message, self.suggestion, self.at, self.more = message, suggestion, at, more
@@ -52,11 +48,24 @@ Kind = Callable[[Any], T]
 
 
 class Table:
-    """One table of the manifest, by its path; problems go into a list shared by all tables."""
+    """One table of the manifest, by its path; problems go into a list shared by all tables.
 
-    def __init__(self, values: Mapping[str, Any], path: KeyPath, problems: list[Problem]) -> None:
+    ``moved``: the places of values that stand in a list elsewhere in the file, by their places here. ``once``: the
+    problems that tables made of one entry share, each reported a single time.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        path: KeyPath,
+        problems: list[Problem],
+        *,
+        moved: Mapping[KeyPath, KeyPath] = MappingProxyType({}),
+        once: set[Problem] | None = None,
+    ) -> None:
         self.values, self.path, self.problems = values, path, problems
         self._asked: dict[str, None] = {}
+        self._moved, self._once = moved, once
 
     def has(self, key: str) -> bool:
         return key in self.values
@@ -74,6 +83,10 @@ class Table:
             for one in (wrong, *wrong.more):
                 self.report((key, *one.at), one.message, one.suggestion)
             return default
+
+    def skip(self, key: str) -> None:
+        """Count ``key`` as a known one that another check reads."""
+        self._asked[key] = None
 
     def tables(self, key: str, *, array: bool = False) -> list[tuple[str, Table]]:
         """Read the sub-tables under ``key``: ``[key.<name>]``, or each ``[[key]]`` when ``array``."""
@@ -95,8 +108,16 @@ class Table:
         return found
 
     def report(self, at: KeyPath, message: str, suggestion: str = "", *, missing: bool = False) -> None:
-        path = (*self.path, *at)
-        self.problems.append(Problem(path, message, suggestion, missing=missing))
+        place = next((at[:length] for length in range(len(at), 0, -1) if at[:length] in self._moved), None)
+        there = at if place is None else (*self._moved[place], *at[len(place) :])
+        problem = Problem((*self.path, *there), message, suggestion, missing=missing)
+        if self._once is None:
+            self.problems.append(problem)
+            return
+        same = replace(problem, path=at)  # of each value of a key
+        if same not in self._once:
+            self.problems.append(problem)
+        self._once.add(same)
 
     def finish(self, what: str) -> None:
         """Report the unknown keys; ``what`` names the table in the sentence."""

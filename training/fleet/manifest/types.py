@@ -12,6 +12,7 @@ from typing import Any
 
 from training.contract import Recipe
 from training.fleet.capability.describe import HyperValue
+from training.fleet.notify.channel import Channel
 
 SCHEMA_VERSION = 1
 
@@ -104,6 +105,7 @@ class Manifest:
     trainers: Mapping[str, TrainerSpec]
     flag_digests: Mapping[str, str]  # program → digest of the flags the plan was checked against
     names_jobs: bool = True  # false: the file has no list of jobs at all
+    channels: tuple[Channel, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}

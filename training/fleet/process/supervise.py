@@ -23,6 +23,7 @@ from training import strict_json
 from training.contract import Exit
 from training.fleet.process.ended import SIGKILL, Ended, EndKind
 from training.fleet.process.memory import memory_state, usable_kib
+from training.fleet.process.usage import Used, used_by
 
 if sys.platform == "win32":
     from training.fleet.process import windows as system
@@ -83,7 +84,7 @@ class Process(Protocol):
 
     def stop(self, grace_s: float) -> Ended: ...
 
-    def cpu_s(self) -> float: ...
+    def used(self) -> Used: ...
 
 
 class Runner(Protocol):
@@ -176,9 +177,9 @@ class LocalProcess:
             self._finish(self._explained(_end_of(report)))
         self._started.set()
 
-    def cpu_s(self) -> float:
-        """Sum the CPU seconds of its process tree so far, as far as visible."""
-        return cpu_of_tree(self._pid) if self._pid and self._ended is None else 0.0
+    def used(self) -> Used:
+        """Return what its process tree uses, as far as visible; nothing before its start and after its end."""
+        return used_by(self._pid, self._group) if self._pid and self._ended is None else Used()
 
     def _explained(self, ended: Ended) -> Ended:
         """Add the system's state of memory, where its lack may be the cause."""
@@ -339,19 +340,6 @@ def end_on_record(path: Path) -> Ended | None:
         return _end_of(strict_json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def cpu_of_tree(pid: int) -> float:
-    """Sum the CPU seconds of a process, its children, and their ended and reaped children."""
-    import psutil
-
-    used = 0.0
-    with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        for process in (root, *root.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                used += sum(process.cpu_times()[:4])  # own and children's, in user and in system
-    return used
 
 
 class LocalRunner:

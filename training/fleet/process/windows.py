@@ -62,12 +62,7 @@ def _kernel32() -> Any:
     library = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined]
     library.CreateJobObjectW.restype = ctypes.c_void_p
     library.CreateJobObjectW.argtypes = (ctypes.c_void_p, ctypes.c_wchar_p)
-    library.SetInformationJobObject.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_void_p,
-        ctypes.c_uint32,
-    )
+    library.SetInformationJobObject.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32)
     library.AssignProcessToJobObject.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     library.TerminateJobObject.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
     library.CloseHandle.argtypes = (ctypes.c_void_p,)

@@ -123,6 +123,10 @@ class Attempts:
         said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s}
         self._db.run("beat_attempt", claim_id=attempt.claim_id, **said)
 
+    def note_total(self, attempt: Attempt, total: int) -> None:
+        """Note how many lines an attempt printed, now that its trainer has ended."""
+        self._db.run("note_log_total", claim_id=attempt.claim_id, total=total)
+
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
         """Store output lines once; returns the number of the next line that is not stored.
 

@@ -40,7 +40,7 @@ class Chooser:
     def choose(self, host: Host, fleet: Fleet, policy: Policy, now: float) -> str | NoJob:
         """The id of the best job that ``host`` may have now. To be called in the granting transaction."""
         gates = self._gates(now)
-        best: Head | None = None
+        heads: list[Head] = []
         obstacle: str | None = None
         waits: list[tuple[float, str]] = []
         for class_id, needs in self._pending_needs():
@@ -54,14 +54,14 @@ class Chooser:
                     waits.append((until - now, "it failed here, another host goes first"))
                     continue
                 head, wait_s = self._head(class_id, gate, held.seconds, now)
-                if head is not None and (best is None or head < best):
-                    best = head
+                if head is not None:
+                    heads.append(head)
                 if wait_s is not None:
                     waits.append((wait_s, held.reason or "it failed a moment ago"))
-        return self._nothing(waits, obstacle) if best is None else best[1]
+        return min(heads)[1] if heads else self._nothing(waits, obstacle)
 
     def _pending_needs(self) -> list[tuple[int, Needs]]:
-        """The requirement classes with somebody waiting."""
+        """The requirement classes with a pending job."""
         return [(row["class_id"], self._needs_of(row)) for row in self._db.all("pending_classes")]
 
     def _gates(self, now: float) -> dict[int, list[tuple[str, float]]]:

@@ -22,11 +22,13 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import Database, Row, id_of
 from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
+from training.fleet.queue.curves import Curves
 from training.fleet.queue.events import Events
+from training.fleet.queue.foresee import Synced, judged, name_of
 from training.fleet.queue.quarantine import Quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, known_job
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.edits import Edit, Kind, job_edits, leaving, revival, standing
+from training.fleet.scheduling.edits import Change, Outcome, leaving
 from training.fleet.scheduling.job import (
     CANCELLED,
     CANCELLED_AS_REMOVED,
@@ -62,15 +64,6 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
-    """The changes of a plan in the queue."""
-
-    counts: dict[str, int]
-    edits: list[Edit]
-    cancelled: int  # jobs of the plan that stay so
-
-
-@dataclass(frozen=True, slots=True)
 class PlanJobs:
     """The jobs of the last plan: how many, and a digest of all that a plan may change of them."""
 
@@ -96,9 +89,20 @@ class JobQueue:
         self.policy = policy if policy is not None else Policy()
         self.events = Events(self.db, self.clock)
         self.attempts = Attempts(self.db, self.clock)
+        self.curves = Curves(self.db)
         self.quarantines = Quarantines(self.db, self.clock, self.policy, self.attempts, self.events)
         self._chooser = Chooser(self.db)
         self._new_claim_id = new_claim_id
+        self.edition = 0  # rises with every plan that is taken over
+        self._list_all()
+
+    def _list_all(self) -> None:
+        """Enter model and mode of jobs that a release of before brought, so that lists find them."""
+        rows = self.db.all("unlisted")
+        if rows:
+            with self.db.transaction():
+                for row in rows:
+                    self.db.run("list_job", job_id=row["job_id"], **_listed(json.loads(row["spec"])))
 
     @property
     def _conn(self) -> Any:
@@ -116,7 +120,7 @@ class JobQueue:
     # ── the manifest ────────────────────────────────────────────────────────────────────────
 
     def sync_from_manifest(self, jobs: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-        """Make the queue hold these job dicts, whatever became of the jobs. Idempotent: known jobs keep their state.
+        """Make the queue hold these job dicts, for jobs of every status. Idempotent: known jobs keep their state.
 
         Returns how many were ``inserted``, ``updated`` (anything but the identity), ``unchanged``, ``removed`` (no
         longer named; they stay until cancelled); of these, how many were ``renamed``, and ``revived`` (named again).
@@ -125,29 +129,22 @@ class JobQueue:
 
     def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
         """:meth:`sync_from_manifest`, with each edit it found."""
-        counts = {"inserted": 0, "updated": 0, "unchanged": 0, "removed": 0}
-        found: list[Edit] = []
+        self.edition += 1
         with self.db.transaction():
             for row in self.db.all("unclassed"):
                 needs = job_of(row).needs
                 self.db.run("class_job", job_id=row["job_id"], class_id=self._class_of(needs))
             gone = {row["job_id"]: row for row in self.db.all("plan_texts")}
             names: set[str] = set()
+            changes: list[Change] = []
             for spec in jobs:
-                outcome, edits = self._sync_one(dict(spec), gone.pop(spec["job_id"], None))
-                counts[outcome] += 1
-                found += edits
+                changes.append(self._sync_one(dict(spec), gone.pop(spec["job_id"], None)))
                 names.add(str(spec.get("name")))
-            for job_id in sorted(gone):
+            for job_id in gone:
                 self.db.run("mark_removed", job_id=job_id)
-                found.append(leaving(self._require(job_id), names))
-            told = {edit.job_id for edit in found if edit.kind is Kind.REVIVED}
+            left = [leaving(self._require(job_id), names) for job_id in sorted(gone)]
             cancelled = [job_of(row) for row in self.db.all("cancelled_in_plan")]
-            found += [standing(job) for job in cancelled if job.job_id not in told]
-        counts["removed"] = len(gone)
-        for kind, word in ((Kind.RENAME, "renamed"), (Kind.REVIVED, "revived")):
-            counts[word] = sum(edit.kind is kind for edit in found)
-        return Synced(counts, found, len(cancelled))
+        return Synced.of(changes, left, len(gone), cancelled)
 
     def plan_jobs(self) -> PlanJobs:
         """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""
@@ -156,34 +153,31 @@ class JobQueue:
         all_of_it = "\0".join([str(len(self.db.all("unclassed"))), *texts])  # none has a NUL
         return PlanJobs(len(jobs), hashlib.sha256(all_of_it.encode("utf-8", "replace")).hexdigest())
 
-    def _sync_one(self, spec: dict[str, Any], known: Row | None = None) -> tuple[str, list[Edit]]:
+    def _sync_one(self, spec: dict[str, Any], known: Row | None = None) -> Change:
         """``known`` is the job's row, where it was read already."""
         job_id = spec["job_id"]
         known = known or self.db.one("job_text", job_id=job_id)
-        text, name = strict_json.canonical(spec), str(spec.get("name") or job_id)
+        name, text = name_of(spec), strict_json.canonical(spec)
         params = {
             "job_id": job_id,
             "name": name,
             "spec": text,
             "priority": int(spec.get("priority") or 0),
+            **_listed(spec),
         }
-        if known is None:
+        found = judged(spec, text, known, lambda: self._require(job_id))
+        if found.outcome is Outcome.INSERTED:
             now = self.clock.now()
             self.db.run("add_job", **params, class_id=self._class_of(Needs.of(spec)), now=now)
             self.events.moved("insert", job_id, None, JobStatus.PENDING)
-            return "inserted", []
-        outcome, edits = "unchanged", []
-        if (known["name"], known["spec"]) != (name, text):
-            job = self._require(job_id)
-            needs = replace(job, spec=spec).needs
+        if found.outcome is Outcome.UPDATED:
+            needs = replace(self._require(job_id), spec=spec).needs
             self.db.run("amend_job", **params, class_id=self._class_of(needs))
-            outcome, edits = "updated", job_edits(job, spec)
-        if not known["in_manifest"]:
+        if found.returns:
             self.db.run("mark_in_manifest", job_id=job_id)
-            if self._require(job_id).cancelled_as_removed:
-                self.requeue(job_id, detail="the plan names it again")
-            edits.append(revival(self._require(job_id), name))
-        return outcome, edits
+        if found.requeues:
+            self.requeue(job_id, detail="the plan names it again")
+        return found
 
     # ── granting ────────────────────────────────────────────────────────────────────────────
 
@@ -218,7 +212,7 @@ class JobQueue:
         claimant: Claimant,
         granted: Callable[[Job], dict[str, Any] | None] = lambda job: job.spec,
     ) -> Grant:
-        """``granted`` is the job dict that the attempt is kept with; None when nobody knows it."""
+        """``granted`` is the job dict that the attempt is kept with; None when it is not known."""
         now, claim_id = self.clock.now(), self._new_claim_id()
         row = self.db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
         assert row is not None, "the decision and its write are one transaction"
@@ -246,7 +240,7 @@ class JobQueue:
             if job is None:
                 return False
             attempt = self.attempts.live_of(job)
-            self.renew(job, attempt, seq=attempt.seq + 1)
+            self.renew(job, attempt, seq=attempt.seq)
             return True
 
     def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
@@ -369,7 +363,7 @@ class JobQueue:
         """End the live attempt without an artifact and do with the job what the policy says.
 
         ``lived_s`` is how long it ran; by default as long as the receiver knows of it. ``hopeless`` is why the job
-        cannot be tried again, whatever is left of its budgets.
+        cannot be tried again, even if its budgets are not used up.
         """
         if lived_s is None:
             lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
@@ -452,7 +446,7 @@ class JobQueue:
             return True
 
     def requeue(self, job_id: str, *, detail: str | None = None) -> bool:
-        """Train it (again), from whatever state: budgets reset, a live attempt superseded, history kept."""
+        """Train it (again), from any status: budgets reset, a live attempt superseded, history kept."""
         with self.db.transaction():
             job = self.get(job_id)
             if job is None:
@@ -466,7 +460,7 @@ class JobQueue:
             return True
 
     def hold(self, job_id: str, *, by: str = "operator") -> bool:
-        """Keep it from being granted until :meth:`unhold`, whatever becomes of it meanwhile; ``False`` when it is held.
+        """Keep it from being granted until :meth:`unhold`, whatever its status; ``False`` when it is held already.
 
         A mark beside the status: a live attempt goes on, and so does one that is heard again after its host was lost.
         """
@@ -479,7 +473,7 @@ class JobQueue:
             return True
 
     def unhold(self, job_id: str, *, by: str = "operator") -> bool:
-        """Let it be granted again; ``False`` when nobody holds it."""
+        """Let it be granted again; ``False`` when it is not held."""
         with self.db.transaction():
             job = self.get(job_id)
             if job is None or not self.db.run("unhold_job", job_id=job_id):
@@ -631,3 +625,8 @@ class JobQueue:
 
 
 _eligible = eligible
+
+
+def _listed(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns by which lists filter. Never NULL: that is a job of before."""
+    return {"model": str(spec.get("model") or ""), "mode": str(spec.get("mode") or "")}

@@ -97,7 +97,7 @@ class Quarantines:
         return deaths, [row["claim_id"] for row in rows]
 
     def refund(self, claims: Iterable[str]) -> None:
-        """These ends were nobody's fault: a machine and a copy of it took the jobs from each other."""
+        """Count these ends against no job: a machine and a copy of it took the jobs from each other."""
         known = [attempt for claim_id in claims if (attempt := self._attempts.by_claim(claim_id)) is not None]
         self._refund(
             attempt.claim_id for attempt in known if attempt.end_reason is EndReason.HOST_LOST and not attempt.pardoned
@@ -121,10 +121,7 @@ class Quarantines:
         last = max(self._attempts.of_job(job.job_id), key=lambda each: each.attempt)
         given = health.refund(job, died, last, self._policy)
         self._db.run(
-            "give_back",
-            job_id=job.job_id,
-            trainer_failures=given.trainer_failures,
-            host_losses=given.host_losses,
+            "give_back", job_id=job.job_id, trainer_failures=given.trainer_failures, host_losses=given.host_losses
         )
         if given.waits and job.status in (JobStatus.PENDING, JobStatus.FAILED):
             self._db.run("pardon_job", job_id=job.job_id, now=self._clock.now())

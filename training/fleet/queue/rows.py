@@ -66,8 +66,7 @@ def jobs_by_host(rows: Iterable[Row]) -> dict[str, list[str]]:
 
 def set_aside_of(row: Row) -> list[dict[str, Any]]:
     """The finished work that a host said lies there undelivered."""
-    found = json.loads(row["set_aside"] or "[]")
-    return [dict(each) for each in found]
+    return [dict(each) for each in json.loads(row["set_aside"])]
 
 
 def attempt_of(row: Row) -> Attempt:
@@ -93,6 +92,7 @@ def attempt_of(row: Row) -> Attempt:
         artifact_id=row["artifact_id"],
         record=None if row["record"] is None else json.loads(row["record"]),
         log_next=row["log_next"],
+        log_total=row["log_total"],
         lived_s=row["lived_s"],
         heard_s=row["heard_s"],
         out_of_memory=row["out_of_memory"],

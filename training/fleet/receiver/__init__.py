@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from training.fleet.receiver.hangups import note_hangups
 from training.lazy import attribute
+from training.streams import replace_unprintable
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the receiver. SIGHUP is looked after before the rest of the program is loaded. Returns its exit code."""
+    replace_unprintable()
+    note_hangups()
+    from training.fleet.receiver import program
+
+    return program.main(argv)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from training.fleet.receiver.program import main
+from training.fleet.receiver import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -26,18 +25,19 @@ from training.fleet.database.writer import Database, DatabaseError, DatabaseLost
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.http.context import Context, Settings
 from training.fleet.receiver.http.endpoints import routes
+from training.fleet.receiver.http.html import on_http_error
 from training.fleet.receiver.http.listening import StartError, address, listener, public_url, secure
-from training.fleet.receiver.http.problems import on_http_error
-from training.fleet.receiver.http.server import CONNECTIONS_MAX, Server, configuration, note_hangups
+from training.fleet.receiver.http.server import CONNECTIONS_MAX, Server, configuration
 from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.receiver.security.registry import Registry
-from training.fleet.scheduling.options import page, policy_of, setting
 from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.policy_options import page, policy_of, setting
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.kept_plan import kept_beside
 from training.fleet.service.plan import Reloader
+from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.service.state import DEFAULT, State
 from training.fleet.store.artifacts import ArtifactStore
@@ -47,6 +47,7 @@ from training.fleet.store.locking import lock_of, store_lock
 from training.fleet.store.mark import MARK, another_database
 from training.fleet.wire.constants import TOKEN_VARIABLE
 from training.fleet.wire.messages import Refusal, ReloadReply
+from training.installed import own_version
 from training.locking import LockedError, exclusive
 from training.streams import replace_unprintable
 
@@ -64,6 +65,7 @@ def create_app(
     authority: Authority | None = None,
     reload: Callable[[str], ReloadReply] | None = None,
     datasets: DatasetStore | None = None,
+    previews: Previews | None = None,
 ) -> Starlette:
     """Make the application over ready objects; it starts no timer, and threads for file work only.
 
@@ -79,7 +81,9 @@ def create_app(
     # On the writer's thread: the database is in its hands from now on.
     registry = writer.submit(lambda: Registry(service.queue.db, clock)).result()
     authenticator = Authenticator(registry, clock, settings.operator_token, secure=settings.secure)
-    context = Context(service, writer, store, reader, clock, settings, authenticator, authority, datasets, reload)
+    context = Context(
+        service, writer, store, reader, clock, settings, authenticator, authority, datasets, reload, previews
+    )
     app.state.context = context
     return app
 
@@ -92,7 +96,7 @@ def serve(args: argparse.Namespace) -> int:
     clock = SystemClock()
     security = secure(args, clock)
     with contextlib.ExitStack() as stack:
-        authenticator = stack.enter_context(listener(args))
+        listening = stack.enter_context(listener(args))
         store = _open_store(args.models_dir, stack)
         if _is_new(args.db):  # a refused start leaves no database behind
             _forget_nothing(args.db, store)
@@ -121,11 +125,11 @@ def serve(args: argparse.Namespace) -> int:
         settings = Settings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,
             host=args.host,
-            version=version("cis490-training-fleet"),
+            version=own_version(),
             secure=security is not None,
             proxied=args.proxy_socket is not None,
             names=security.names if security else tuple(args.public_name),
-            public_url=public_url(args, authenticator, security),
+            public_url=public_url(args, listening, security),
         )
         app = create_app(
             service,
@@ -137,12 +141,13 @@ def serve(args: argparse.Namespace) -> int:
             authority=security.authority if security else None,
             reload=reloader,
             datasets=dataset_store,
+            previews=Previews(reloader, reader),
         )
         stack.callback(app.state.context.close)
         _repair_index(store, reader)
         servers.append(Server(configuration(app), app.state.context, security, describer.stop))
-        logger.info("listening on %s", address(authenticator, security))
-        servers[0].run([authenticator])
+        logger.info("listening on %s", address(listening, security))
+        servers[0].run([listening])
     return 1 if lost else 0
 
 
@@ -297,7 +302,7 @@ def _state(args: argparse.Namespace) -> State:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cis490-trainer-receiver",
-        description="Hand the manifest's jobs to workers that ask, and keep the models they bring.",
+        description="Hand out the manifest's jobs to workers, and store the models that they deliver.",
         epilog=f"Operators' calls need the token in ${TOKEN_VARIABLE}. SIGHUP reads the manifest again.",
         allow_abbrev=False,
     )
@@ -313,12 +318,12 @@ def _parser() -> argparse.ArgumentParser:
         "--datasets-dir",
         type=Path,
         metavar="DIR",
-        help="the data sets that were pushed (datasets beside the artifact store)",
+        help="pushed data sets (datasets beside the artifact store)",
     )
     parser.add_argument(
         "--new-store",
         action="store_true",
-        help="begin with an empty artifact store although the database knows models: they are lost",
+        help="once, when the models are lost: start with an empty store although the database lists models",
     )
     parser.add_argument(
         "--tls",
@@ -328,7 +333,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tls-dir",
         type=Path,
-        help="the certificates, made at the first --tls; if there are some they are used (tls beside the database)",
+        help="folder of the certificates, made by the first --tls and used from then on (tls beside the database)",
     )
     parser.add_argument(
         "--public-name",
@@ -349,7 +354,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"a setting of the scheduling; may be repeated; seconds where it ends in _s ({', '.join(page())})",
+        help=f"a scheduling setting; may be repeated; keys that end in _s are seconds ({', '.join(page())})",
     )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
     parser.add_argument("--log-level", choices=levels, default="INFO", help="(%(default)s)")
@@ -366,7 +371,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the receiver. Exit codes: 0 stopped on request, 1 cannot run, 2 usage error."""
     replace_unprintable()
     args = _parser().parse_args(argv)
-    note_hangups()
     logs.configure(args.log_level)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     _raise_file_limit()

@@ -30,17 +30,10 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.recovery.datasets import Copied, copy_datasets
 from training.fleet.recovery.doctor import Known, known_of
 from training.fleet.recovery.doctor_store import Delivery
-from training.fleet.recovery.files import (
-    PART,
-    copy_file,
-    holds,
-    plainly,
-    stamp,
-    sync_way,
-    write_file,
-)
-from training.fleet.recovery.owner import owner_of, reading
+from training.fleet.recovery.files import PART, copy_file, holds, plainly, stamp, sync_way, write_file
+from training.fleet.recovery.owner import acting_as, owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
+from training.fleet.service.backed_up import note_backup
 from training.fleet.service.state import DATABASE, RecoveryError, State
 from training.fleet.store.artifacts import PROVENANCE, Artifact
 from training.fleet.store.datasets import DatasetStore
@@ -147,6 +140,8 @@ class Backup:
                     made = self._make(state, clock, with_keys, deep, progress)
                     made.datasets = self._datasets(state, progress)
                     self._prune(keep)
+                with acting_as(owner_of(state.db)):
+                    note_backup(state.db, made.contents.made_at)
             except LockedError:
                 raise RecoveryError(f"another backup into {self.folder} is being made") from None
         return made
@@ -220,12 +215,7 @@ class Backup:
     # -- bundles ------------------------------------------------------------------------------------------------
 
     def _bundles(
-        self,
-        state: State,
-        deliveries: list[Delivery],
-        deep: bool,
-        made: Made,
-        progress: Progress,
+        self, state: State, deliveries: list[Delivery], deep: bool, made: Made, progress: Progress
     ) -> Iterator[StoredFile]:
         whole = sum({each.artifact.path: each.artifact.size for each in deliveries}.values())
         done, seen = 0, set[str]()

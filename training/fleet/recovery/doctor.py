@@ -118,7 +118,7 @@ def set_aside(database: Database) -> Iterator[Finding]:
             kept = set_aside_of(row)
         except ValueError:
             what = f"what host {row['host']} said to have set aside cannot be read"
-            yield Finding("set_aside", what, "its next request for work says it anew")
+            yield Finding("set_aside", what, "its next request for work reports it again")
             continue
         for each in kept:
             job = database.one("job", job_id=each["job_id"])

@@ -14,6 +14,7 @@ from training.fleet.recovery.findings import Finding, Level
 from training.fleet.recovery.unlinked import strange_root
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import INDEX, RESERVE_BYTES
+from training.fleet.wire.identity import Role, enrolling
 
 _DAY_S = 86_400.0
 _MIB = 1024**2
@@ -97,14 +98,14 @@ def authority(folder: Path, now: float) -> Iterator[Finding]:
             "authority",
             f"{folder} lacks {' and '.join(missing)}",
             f"copy it from FOLDER/snapshots/…/keys of a backup made --with-keys, owned by the receiver's user; without "
-            f"one move {folder} away, restart the receiver and enroll every host anew",
+            f"one move {folder} away, restart the receiver and enroll every host again",
         )
     ends = _authority_ends(folder / "ca.pem") if "ca.pem" in there else None
     if ends is not None and ends < now + AUTHORITY_LEFT_S:
         yield Finding(
             "authority",
             f"the authority's certificate ends in {_days(ends - now)}",
-            f"move {folder} away, restart the receiver and enroll every host anew",
+            f"move {folder} away, restart the receiver and enroll every host again",
             Level.FAULT if ends < now else Level.WARNING,
         )
     if "server.json" in there:
@@ -135,7 +136,7 @@ def _authority_ends(path: Path) -> float | None:
 
 
 def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Report hosts and operators whose last valid certificate is near its end or just over it."""
+    """Report hosts, operators and readers whose last valid certificate is near its end or just over it."""
     last: dict[tuple[str, str], float] = {}
     for row in rows:
         if row["revoked_at"] is None:
@@ -144,30 +145,28 @@ def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
     for (role, name), ends in sorted(last.items()):
         left = ends - now
         if -CERTIFICATE_OVER_S < left < CERTIFICATE_LEFT_S:
-            option = "--operator " if role == "operator" else ""
             yield Finding(
                 "certificates",
                 f"the certificate of {role} {name} "
                 + (f"ends in {_days(left)}" if left > 0 else f"ended {_days(-left)} ago"),
-                "switch it on, it renews by itself"
-                if left > 0
-                else f"`cis490-jobs enroll {option}{name}` enrolls it again",
+                "switch it on, it renews by itself" if left > 0 else f"{enrolling(Role(role), name)} enrolls it again",
                 Level.WARNING,
             )
 
 
 def tokens(rows: Iterable[Row], now: float) -> Iterator[Finding]:
-    """Report operators' tokens near their end, unless the same name has a longer one."""
-    last: dict[str, float] = {}
+    """Report tokens near their end, unless the same name has a longer one."""
+    last: dict[tuple[str, str], float] = {}
     for row in rows:
         if row["revoked_at"] is None:
-            last[row["name"]] = max(last.get(row["name"], 0.0), row["expires_at"])
-    for name, ends in sorted(last.items()):
+            key = (row["name"], f" --{row['role']}" if row["role"] else "")
+            last[key] = max(last.get(key, 0.0), row["expires_at"])
+    for (name, option), ends in sorted(last.items()):
         if 0 < ends - now < TOKEN_LEFT_S:
             yield Finding(
                 "tokens",
                 f"the token of {name} ends in {_days(ends - now)}",
-                f"`cis490-jobs tokens add {name}` makes a further one",
+                f"`cis490-jobs tokens add {name}{option}` makes a further one",
                 Level.WARNING,
             )
 

@@ -140,6 +140,11 @@ QUESTIONS = (
         "output of attempt {attempt} of job {job_id} from line {first} on has {lines} lines and says {count}",
         HISTORY,
     ),
+    Question(
+        "doctor_curves",
+        "epoch {epoch} of attempt {attempt} of job {job_id} was told by line {line}, and {log_next} lines are counted",
+        HISTORY,
+    ),
     Question("doctor_generations", "job {name} is in generation {generation}, and its events lead to {begun}"),
     Question("doctor_arrivals", "job {name} is not numbered in the order of arrival"),
     Question("doctor_times", "job {job_id} {what} at another time than its event says", HISTORY),

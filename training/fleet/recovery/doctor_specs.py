@@ -42,16 +42,14 @@ def look_at_records(rows: Iterable[Fields]) -> Iterator[Finding]:
             yield Finding("granted", f"{which} was granted another job than this", HISTORY)
         trained = trained_of(row)
         if trained.known() is not None and trained != Trained.of(_dict(row["record"])):
-            yield Finding(
-                "trained",
-                f"{which} was trained on other data or code than its worker said",
-                HISTORY,
-            )
+            yield Finding("trained", f"{which} was trained on other data or code than its worker said", HISTORY)
 
 
 def _compared(row: Fields, spec: Spec) -> Iterator[tuple[str, bool]]:
     yield "another name", row["name"] != str(spec.get("name") or row["job_id"])
     yield "another priority", row["priority"] != spec.get("priority", 0)
+    for key in ("model", "mode"):  # NULL in jobs of before, until the receiver starts
+        yield f"another {key}", row[key] is not None and row[key] != str(spec.get(key) or "")
     try:
         learned = {key: row[key] for key in ("ram_above_gib", "vram_above_gib")}
         needs = replace(Needs.of(spec), **learned)

@@ -29,7 +29,7 @@ LOST = (
     "FOLDER --force` bring it back and forget nothing; without one, `cis490-jobs requeue {name}` trains it again"
 )
 DENIED = "run the doctor as the receiver's user or root; if it cannot be read then, look at the disk"
-_INDEX_REMEDY = "restart the receiver, which writes the index anew from the database"
+_INDEX_REMEDY = "restart the receiver, which rewrites the index from the database"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,7 @@ class Store:
                 what = f"{delivery.what} is damaged: its bytes are not those that were stored"
                 yield Finding("bundles", what, delivery.remedy)
         except OSError as error:
-            yield Finding(
-                "bundles",
-                f"{delivery.what} cannot be read at {path}: {error.strerror}",
-                DENIED,
-            )
+            yield Finding("bundles", f"{delivery.what} cannot be read at {path}: {error.strerror}", DENIED)
 
     def _provenance(self, delivery: Delivery) -> Iterator[Finding]:
         name = f"{delivery.job_id}-{delivery.attempt}.json"
@@ -220,7 +216,8 @@ class Store:
         for delivery in deliveries:
             if delivery.artifact.artifact_id not in seen:
                 seen.add(delivery.artifact.artifact_id)
-                expected[index_row(delivery).line()] = delivery.stored_at
+                row = delivery.artifact.index_row(delivery.job_id, delivery.attempt, delivery.stored_at)
+                expected[row.line()] = delivery.stored_at
         try:
             data = b"".join(self.fs.read(self.root / INDEX))
         except FileNotFoundError:
@@ -250,17 +247,3 @@ class Store:
             return msgspec.json.decode(line, type=IndexRow).stored_at >= self.now - _IN_FLIGHT_S
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-
-
-def index_row(delivery: Delivery) -> IndexRow:
-    artifact = delivery.artifact
-    return IndexRow(
-        artifact_id=artifact.artifact_id,
-        model=artifact.model,
-        mode=artifact.mode,
-        job_id=delivery.job_id,
-        attempt=delivery.attempt,
-        size=artifact.size,
-        stored_at=delivery.stored_at,
-        path=artifact.path,
-    )

@@ -23,7 +23,7 @@ class Level(StrEnum):
     """The gravity of a finding; a note alone leaves a fleet healthy."""
 
     FAULT = "fault"  # a promise is broken
-    WARNING = "warning"  # it will be, unless somebody acts
+    WARNING = "warning"  # it will be, unless an operator acts
     NOTE = "note"
 
 
@@ -41,12 +41,7 @@ class Finding:
         return f"{self.problem}; {self.remedy}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "check": self.check,
-            "level": self.level.value,
-            "problem": self.problem,
-            "remedy": self.remedy,
-        }
+        return {"check": self.check, "level": self.level.value, "problem": self.problem, "remedy": self.remedy}
 
 
 @dataclass

@@ -12,12 +12,7 @@ from training.files import Fs, LocalFs
 from training.fleet.database.writer import DatabaseError
 from training.fleet.manifest.load import default_describer
 from training.fleet.manifest.types import ManifestError
-from training.fleet.recovery.files import (
-    discard_database,
-    place_database,
-    plainly,
-    with_rights_of_owner,
-)
+from training.fleet.recovery.files import discard_database, place_database, plainly, with_rights_of_owner
 from training.fleet.recovery.reconcile import Recovery, Unusable, deliveries
 from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
 from training.fleet.service.catalogue import index_rows

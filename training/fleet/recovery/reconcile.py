@@ -162,13 +162,7 @@ class Recovery(JobQueue):
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._then = _Then(clock)
-        self._claim_id = ""
-        super().__init__(
-            path,
-            database=SqliteDatabase(path),
-            clock=self._then,
-            new_claim_id=lambda: self._claim_id,
-        )
+        super().__init__(path, database=SqliteDatabase(path), clock=self._then, new_claim_id=lambda: self._claim_id)
 
     def be(self, database_id: str) -> None:
         """Take over a database's id: workers still hold jobs that it granted."""
@@ -227,12 +221,7 @@ class Recovery(JobQueue):
 
     def _grant_again(self, delivery: Delivery) -> Attempt:
         said = delivery.said
-        self.db.run(
-            "rebuilt_number",
-            job_id=said.job_id,
-            attempt=said.attempt - 1,
-            generation=said.generation,
-        )
+        self.db.run("rebuilt_number", job_id=said.job_id, attempt=said.attempt - 1, generation=said.generation)
         self._claim_id = said.claim_id
         moment, self._then.moment = self._then.moment, said.granted_at
         grant = self._write_grant(

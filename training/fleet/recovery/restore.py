@@ -68,7 +68,7 @@ class Restored:
     contents: Contents
     brought: int = 0  # bundles
     kept: int = 0  # present and sound bundles
-    taken_back: list[str] = field(default_factory=list)  # jobs completed after the snapshot
+    completed_since: list[str] = field(default_factory=list)  # jobs completed after the snapshot
     lost: list[str] = field(default_factory=list)
     aside: Path | None = None  # the old database
     keys: bool = False
@@ -95,11 +95,7 @@ class Restore:
         Only when it says that the data sets were not copied is the backup's in place: they come last, since without
         one of them nothing fails, and the jobs that name it wait.
         """
-        with (
-            plainly("the restore", UNTOUCHED),
-            with_rights_of_owner(self.state),
-            self.state.alone(),
-        ):
+        with plainly("the restore", UNTOUCHED), with_rights_of_owner(self.state), self.state.alone():
             with acting_as(self._reader):
                 done = self._begin(snapshot, force)
             if with_keys:
@@ -219,7 +215,7 @@ class Restore:
                 self.progress("what came since", so_far, whole)
 
             names, _ = take_back(queue, deliveries(store, self.fs, told, known))
-            done.taken_back += names
+            done.completed_since += names
             store.index.repair(index_rows(queue.db))
             store.mark(queue.database_id)
         finally:

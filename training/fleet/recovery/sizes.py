@@ -8,6 +8,7 @@ from typing import Any
 
 from training.fleet.queue.attempts import LOG_LINES_KEPT
 from training.fleet.recovery.unlinked import strange_root
+from training.fleet.service.backed_up import noted_beside
 from training.fleet.service.kept_plan import kept_beside
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import INCOMING
@@ -24,7 +25,7 @@ def grown_files(state: State) -> Iterator[Grown]:
     yield _files("models", state.models, "none: each accepted model is kept", without=uploads)
     yield _files("data sets", state.datasets, "none", "cis490-jobs dataset remove NAME")
     name = state.db.name
-    ours = (".lock", kept_beside(state.db).suffix)
+    ours = (".lock", kept_beside(state.db).suffix, noted_beside(state.db).suffix)
     beside = [path for path in state.db.parent.glob(f"{name}.*") if path.suffix not in ours]
     yield measured("copies of older databases", beside, "none", _BY_HAND)
     log = [Path(f"{state.db}{each}") for each in ("", "-wal")]

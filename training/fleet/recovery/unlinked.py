@@ -1,7 +1,7 @@
 """The receiver's files without links: a link is reported, never followed.
 
 The receiver's user may have laid a link wherever it can write, also one to a file that only root may read. A link that
-root or whoever asks laid in the place of a whole folder, to another disk say, is that one's word and is followed.
+root or the caller created in place of a whole folder, for example to another disk, is meant, and is followed.
 """
 
 from __future__ import annotations

@@ -55,14 +55,7 @@ class Line:
     taken: list[tuple[str, str]] = field(default_factory=list)  # session, claim: ended at a takeover
 
     def ask(
-        self,
-        session: str,
-        echo: str | None,
-        now: float,
-        *,
-        lease_s: float,
-        may_be_silent: bool,
-        new_round: str,
+        self, session: str, echo: str | None, now: float, *, lease_s: float, may_be_silent: bool, new_round: str
     ) -> Standing:
         """Judge the standing of ``session``, which sends a claim now.
 

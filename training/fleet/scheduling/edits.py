@@ -7,7 +7,7 @@ the reload, and only names, which nothing is trained by, change at once everywhe
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -40,6 +40,37 @@ class Edit:
     job_id: str | None = None
     was: str | None = None  # the name before a rename
     since: float | None = None  # end of a job that stays completed
+
+
+class Outcome(StrEnum):
+    """A reload's word for one job of the plan."""
+
+    INSERTED = "inserted"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A reload's effect on one job of the plan: what it does, and what it says."""
+
+    outcome: Outcome
+    edits: tuple[Edit, ...] = ()
+    returns: bool = False  # it had left the plan
+    requeues: bool = False  # … and was cancelled for no other reason
+
+
+def change(job: Job | None, spec: Table, *, same: bool) -> Change:
+    """Judge what a plan with this ``spec`` does to ``job`` (None: nobody knows it). ``same``: it says what it said."""
+    if job is None:
+        return Change(Outcome.INSERTED)
+    edits = [] if same else job_edits(job, spec)
+    requeues = not job.in_manifest and job.cancelled_as_removed
+    if not job.in_manifest:
+        after = replace(job, status=JobStatus.PENDING) if requeues else job
+        edits.append(revival(after, str(spec.get("name") or job.job_id)))
+    outcome = Outcome.UNCHANGED if same else Outcome.UPDATED
+    return Change(outcome, tuple(edits), not job.in_manifest, requeues)
 
 
 def job_edits(job: Job, spec: Table) -> list[Edit]:

@@ -113,25 +113,10 @@ TRANSITIONS: Mapping[str, Transition] = {
         _row("retry", LIVE, _S.PENDING, "the trainer failed, attempts are left"),
         _row("hand_back", LIVE, _S.PENDING, "the worker gave the job back, or lost it"),
         _row("sweep", LIVE, _S.PENDING, "no heartbeat for a lease"),
-        _row(
-            "exhaust",
-            [_S.PENDING, *LIVE],
-            _S.FAILED,
-            "a budget is used up, or retrying cannot help",
-        ),
-        _row(
-            "pardon",
-            [_S.PENDING, _S.FAILED],
-            _S.PENDING,
-            "the host on which it died was quarantined",
-        ),
+        _row("exhaust", [_S.PENDING, *LIVE], _S.FAILED, "a budget is used up, or retrying cannot help"),
+        _row("pardon", [_S.PENDING, _S.FAILED], _S.PENDING, "the host on which it died was quarantined"),
         _row("cancel", [_S.PENDING, *LIVE], _S.CANCELLED, "the operator cancelled"),
-        _row(
-            "take_out",
-            [_S.FAILED],
-            _S.CANCELLED,
-            "the operator cancelled, and the plan no longer names it",
-        ),
+        _row("take_out", [_S.FAILED], _S.CANCELLED, "the operator cancelled, and the plan no longer names it"),
         _row("requeue", JobStatus, _S.PENDING, "the operator requeued it"),
         _row("hold", JobStatus, _S.PENDING, "the operator held it"),
         _row("unhold", JobStatus, _S.PENDING, "the operator unheld it"),
@@ -276,9 +261,7 @@ class Trained:
         said = (record or {}).get("trained")
         said = said if isinstance(said, Mapping) else {}
         return cls(
-            _like(_DIGEST, said.get("data")),
-            _like(_DIGEST, said.get("code")),
-            _like(_COMMIT, said.get("commit")),
+            _like(_DIGEST, said.get("data")), _like(_DIGEST, said.get("code")), _like(_COMMIT, said.get("commit"))
         )
 
     def known(self) -> dict[str, str | None] | None:
@@ -317,6 +300,7 @@ class Attempt:
     artifact_id: str | None = None
     record: dict[str, Any] | None = None  # the worker's record: durations, versions
     log_next: int = 0  # number of the next output line that is not stored
+    log_total: int | None = None  # all lines that it printed; None: it may print more, or nobody said
     lived_s: float | None = None  # how long it ran, as far as known; None while it is live
     heard_s: float | None = 0.0  # training time by its heartbeats; None: it trains no more
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it

@@ -12,16 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from training.contract import FINAL_EXITS
-from training.fleet.scheduling.job import (
-    FAULT_OF,
-    Attempt,
-    EndReason,
-    Fault,
-    Host,
-    Job,
-    JobStatus,
-    Needs,
-)
+from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +250,15 @@ def settle(
     if fault is Fault.NOBODY:
         return Settlement("hand_back", JobStatus.PENDING, failures, losses, now)
     # The attempt died on a live host: the next waits, and prefers another host.
+    at = now + backoff(failures + losses, policy)
     return Settlement(
         "retry" if fault is Fault.TRAINER else "hand_back",
         JobStatus.PENDING,
         failures,
         losses,
-        claimable_at=now + backoff(failures + losses, policy),
+        claimable_at=at,
         avoid_host=host,
-        avoid_until=now + backoff(failures + losses, policy) + policy.retry_elsewhere_grace_s,
+        avoid_until=at + policy.retry_elsewhere_grace_s,
     )
 
 
@@ -298,12 +290,7 @@ def _doubled(first_s: float, times: int, most_s: float) -> float:
 # ── running for too long ────────────────────────────────────────────────────────────────────
 
 
-def heard_s(
-    before_s: float | None,
-    since_s: float,
-    progress: Mapping[str, Any] | None,
-    policy: Policy,
-) -> float | None:
+def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] | None, policy: Policy) -> float | None:
     """Add a heartbeat, ``since_s`` after the one before, to an attempt's training time.
 
     The time between two counts up to a third of a lease, in which a worker sends at least one: beyond that the
@@ -358,13 +345,13 @@ class Watch:
     """The receiver's watch over silence: only observed time counts against a host.
 
     After a start, a suspend or a step of the clock nothing is swept for one full lease, because the silence may have
-    been the receiver's own. ``wall`` and ``boot`` are the clocks at the last look; no sweep before ``quiet_until``
+    been the receiver's own. ``wall`` and ``boot`` are the clocks at the last look; no sweep before ``no_sweep_before``
     on the boot clock.
     """
 
     wall: float
     boot: float
-    quiet_until: float
+    no_sweep_before: float
     step_s: float = 0.0  # the wall clock's step found at this look; leases move along
 
     @classmethod
@@ -376,8 +363,8 @@ class Watch:
         step = self.step_until(wall, boot)
         stepped = abs(step) > policy.clock_step_s
         slept = boot - self.boot > 3 * policy.sweep_period_s
-        quiet_until = boot + policy.stale_after_s if stepped or slept else self.quiet_until
-        return replace(self, wall=wall, boot=boot, quiet_until=quiet_until, step_s=step if stepped else 0.0)
+        no_sweep_before = boot + policy.stale_after_s if stepped or slept else self.no_sweep_before
+        return replace(self, wall=wall, boot=boot, no_sweep_before=no_sweep_before, step_s=step if stepped else 0.0)
 
     def step_until(self, wall: float, boot: float) -> float:
         """Return how far the wall clock has stepped since the last look."""
@@ -385,4 +372,4 @@ class Watch:
 
     @property
     def may_sweep(self) -> bool:
-        return self.boot >= self.quiet_until
+        return self.boot >= self.no_sweep_before

@@ -77,11 +77,7 @@ class Death:
 
 
 def assess(
-    reason: EndReason,
-    lived_s: float,
-    out_of_memory: str | None,
-    policy: Policy,
-    exit_code: int | None = None,
+    reason: EndReason, lived_s: float, out_of_memory: str | None, policy: Policy, exit_code: int | None = None
 ) -> Weight:
     """Assess an attempt's end for or against its host.
 

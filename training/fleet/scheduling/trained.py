@@ -32,10 +32,7 @@ def unlike(models: Iterable[Model]) -> list[str]:
     for model in models:
         dataset = str(model.spec.get("dataset") or "")
         trainer = str(model.spec.get("model")) if model.spec.get("trainer") else ""
-        for groups, key, digest in (
-            (data, dataset, model.trained.data),
-            (code, trainer, model.trained.code),
-        ):
+        for groups, key, digest in ((data, dataset, model.trained.data), (code, trainer, model.trained.code)):
             if digest is not None:
                 groups.setdefault(key, {}).setdefault(digest, []).append(model.name)
     found = [_sentence("data sets", "", kinds) for kinds in data.values() if len(kinds) > 1]

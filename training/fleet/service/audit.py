@@ -72,11 +72,8 @@ class AuditLog:
 
 def who(principal: Principal | None, address: str) -> str:
     """Name the caller for the audit: the proven name, or an anonymous caller's IP address."""
-    if principal is not None and principal.operator is not None:
-        return f"operator {principal.operator}"
-    if principal is not None and principal.host_id is not None:
-        return f"host {principal.host_id}"
-    return f"address {address}"
+    found = None if principal is None else principal.owner
+    return f"address {address}" if found is None else " ".join(found)
 
 
 def page(reader: Database, after: int, limit: int) -> list[AuditEntry]:

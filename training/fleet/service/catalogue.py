@@ -52,13 +52,4 @@ def provenance_of(job: Job, attempt: Attempt, record: dict[str, Any] | None, *, 
 
 def _index_row(row: Row) -> IndexRow:
     artifact = Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
-    return IndexRow(
-        artifact_id=artifact.artifact_id,
-        model=artifact.model,
-        mode=artifact.mode,
-        job_id=row["job_id"],
-        attempt=row["attempt"],
-        size=artifact.size,
-        stored_at=row["stored_at"],
-        path=artifact.path,
-    )
+    return artifact.index_row(row["job_id"], row["attempt"], row["stored_at"])

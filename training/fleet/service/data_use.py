@@ -35,10 +35,7 @@ def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved
 def check_unused(service: Service, dataset_id: str) -> None:
     """Raise Refusal while jobs of the plan, or others that are not finished, train on this data set."""
     if dataset_id in service.plan.datasets:
-        raise Refusal(
-            ProblemType.WRONG_STATE,
-            "jobs of the plan name this data set; change the plan and reload first",
-        )
+        raise Refusal(ProblemType.WRONG_STATE, "jobs of the plan name this data set; change the plan and reload first")
     left = _unfinished(service.queue.trained_on(dataset_id))
     if left:
         names = ", ".join(job.name for job in left[:_NAMED]) + (", …" if len(left) > _NAMED else "")
@@ -53,8 +50,7 @@ def check_name_unused(service: Service, name: str) -> None:
     """Raise Refusal while the plan writes this name."""
     if name in service.plan.dataset_names:
         raise Refusal(
-            ProblemType.WRONG_STATE,
-            f"jobs of the plan name the data set {name}; change the plan and reload first",
+            ProblemType.WRONG_STATE, f"jobs of the plan name the data set {name}; change the plan and reload first"
         )
 
 

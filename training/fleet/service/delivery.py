@@ -203,8 +203,7 @@ class Delivery:
         """Assign a bundle that is durable in the store to its attempt."""
         done = self._service.upload_done
         added: bool = yield Decide(
-            lambda: done(permission, artifact.artifact_id, artifact.size),
-            "by hand" if permission.by_hand else "upload",
+            lambda: done(permission, artifact.artifact_id, artifact.size), "by hand" if permission.by_hand else "upload"
         )
         if added:
             logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
@@ -252,12 +251,7 @@ class Delivery:
         return reply
 
     def _proven(
-        self,
-        claim_id: str,
-        job: Job,
-        attempt: Attempt,
-        artifact_id: str,
-        record: dict[str, Any] | None,
+        self, claim_id: str, job: Job, attempt: Attempt, artifact_id: str, record: dict[str, Any] | None
     ) -> Steps[int]:
         """Re-hash a bundle and write its provenance; returns its size."""
         said = catalogue.provenance_of(job, attempt, record, now=self._clock.now())

@@ -11,14 +11,7 @@ from typing import Any
 from training.fleet.manifest.reader import closest
 from training.fleet.scheduling.job import REPORTABLE, Attempt, EndReason, Host
 from training.fleet.scheduling.quarantine import RAM, VRAM, Cause, Quarantine
-from training.fleet.wire.messages import (
-    HOST_ID_PATTERN,
-    ID_PATTERN,
-    ClaimRequest,
-    FailRequest,
-    ProblemType,
-    Refusal,
-)
+from training.fleet.wire.messages import HOST_ID_PATTERN, ID_PATTERN, ClaimRequest, FailRequest, ProblemType, Refusal
 from training.printable import duration
 
 CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
@@ -59,8 +52,7 @@ def check_claim(request: ClaimRequest) -> None:
         odd = None if sound else "$.capability: its numbers must be finite"
     if odd is not None:
         raise Refusal(
-            ProblemType.BAD_REQUEST,
-            f"{odd}; `python -m training.fleet.capability` prints what this host should send",
+            ProblemType.BAD_REQUEST, f"{odd}; `python -m training.fleet.capability` prints what this host should send"
         )
 
 
@@ -189,8 +181,7 @@ def refuse_another(attempt: Attempt, artifact_id: str) -> None:
     if attempt.artifact_id != artifact_id:
         accepted = str(attempt.artifact_id)[:12]
         raise Refusal(
-            ProblemType.RESULT_CONFLICT,
-            f"the job was completed by another artifact ({accepted}…); drop this one",
+            ProblemType.RESULT_CONFLICT, f"the job was completed by another artifact ({accepted}…); drop this one"
         )
 
 

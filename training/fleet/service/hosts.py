@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training.fleet.manifest.reader import closest
+from training.fleet.notify.channel import Channel
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, is_named
 from training.printable import counted
@@ -49,6 +50,7 @@ class Plan:
     named_hosts: Mapping[str, str] = field(default_factory=dict)
     # data set, or an unknown name → the plan's reference, and its number of jobs
     dataset_jobs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    channels: tuple[Channel, ...] = ()  # for notices
 
     def missing(self, here: Collection[str] | None) -> dict[str, str]:
         """List the missing data sets of the plan, each with the number of its waiting jobs."""
@@ -78,10 +80,7 @@ class Plan:
 
 
 # The assumed capability of a machine never seen, unless the plan declares less.
-_AT_BEST = {
-    "cuda_available": True,
-    "cuda_devices": [{"vram_free_gib": math.inf, "vram_total_gib": math.inf}],
-}
+_AT_BEST = {"cuda_available": True, "cuda_devices": [{"vram_free_gib": math.inf, "vram_total_gib": math.inf}]}
 
 
 class HostRegistry:
@@ -117,10 +116,7 @@ class HostRegistry:
         """Remember this host."""
         before = self.known.get(known.name)
         self.known[known.name] = known
-        if before is None or (before.capability, before.trainer_digests) != (
-            known.capability,
-            known.trainer_digests,
-        ):
+        if before is None or (before.capability, before.trainer_digests) != (known.capability, known.trainer_digests):
             self._hosts.pop(known.name, None)
 
     def forget(self, name: str) -> None:
@@ -185,6 +181,10 @@ class HostRegistry:
     def wait_begins(self, host: str) -> None:
         """Count an open claim of ``host`` that waits for work."""
         self._waiting[host] = self._waiting.get(host, 0) + 1
+
+    def waiting_claims(self) -> int:
+        """Count the open claims that wait for work."""
+        return sum(list(self._waiting.values()))
 
     def wait_ends(self, host: str) -> None:
         self._waiting[host] -= 1

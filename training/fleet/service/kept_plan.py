@@ -10,15 +10,15 @@ import contextlib
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
 
-from training.checkout import ROOT
+from training.checkout import stamps
 from training.files import write_whole
 from training.fleet.service.hosts import Plan
 from training.fleet.wire.dataset_listing import Catalogue
+from training.installed import own_version
 from training.strict_json import canonical
 
 
@@ -28,11 +28,7 @@ def kept_beside(db: Path) -> Path:
 
 
 def origin(
-    source: str,
-    known: Catalogue,
-    recorded: Mapping[str, Sequence[str]],
-    remembered: Mapping[str, str],
-    jobs: str,
+    source: str, known: Catalogue, recorded: Mapping[str, Sequence[str]], remembered: Mapping[str, str], jobs: str
 ) -> str:
     """Digest everything that a plan follows from.
 
@@ -46,15 +42,10 @@ def origin(
         "recorded": {each: list(hosts) for each, hosts in recorded.items()},
         "remembered": dict(remembered),
         "jobs": jobs,
-        "program": [version("cis490-training-fleet"), sys.version, *_sources()],
+        # another version may understand a plan otherwise
+        "program": [own_version(), sys.version, *stamps()],
     }
     return hashlib.sha256(canonical(made_from).encode()).hexdigest()
-
-
-def _sources() -> list[str]:
-    """Return the stamps of this program's files: another version may understand a plan otherwise."""
-    files = sorted((ROOT / "training").rglob("*.py"))
-    return [f"{file.relative_to(ROOT)} {stat.st_mtime_ns} {stat.st_size}" for file in files for stat in [file.stat()]]
 
 
 def keep(file: Path, made_from: str, plan: Plan) -> None:

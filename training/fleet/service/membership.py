@@ -30,8 +30,7 @@ def check_fetch(service: Service, dataset_id: str, host_id: str) -> None:
         if job is not None and job.spec.get("dataset") == dataset_id:
             return
     raise Refusal(
-        ProblemType.NOT_YOURS,
-        f"no job that host {host_id} may be given trains on data set {dataset_id[:12]}",
+        ProblemType.NOT_YOURS, f"no job that host {host_id} may be given trains on data set {dataset_id[:12]}"
     )
 
 

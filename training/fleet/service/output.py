@@ -1,8 +1,12 @@
-"""Storing trainers' output: each line once, progress never moved back."""
+"""Storing what trainers say: each line of output once, each epoch that a line tells, progress never moved back."""
 
 from __future__ import annotations
 
-from training.fleet.queue.attempts import Attempts
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Attempt
 from training.fleet.wire.messages import (
     LOG_LINE_CHARS_MAX,
@@ -11,21 +15,39 @@ from training.fleet.wire.messages import (
     FailRequest,
     LogLines,
 )
+from training.fleet.wire.progress import point_in, point_of
 
 
-def keep_lines(attempts: Attempts, attempt: Attempt, log: LogLines | None) -> int:
-    """Store output lines; returns the number of the next one that is not stored."""
-    if log is None or not log.lines:
+def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
+    """Store output lines and the epochs in them; returns the number of the next line that is not stored."""
+    if log is None:
         return attempt.log_next
+    if log.total is not None and log.total != attempt.log_total:
+        queue.attempts.note_total(attempt, log.total)
+    if not log.lines:
+        return attempt.log_next
+    first = max(0, log.first)
     lines = [
         line[:LOG_LINE_CHARS_MAX].replace("\n", " ")  # or one line would be stored as two
         for line in log.lines[:LOG_LINES_MAX]
     ]
-    return attempts.append_log(attempt, max(0, log.first), lines)
+    after = queue.attempts.append_log(attempt, first, lines)
+    fresh = enumerate(lines[max(0, attempt.log_next - first) :], max(first, attempt.log_next))
+    found = ((number, point_in(line)) for number, line in fresh)
+    queue.curves.add(attempt, [(number, asdict(point)) for number, point in found if point is not None])
+    return after
 
 
-def keep_last_words(attempts: Attempts, attempt: Attempt, request: CompleteRequest | FailRequest) -> None:
+def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
+    """Store the epoch that progress tells, unless it is older than what is known; its lines come after it."""
+    point = point_of(progress)
+    if point is not None and seq > attempt.seq:
+        queue.curves.hear(attempt, asdict(point))
+
+
+def keep_last_words(queue: JobQueue, attempt: Attempt, request: CompleteRequest | FailRequest) -> None:
     """Store the output that comes with a report; also when the same report comes again."""
-    keep_lines(attempts, attempt, request.log)
+    keep_progress(queue, attempt, request.seq, request.progress)
+    keep_lines(queue, attempt, request.log)
     if request.progress is not None:
-        attempts.note_progress(attempt, request.seq, request.progress)
+        queue.attempts.note_progress(attempt, request.seq, request.progress)

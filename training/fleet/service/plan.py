@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,14 +16,10 @@ import msgspec
 
 from training.fleet.capability.describe import Describer, describe_command
 from training.fleet.database.writer import Writer
-from training.fleet.manifest.load import (
-    JobSpec,
-    Manifest,
-    ManifestError,
-    parse_manifest,
-    read_manifest,
-)
+from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
+from training.fleet.notify.channel import Channel
+from training.fleet.notify.secret import SendError, read_secret
 from training.fleet.queue.jobs import PlanJobs
 from training.fleet.scheduling.edits import sentence
 from training.fleet.scheduling.job import Needs
@@ -60,22 +56,19 @@ class Reloader:
         the plan has changed, the kept plan is used.
         """
         try:
-            known = Catalogue() if self.dataset_store is None else self.dataset_store.catalogue()
-            remembered = self.writer.submit(self.service.queue.plan_datasets).result()
-            references = References(known.ids, known.names, remembered, starting)
-            sets = () if self.dataset_store is None else self.dataset_store.sets()
-            recorded = {each.dataset_id: each.about.hosts for each in sets if each.about.hosts}
+            known = self._known()
+            recorded = self._recorded()
+            references = self._references(known, starting=starting)
             source = read_manifest(self.path)
             here = None if self.dataset_store is None else known.ids
             made_from = partial(origin, source, known, recorded)
-            if starting and (taken := self._as_kept(made_from, remembered, here)) is not None:
+            if starting and (taken := self._as_kept(made_from, references.remembered, here)) is not None:
                 return taken
             jobs, plan = load_plan(self.path, self.describer, references, recorded, source)
         except StoreError as error:
             raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
-            mistakes = [mistake.to_dict() for mistake in error.mistakes]
-            raise Refusal(ProblemType.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes) from None
+            raise _refused(error) from None
         counts = self.writer.submit(lambda: self._apply(jobs, plan, here, who)).result()
         moved = references.moved()
         if self.kept is not None and not moved:  # every start reports moved names
@@ -97,6 +90,34 @@ class Reloader:
             logger.info("%s", sentence(msgspec.to_builtins(edit)))
         saved_at, now = self._saved_at(), self.service.queue.clock.now()
         return msgspec.structs.replace(counts, file=str(self.path), saved_at=saved_at, now=now)
+
+    def read(self, check: Callable[[Describer, References], Manifest] | None = None) -> Proposal:
+        """Read the manifest, or the plan that ``check`` makes, as a reload would, and change nothing.
+
+        Raises Refusal as a reload does.
+        """
+        try:
+            known = self._known()
+            references, recorded = self._references(known), self._recorded()
+            if check is None:
+                check = partial(_checked_file, self.path)
+            jobs, plan = taken_over(check(self.describer, references), self.describer, references, recorded)
+        except StoreError as error:
+            raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
+        except ManifestError as error:
+            raise _refused(error) from None
+        return Proposal(jobs, plan, None if self.dataset_store is None else known.ids)
+
+    def _known(self) -> Catalogue:
+        return Catalogue() if self.dataset_store is None else self.dataset_store.catalogue()
+
+    def _references(self, known: Catalogue, *, starting: bool = False) -> References:
+        remembered = self.writer.submit(self.service.queue.plan_datasets).result()
+        return References(known.ids, known.names, remembered, starting)
+
+    def _recorded(self) -> dict[str, Sequence[str]]:
+        sets = () if self.dataset_store is None else self.dataset_store.sets()
+        return {each.dataset_id: each.about.hosts for each in sets if each.about.hosts}
 
     def _jobs(self) -> PlanJobs:
         return self.writer.submit(self.service.queue.plan_jobs).result()
@@ -137,6 +158,24 @@ class Reloader:
         return counts
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A plan that is not taken over: its job dicts, the plan, and the data sets that are here (None: not checked)."""
+
+    jobs: list[dict[str, Any]]
+    plan: Plan
+    here: frozenset[str] | None
+
+
+def _refused(error: ManifestError) -> Refusal:
+    mistakes = [mistake.to_dict() for mistake in error.mistakes]
+    return Refusal(ProblemType.BAD_MANIFEST, f"the manifest was not taken: {error}", mistakes=mistakes)
+
+
+def _checked_file(path: Path, describer: Describer, datasets: References) -> Manifest:
+    return parse_manifest(read_manifest(path), path=path, describer=describer, datasets=datasets)
+
+
 def load_plan(
     path: Path,
     describer: Describer,
@@ -151,6 +190,13 @@ def load_plan(
     """
     text = read_manifest(path) if source is None else source
     manifest = parse_manifest(text, path=path, describer=describer, datasets=datasets)
+    return taken_over(manifest, describer, datasets, recorded)
+
+
+def taken_over(
+    manifest: Manifest, describer: Describer, datasets: References, recorded: Mapping[str, Sequence[str]]
+) -> tuple[list[dict[str, Any]], Plan]:
+    """Turn a checked manifest into job dicts and the service's plan."""
     jobs = []
     there = [job for job in manifest.jobs if unknown(job.dataset) is None]
     for job in there:
@@ -168,9 +214,20 @@ def load_plan(
         _readers(there),
         dataset_names=dict(datasets.found),
         dataset_jobs=_dataset_jobs(manifest.jobs, datasets.found),
-        notes=tuple(notes(manifest, recorded)),
+        notes=(*notes(manifest, recorded), *_unreadable_secrets(manifest.channels)),
         named_hosts=_named_hosts(manifest),
+        channels=manifest.channels,
     )
+
+
+def _unreadable_secrets(channels: Iterable[Channel]) -> Iterator[str]:
+    """Note the channels that could send nothing: better now than when there is something to tell."""
+    for channel in channels:
+        for secret in channel.secrets:
+            try:
+                read_secret(secret)
+            except SendError as error:
+                yield f"[notify.{channel.name}] can send nothing: {error}"
 
 
 def _dataset_jobs(jobs: Iterable[JobSpec], found: Mapping[str, str]) -> dict[str, tuple[str, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -21,9 +21,9 @@ from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling import copies, quarantine
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.copies import Line, Standing
-from training.fleet.scheduling.edits import first, host_edits, trainer_edits
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import Fleet, Watch
+from training.fleet.service.changes import notes, told
 from training.fleet.service.guards import (
     CRASHED_CLAIMS_MAX,
     check_claim,
@@ -40,7 +40,7 @@ from training.fleet.service.guards import (
     trained_s,
 )
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
-from training.fleet.service.output import keep_last_words, keep_lines
+from training.fleet.service.output import keep_last_words, keep_lines, keep_progress
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.wire.messages import (
     ERROR_CHARS_MAX,
@@ -50,7 +50,6 @@ from training.fleet.wire.messages import (
     CompleteReply,
     CompleteRequest,
     DeliverRequest,
-    EditView,
     FailRequest,
     HeartbeatReply,
     HeartbeatRequest,
@@ -84,7 +83,7 @@ class UploadPermission:
     """Permission to upload: the claim is live, or its finished work may still be adopted."""
 
     job_id: str
-    attempt: int
+    attempt: int  # 0 by hand
     claim_id: str
     model: str
     mode: str
@@ -415,8 +414,8 @@ class Service:
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
         """Renew the lease of the live attempt; a host given up for lost may be readmitted."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
-        instance, line = self._lines.get(attempt.host, ("", None))
-        if line is not None and instance == attempt.instance_id:
+        _, line = self._lines.get(attempt.host, ("", None))
+        if line is not None:  # of another installation's sessions it knows none
             session = request.session_id or attempt.session_id  # another session may deliver what one left
             copied = line.copied
             line.heartbeat(session, request.echo, self._clock.monotonic())
@@ -437,8 +436,10 @@ class Service:
                 raise ended(attempt)
             job, attempt = self.queue.readopt(job, attempt)
         attempt = self._heard(job, attempt, request.progress)
+        keep_progress(self.queue, attempt, request.seq, request.progress)
+        self._keep_usage(attempt, request)
         self.queue.renew(job, attempt, seq=request.seq, progress=request.progress)
-        log_next = keep_lines(self.queue.attempts, attempt, request.log)
+        log_next = keep_lines(self.queue, attempt, request.log)
         # although its worker goes on
         limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self.policy)
         if limit_s is not None:
@@ -460,6 +461,11 @@ class Service:
         heard_s = rules.heard_s(attempt.heard_s, since_s, progress, self.policy)
         return replace(attempt, heard_s=heard_s)
 
+    def _keep_usage(self, attempt: Attempt, request: HeartbeatRequest) -> None:
+        if request.usage is not None and request.seq > attempt.seq:
+            seconds = max(0.0, self._clock.now() - attempt.granted_at)
+            self.queue.curves.add_sample(attempt, request.seq, seconds, msgspec.structs.asdict(request.usage))
+
     def _handed_on(self, attempt: Attempt, session: str | None) -> bool:
         """Check that the host's present session succeeded ``session``, which held the claim."""
         _, line = self._lines.get(attempt.host, ("", None))
@@ -470,7 +476,7 @@ class Service:
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
         """Keep an attempt's output, also after its end: it renews no lease."""
         _, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
-        return OutputReply(log_next=keep_lines(self.queue.attempts, attempt, request.log))
+        return OutputReply(log_next=keep_lines(self.queue, attempt, request.log))
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
         """Return the job and attempt whose bundle must be verified; None when only an answer is due."""
@@ -484,12 +490,12 @@ class Service:
         """Accept the artifact of the live attempt, or adopt that of the last one."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
-            keep_last_words(self.queue.attempts, attempt, request)
+            keep_last_words(self.queue, attempt, request)
             return self._receipt_again(job, attempt, request.artifact_id)
         if not attempt.live and not rules.may_adopt(job, attempt):
             raise ended(attempt)
         self._check_result(job, attempt, request)
-        keep_last_words(self.queue.attempts, attempt, request)
+        keep_last_words(self.queue, attempt, request)
         settle = self.queue.accept if attempt.live else self.queue.adopt
         self.queue.quarantines.assess(settle(job, attempt, request.artifact_id, request.record))
         return CompleteReply(
@@ -530,11 +536,11 @@ class Service:
         reason = reported_reason(request)
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:
-            keep_last_words(self.queue.attempts, attempt, request)
+            keep_last_words(self.queue, attempt, request)
             return StatusReply(job_id=job.job_id, status=job.status)
         if not attempt.live:
             raise ended(attempt)
-        keep_last_words(self.queue.attempts, attempt, request)
+        keep_last_words(self.queue, attempt, request)
         error = request.error[:ERROR_CHARS_MAX] or reason.value
         memory = ran_out_of(request, reason)
         settled = self.queue.settle(
@@ -576,7 +582,7 @@ class Service:
         if by_hand and not self._stands(claim_id):
             job = self._waiting(job_id, claim_id or "", host_id or "")
             own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
-            return UploadPermission(job.job_id, job.attempt + 1, own, job.model, job.mode, host_id or "", by_hand=True)
+            return UploadPermission(job.job_id, 0, own, job.model, job.mode, host_id or "", by_hand=True)
         job, attempt = self._delivering(job_id, claim_id, host_id)
         if sha256 is not None:
             self._check_wanted(attempt, sha256)
@@ -759,49 +765,25 @@ class Service:
 
     def _moved(self, ref: str, job_id: str) -> MovedReply:
         job = self._job(job_id)
-        return MovedReply(
-            job_id=job_id,
-            status=job.status,
-            name=job.name,
-            near=self.queue.near(ref, job_id),
-            in_manifest=job.in_manifest,
-            held_by=job.held_by,
-            held_at=job.held_at,
-        )
+        return MovedReply.of(job, near=self.queue.near(ref, job_id))
 
     def reload(self, jobs: Iterable[Mapping[str, Any]], plan: Plan) -> ReloadReply:
         """Make a checked manifest the plan. Jobs in flight go on with what they were granted."""
-        before, known = self.plan, self._planned
+        before = self.compared_with
         synced = self.queue.sync(jobs)
         self.host_registry.plan, self._planned = plan, True
         self.queue.keep_plan_datasets(plan.dataset_names)
-        hosts = host_edits(before.hosts, plan.hosts, self.queue.held()) if known else []
-        trainers = trainer_edits(before.trainers, plan.trainers) if known else []
-        counts, told = synced.counts, first([*synced.edits, *hosts, *trainers])
-        return ReloadReply(
-            inserted=counts["inserted"],
-            updated=counts["updated"],
-            unchanged=counts["unchanged"],
-            removed=counts["removed"],
-            renamed=counts["renamed"],
-            revived=counts["revived"],
-            hosts=len(hosts),
-            trainers=len(trainers),
-            cancelled=synced.cancelled,
-            notes=self._notes(),
-            edits=msgspec.convert([asdict(edit) for edit in told], list[EditView]),
-        )
+        return told(synced, before, self.host_registry, self.queue.held())
+
+    @property
+    def compared_with(self) -> Plan | None:
+        """The plan that a reload compares with; None until there is one."""
+        return self.plan if self._planned else None
 
     def resume(self, plan: Plan, jobs: int) -> ReloadReply:
         """Go on with the plan after a restart: the queue has these jobs already."""
         self.host_registry.plan, self._planned = plan, True
-        return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=self._notes())
-
-    def _notes(self) -> list[str]:
-        """Return the warnings about the plan: valid, but hardly meant."""
-        notes = list(self.plan.notes)
-        notes += [f"host {name}: {said}" for name, said in self.host_registry.never_asked().items()]
-        return notes + [f"data set {name}: {said}" for name, said in self.missing_datasets().items()]
+        return ReloadReply(inserted=0, updated=0, unchanged=jobs, removed=0, notes=notes(self.host_registry))
 
     def datasets_here(self, here: frozenset[str]) -> None:
         """Set the data sets that hosts can get; jobs that need another one wait."""

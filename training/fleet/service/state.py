@@ -35,13 +35,7 @@ class State:
     plan: tuple[str, ...] = field(default=(), compare=False)  # the same, for commands that read the plan
 
     @classmethod
-    def of(
-        cls,
-        folder: Path,
-        db: Path | None = None,
-        models: Path | None = None,
-        manifest: Path = MANIFEST,
-    ) -> State:
+    def of(cls, folder: Path, db: Path | None = None, models: Path | None = None, manifest: Path = MANIFEST) -> State:
         """Return the receiver's defaults in ``folder``, with the given exceptions."""
         place = folder / DATABASE if db is None else db
         store = folder / "models" if models is None else models

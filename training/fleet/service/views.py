@@ -7,11 +7,13 @@ the service. Has no rule of its own: obstacles come from :mod:`training.fleet.sc
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
+from training.fleet.queue.curves import POINTS_KEPT, Curves
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.scheduling import policy as rules
@@ -22,6 +24,9 @@ from training.fleet.scheduling.trained import Model, unlike
 from training.fleet.service.service import Service
 from training.fleet.wire.messages import (
     AttemptView,
+    CurveAttempt,
+    CurvePoint,
+    CurveReply,
     EventView,
     ExplainReply,
     HostVerdict,
@@ -31,6 +36,7 @@ from training.fleet.wire.messages import (
     LogReply,
     ProblemType,
     Refusal,
+    UsageSample,
     WorkersReply,
     WorkerView,
 )
@@ -39,6 +45,87 @@ from training.printable import duration
 PAGE_MAX = 1000  # jobs, or hosts, in one answer
 WORKERS_PAGE = 200  # hosts in one answer, unless more are asked for
 LOG_PAGE_CHUNKS = 500
+CURVE_POINTS = 500  # in one answer, unless told
+CURVE_POINTS_LEAST = 10
+HELD = "held"  # of jobs that wait: a filter beside the statuses
+NAMES_MAX = 4  # of jobs that wait for the same
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """The jobs wanted of a list. Empty: all. ``status`` may be "held"; ``text`` is looked for in names."""
+
+    status: str = ""
+    model: str = ""
+    mode: str = ""
+    host: str = ""
+    text: str = ""
+
+    def check(self) -> None:
+        """Refuse a status that no job can have."""
+        if self.status and self.status not in {*JobStatus, HELD}:
+            raise Refusal(ProblemType.BAD_REQUEST, f"status: expected one of {', '.join([*JobStatus, HELD])}")
+
+    def parameters(self) -> dict[str, str]:
+        return {**asdict(self), "text": pattern(self.text)}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in an ordered list, behind a job: its number of arrival and its key in the order. Zero: the beginning."""
+
+    seq: int = 0
+    number: float = 0
+    word: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The number of jobs that are alike in what lists filter by."""
+
+    model: str | None
+    mode: str | None
+    status: str
+    host: str | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One change of a job's state, from its event row."""
+
+    seq: int
+    at: float
+    job_id: str
+    name: str
+    from_status: str | None
+    to_status: str
+    attempt: int | None
+    host: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event row with the name of its job."""
+
+    seq: int
+    at: float
+    job_id: str
+    name: str
+    in_manifest: bool
+    transition: str
+    to_status: str
+    host: str | None
+    detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The pending jobs that wait for the same thing. ``names``: the next few of them."""
+
+    reason: str | None  # None: for their turn
+    count: int
+    names: tuple[str, ...]
 
 
 class Views:
@@ -48,14 +135,18 @@ class Views:
         self._db = database
         self._service = service
         self._clock = service.queue.clock
+        self._curves = Curves(database)
+        self._counted: tuple[int, list[Counted]] = -1, []  # as of an event: counting all jobs is a look at each
 
     @property
     def _policy(self) -> Policy:
         return self._service.policy
 
     def counts(self) -> dict[str, int]:
-        found = {row["status"]: int(row["n"]) for row in self._db.all("counts")}
-        return {status.value: found.get(status, 0) for status in JobStatus}
+        found = Counter[str]()
+        for each in self.counted():
+            found[each.status] += each.n
+        return {status.value: found[status] for status in JobStatus}
 
     def quarantined(self) -> dict[str, str]:
         """Map the hosts that get no jobs now to reason and remedy."""
@@ -70,24 +161,51 @@ class Views:
         told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
         return {host: sentence for host, sentence in told.items() if sentence is not None}
 
-    def jobs(self, *, status: str | None = None, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
+    def jobs(self, wanted: JobFilter | None = None, *, after: int = 0, limit: int = PAGE_MAX) -> JobsReply:
         """Return a page of jobs in order of arrival. ``next_after`` is null on the last one."""
-        if status is not None and status not in set(JobStatus):
-            raise Refusal(ProblemType.BAD_REQUEST, f"status: expected one of {', '.join(JobStatus)}")
+        wanted = wanted or JobFilter()
+        wanted.check()
         most = max(1, min(limit, PAGE_MAX))
-        page = {"after": after, "most": most + 1}  # one more tells whether there is a further page
-        if status is None:
-            rows = self._db.all("jobs_page", **page)
+        if wanted == JobFilter():
+            rows = self._db.all("jobs_page", after=after, most=most + 1)  # one more tells of a further page
         else:
-            rows = self._db.all("jobs_page_status", status=status, **page)
+            rows = self._found(wanted, "arrival", Place(seq=after, number=after), most + 1)
         looks = self._looks()
         return JobsReply(
             jobs=[self._view(row, looks) for row in rows[:most]],
             counts=self.counts(),
             now=self._clock.now(),
             next_after=rows[most - 1]["seq"] if len(rows) > most else None,
-            unlike=self._unlike() if status is None and after == 0 else [],
+            unlike=self._unlike() if wanted == JobFilter() and after == 0 else [],
         )
+
+    def found(self, wanted: JobFilter, sort: str, after: Place, most: int) -> tuple[list[JobView], Place | None]:
+        """Return a page of the jobs that ``wanted`` lets through, in this order, and the place where it goes on."""
+        wanted.check()
+        rows = self._found(wanted, sort, after, most + 1)
+        looks = self._looks() if any(row["status"] == JobStatus.PENDING for row in rows) else {}
+        last = rows[most - 1] if len(rows) > most else None
+        place = None if last is None else Place(last["seq"], last["number"], last["word"])
+        return [self._view(row, looks) for row in rows[:most]], place
+
+    def _found(self, wanted: JobFilter, sort: str, after: Place, most: int) -> list[Row]:
+        return self._db.all("jobs_found", **wanted.parameters(), sort=sort, **asdict(after), most=most)
+
+    def counted(self, text: str = "") -> list[Counted]:
+        """Count the jobs of each kind, of those alone whose name has ``text`` in it, where one is given."""
+        if text:
+            rows = self._db.all("jobs_counted_named", text=pattern(text))
+            return [_counted(row) for row in rows]
+        row = self._db.one("newest_event")
+        head = row["seq"] if row is not None else 0
+        if self._counted[0] != head:
+            self._counted = head, [_counted(row) for row in self._db.all("jobs_counted")]
+        return self._counted[1]
+
+    def held(self) -> int:
+        """Count the jobs that would wait for a host if nobody held them."""
+        row = self._db.one("held_pending")
+        return 0 if row is None else int(row["n"])
 
     def _unlike(self) -> list[str]:
         """Find differences among the plan's completed jobs that should agree."""
@@ -114,24 +232,7 @@ class Views:
         return JobDetail(
             job=view,
             spec=json.loads(row["spec"]),
-            attempts=[
-                AttemptView(
-                    attempt=each.attempt,
-                    generation=each.generation,
-                    host=each.host,
-                    granted_at=each.granted_at,
-                    ended_at=each.ended_at,
-                    end_reason=each.end_reason,
-                    error=each.error,
-                    exit_code=each.exit_code,
-                    progress=each.progress,
-                    artifact_id=each.artifact_id,
-                    record=each.record,
-                    granted=each.granted,
-                    trained=each.trained.known(),
-                )
-                for each in attempts
-            ],
+            attempts=[AttemptView.of(each, trained=each.trained.known()) for each in attempts],
             events=events,
             now=self._clock.now(),
         )
@@ -153,6 +254,84 @@ class Views:
         last = chunks[-1]["first"] + chunks[-1]["count"] if chunks else after
         return LogReply(job_id=job_id, attempt=number, first=first, lines=lines, next=last, live=live)
 
+    def curve(self, job_id: str, *, attempt: int | None = None, points: int = CURVE_POINTS) -> CurveReply:
+        """Return a job's curve, or one attempt's, in at most ``points`` epochs and as many samples of use.
+
+        Thinned ones keep the lowest and highest of each series. Samples are those of ``attempt``, or of the last one.
+        """
+        row = self._row(job_id)
+        most = max(CURVE_POINTS_LEAST, min(points, POINTS_KEPT))
+        number = row["attempt"] if attempt is None else attempt
+        attempts = {each["attempt"]: each for each in self._db.all("attempts_of_job", job_id=job_id)}
+        spans = [each for each in self._curves.spans(job_id, attempt) if each["attempt"] in attempts]
+        return CurveReply(
+            job_id=job_id,
+            name=row["name"],
+            status=row["status"],
+            attempts=[_in_curve(attempts[each["attempt"]], each) for each in spans],
+            points=[CurvePoint(**dict(each)) for each in self._curves.of_job(job_id, attempt, most)],
+            epochs=sum(each["n"] for each in spans),
+            usage_attempt=number,
+            usage=[UsageSample(**dict(each)) for each in self._curves.samples(job_id, number, most)],
+            now=self._clock.now(),
+        )
+
+    def live(self, most: int = PAGE_MAX) -> list[JobView]:
+        """Return what runs now, longest first."""
+        return [self._view(row, {}) for row in self._db.all("jobs_live", most=most)]
+
+    def moves(self, most: int) -> list[Move]:
+        """Return the last changes of state, newest first."""
+        rows = self._db.all("moves_newest", most=most)
+        return [Move(**{**dict(row), "name": row["name"] or row["job_id"]}) for row in rows]
+
+    def waiting(self) -> list[Waiting]:
+        """Group the pending jobs by what they wait for, the most numerous first."""
+        looks, groups = self._looks(), dict[str | None, Waiting]()
+        for row in self._db.all("waiting_by_class"):
+            look = looks.get(row["class_id"], Outlook())
+            reason = look.obstacle or look.waits_for
+            first = self._db.all("waiting_first", class_id=row["class_id"], most=NAMES_MAX)
+            before = groups.get(reason, Waiting(reason, 0, ()))
+            names = (*before.names, *(each["name"] for each in first))[:NAMES_MAX]
+            groups[reason] = Waiting(reason, before.count + row["n"], names)
+        return sorted(groups.values(), key=lambda each: -each.count)
+
+    def events(
+        self, *, before: int | None = None, job_id: str = "", host: str = "", transition: str = "", limit: int
+    ) -> list[Event]:
+        """Return what happened, newest first, before a number; filters that are empty let all through."""
+        page: dict[str, Any] = {"before": before or 2**62, "transition": transition, "most": limit}
+        if job_id:
+            rows = self._db.all("events_newest_of_job", job_id=job_id, host=host, **page)
+        elif host:
+            rows = self._db.all("events_newest_of_host", host=host, **page)
+        else:
+            rows = self._db.all("events_newest", **page)
+        return [
+            Event(
+                **{key: row[key] for key in ("seq", "at", "job_id", "transition", "to_status", "host", "detail")},
+                name=row["name"] or row["job_id"],
+                in_manifest=bool(row["in_manifest"]),
+            )
+            for row in rows
+        ]
+
+    def log_end(self, job_id: str, attempt: int, most: int) -> LogReply:
+        """Return the last ``most`` lines, at most, of an attempt's output."""
+        row = self._row(job_id)
+        lines: list[str] = []
+        following = 0
+        for chunk in self._db.all("log_end", job_id=job_id, attempt=attempt, most=most):
+            following = following or chunk["first"] + chunk["count"]
+            lines = chunk["text"].split("\n") + lines
+            if len(lines) >= most:
+                break
+        lines = lines[-most:]
+        live = JobStatus(row["status"]) in LIVE and attempt == row["attempt"]
+        first = following - len(lines)
+        return LogReply(job_id=job_id, attempt=attempt, first=first, lines=lines, next=following, live=live)
+
     def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
         """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""
         most = max(1, min(limit, PAGE_MAX))
@@ -165,12 +344,11 @@ class Views:
         }
         return WorkersReply(
             workers=[
-                WorkerView(
+                WorkerView.of(
+                    known,
                     hostname=known.name,
                     capability=dict(known.capability),
                     declared=_plain(self._service.plan.declared(known.name)),
-                    first_seen=known.first_seen,
-                    last_seen=known.last_seen,
                     alive=self._service.alive(known),
                     jobs=held.get(known.name, []),
                     conflict=self._service.copied(known) or self._service.refused(known),
@@ -221,7 +399,7 @@ class Views:
         for row in self._db.all("pending_classes"):
             needs = Needs.of(json.loads(row["needs"]))
             lacks = rules.lacks_data(needs, self._service.host_registry.datasets)
-            found[row["class_id"]] = Outlook(lacks) if lacks else _outlook(needs, hosts, out)
+            found[row["class_id"]] = Outlook(lacks) if lacks else outlook(needs, hosts, out)
         return found
 
     def _unheard(self) -> dict[Host, float | None]:
@@ -237,31 +415,11 @@ class Views:
         pending = job.status is JobStatus.PENDING
         waits = pending and not job.held
         look = looks.get(row["class_id"], Outlook()) if waits else Outlook()
-        return JobView(
-            job_id=job.job_id,
-            name=job.name,
-            model=job.model,
-            mode=job.mode,
-            status=job.status,
-            priority=job.priority,
+        return JobView.of(
+            job,
             host=job.worker_hostname if not pending else None,
-            attempt=job.attempt,
-            generation=job.generation,
-            trainer_failures=job.trainer_failures,
-            host_losses=job.host_losses,
             progress=json.loads(row["progress"]) if row["progress"] and not pending else None,
-            error=job.error,
-            ended_by=job.ended_by,
-            artifact_id=job.artifact_id,
-            created_at=job.created_at,
-            claimable_at=job.claimable_at,
-            claimed_at=job.claimed_at,
-            heartbeat_at=job.heartbeat_at,
-            finished_at=job.finished_at,
             obstacle=look.obstacle,
-            in_manifest=job.in_manifest,
-            held_by=job.held_by,
-            held_at=job.held_at,
             note=look.waits_for if pending else self._goes_on(job),
             trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
         )
@@ -322,6 +480,27 @@ class Views:
         return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
 
 
+def _in_curve(row: Row, span: Row) -> CurveAttempt:
+    return CurveAttempt(
+        attempt=row["attempt"],
+        host=row["host"],
+        granted_at=row["granted_at"],
+        ended_at=row["ended_at"],
+        end_reason=row["end_reason"],
+        first=span["first"],
+        last=span["last"],
+        epochs=span["n"],
+        complete=_is_complete(row),
+    )
+
+
+def _is_complete(row: Row) -> bool | None:
+    """Say if an attempt has ended and all its output has arrived; None when nobody said how much there is."""
+    if row["ended_at"] is None:
+        return False
+    return None if row["log_total"] is None else bool(row["log_next"] >= row["log_total"])
+
+
 def _waits(needs: Needs, job: Job, host: Host, fleet: Fleet, policy: Policy, now: float) -> tuple[float | None, str]:
     """Return what this fitting host waits for before it may take the job, with the seconds left."""
     held = rules.hold(needs, host, fleet, policy)
@@ -343,7 +522,8 @@ class Outlook:
     waits_for: str | None = None  # who could is silent
 
 
-def _outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Quarantine]) -> Outlook:
+def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Quarantine]) -> Outlook:
+    """Judge the pending jobs with these needs; ``hosts`` says of each how long it was silent, None: it was not."""
     if not hosts:
         return Outlook("no worker has asked for work yet; start one")
     reasons, silent = [], []
@@ -371,3 +551,15 @@ def _outdated(host: Host) -> str | None:
 
 def _plain(declared: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if declared is None else dict(declared)
+
+
+def pattern(text: str) -> str:
+    """Return a text as LIKE looks for it anywhere in a name, in any case of ASCII letters; '' lets all through."""
+    escaped = "".join(f"\\{c}" if c in "%_\\" else c for c in text)
+    return f"%{escaped}%" if text else ""
+
+
+def _counted(row: Row) -> Counted:
+    """A job that waits has no host, though its row may name its last one."""
+    waits = row["status"] == JobStatus.PENDING
+    return Counted(row["model"], row["mode"], row["status"], None if waits else row["host"], row["n"])

@@ -28,7 +28,7 @@ from training.crashpoint import crashpoint
 from training.files import Fs, LocalFs, file_sha256, replace_whole
 from training.fleet.store.errors import BadMark, BadName, Damaged, NotStored, disk_errors
 from training.fleet.store.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
-from training.fleet.store.index import Index
+from training.fleet.store.index import Index, IndexRow
 from training.fleet.store.mark import MARK, read_mark, write_mark
 from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
 from training.fleet.store.reserve import Room
@@ -55,6 +55,19 @@ class Artifact:
     def path(self) -> str:
         """Return its path relative to the store's root, with forward slashes."""
         return f"{_kind(self.model, self.mode)}/{check_sha256(self.artifact_id)}/{BUNDLE}"
+
+    def index_row(self, job_id: str, attempt: int, stored_at: float) -> IndexRow:
+        """Return the line of the index for the attempt that delivered it first."""
+        return IndexRow(
+            artifact_id=self.artifact_id,
+            model=self.model,
+            mode=self.mode,
+            job_id=job_id,
+            attempt=attempt,
+            size=self.size,
+            stored_at=stored_at,
+            path=self.path,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +133,11 @@ class ArtifactStore:
         """Return True when the reserve of free space holds after ``incoming_bytes`` more."""
         return self._room.has(incoming_bytes)
 
+    def disk_free_bytes(self) -> int:
+        """Return the free space on the disk of the store, the reserve included; raises StoreError."""
+        with disk_errors("asking for free space"):
+            return self._fs.free_bytes(self.root)
+
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def offset(self, claim_id: str, sha256: str | None) -> int:
@@ -127,13 +145,7 @@ class ArtifactStore:
         return self._incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
 
     def open_part(
-        self,
-        claim_id: str,
-        sha256: str | None,
-        *,
-        offset: int = 0,
-        host: str | None = None,
-        coming: int = 0,
+        self, claim_id: str, sha256: str | None, *, offset: int = 0, host: str | None = None, coming: int = 0
     ) -> Part:
         """Take an upload over at ``offset`` (0 restarts it) and fence off its former writer.
 

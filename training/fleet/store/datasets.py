@@ -27,24 +27,8 @@ import msgspec
 
 from training.files import Fs, LocalFs, replace_all
 from training.fleet.store.artifacts import RESERVE_BYTES
-from training.fleet.store.errors import (
-    BadName,
-    ChunksMissing,
-    NoDataset,
-    OnlyName,
-    StoreFull,
-    WrongDigest,
-    disk_errors,
-)
-from training.fleet.wire.dataset_listing import (
-    ID,
-    NAME,
-    PREFIX,
-    BadListing,
-    Catalogue,
-    Listing,
-    parse,
-)
+from training.fleet.store.errors import BadName, ChunksMissing, NoDataset, OnlyName, StoreFull, WrongDigest, disk_errors
+from training.fleet.wire.dataset_listing import ID, NAME, PREFIX, BadListing, Catalogue, Listing, parse
 from training.fleet.wire.patches import FILE_BYTES_MAX, Patch, digests
 
 _SUFFIX = ".json"
@@ -398,10 +382,7 @@ class DatasetStore:
         incoming = self.root / "incoming"
         for folder in sorted({incoming, *(target.parent for target in wanted)}):
             self._fs.mkdir(folder)
-        replace_all(
-            self._fs,
-            [(incoming / f"{target.name}.part", target, data) for target, data in wanted.items()],
-        )
+        replace_all(self._fs, [(incoming / f"{target.name}.part", target, data) for target, data in wanted.items()])
 
     def _sync_ways_to(self, targets: Iterable[Path]) -> None:
         """Sync every folder from these files up to the one that holds the root, each once, the deepest first."""

@@ -76,10 +76,7 @@ class ProblemType(StrEnum):
     RESULT_CONFLICT = "result_conflict", 409  # completed already, with another artifact
     HOST_ID_CONFLICT = "host_id_conflict", 409  # another installation with this host id may live
     SLOT_BUSY = "slot_busy", 409  # this slot of the host holds a live claim
-    OFFSET_MISMATCH = (
-        "offset_mismatch",
-        409,
-    )  # ask HEAD for the stored offset, then go on from there
+    OFFSET_MISMATCH = ("offset_mismatch", 409)  # ask HEAD for the stored offset, then go on from there
     WRONG_STATE = "wrong_state", 409  # an operator's call that the job's status does not allow
     INCOMPLETE_DATASET = "incomplete_dataset", 409  # chunks are missing or damaged: push again
     NO_AUTHORITY = "no_authority", 409  # the receiver was started without TLS

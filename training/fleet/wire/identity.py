@@ -1,7 +1,7 @@
 """The caller's identity: the proof that a connection carries, and the host or operator that it stands for.
 
-A certificate names its owner by one URI, ``urn:cis490:host:NAME`` or ``urn:cis490:operator:NAME``, and by nothing
-else: common names and other alternative names are ignored, and a certificate with two URIs is invalid.
+A certificate names its owner by one URI, ``urn:cis490:host:NAME``, ``…:operator:NAME`` or ``…:reader:NAME``, and by
+nothing else: common names and other alternative names are ignored, and a certificate with two URIs is invalid.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Role(StrEnum):
 
     HOST = "host"
     OPERATOR = "operator"
+    READER = "reader"  # sees what an operator sees of jobs and hosts, and changes nothing
 
 
 class Channel(StrEnum):
@@ -57,19 +58,37 @@ class Peer:
 class Principal:
     """The caller, as authenticated.
 
-    ``host_id`` is set only when proven; a caller on loopback without TLS is anonymous (both are None) and
+    ``host_id`` is set only when proven; a caller on loopback without TLS is anonymous (all three are None) and
     is served by the host id in its body.
     """
 
     method: Method
     host_id: str | None = None
     operator: str | None = None
+    reader: str | None = None
     # Digests of the certificate and the token that were shown, by which either can be revoked.
     shown: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, method: Method, role: Role, name: str, shown: tuple[str, ...]) -> Principal:
+        """Make the principal of a certificate, or of a token alone."""
+        if role is Role.HOST:
+            return cls(method, host_id=name, shown=shown)
+        if role is Role.OPERATOR:
+            return cls(method, operator=name, shown=shown)
+        return cls(method, reader=name, shown=shown)
 
     @property
     def anybody(self) -> bool:
         return self.method is Method.NONE
+
+    @property
+    def owner(self) -> tuple[Role, str] | None:
+        """Role and name as proven, the operator's before the host's; None for an anonymous caller."""
+        for role, name in ((Role.OPERATOR, self.operator), (Role.HOST, self.host_id), (Role.READER, self.reader)):
+            if name is not None:
+                return role, name
+        return None
 
 
 LOCAL = Principal(Method.NONE)
@@ -77,7 +96,7 @@ LOCAL = Principal(Method.NONE)
 
 def enrolling(role: Role, name: str) -> str:
     """The command that enrolls this caller anew."""
-    option = "--operator " if role is Role.OPERATOR else ""
+    option = "" if role is Role.HOST else f"--{role} "
     return f"`cis490-jobs enroll {option}{name}`"
 
 

@@ -36,6 +36,9 @@ from training.fleet.wire.constants import (
 )
 from training.fleet.wire.views import (
     AttemptView,
+    CurveAttempt,
+    CurvePoint,
+    CurveReply,
     EventView,
     ExplainReply,
     HealthReply,
@@ -44,6 +47,7 @@ from training.fleet.wire.views import (
     JobsReply,
     JobView,
     LogReply,
+    UsageSample,
     Wire,
     WorkersReply,
     WorkerView,
@@ -71,6 +75,9 @@ __all__ = [
     "WAIT_S_MAX",
     "Action",
     "AttemptView",
+    "CurveAttempt",
+    "CurvePoint",
+    "CurveReply",
     "EventView",
     "ExplainReply",
     "HealthReply",
@@ -80,6 +87,7 @@ __all__ = [
     "JobsReply",
     "LogReply",
     "ProblemType",
+    "UsageSample",
     "WorkerView",
     "WorkersReply",
 ]
@@ -89,7 +97,7 @@ __all__ = [
 # database can hold.
 HostId = Annotated[str, Meta(extra_json_schema={"pattern": HOST_ID_PATTERN})]
 Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN})]
-RoleName = Annotated[str, Meta(extra_json_schema={"enum": ["host", "operator"]})]
+RoleName = Annotated[str, Meta(extra_json_schema={"enum": ["host", "operator", "reader"]})]
 Slot = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Reason = Annotated[  # job.REPORTABLE; other spellings are understood
@@ -166,10 +174,23 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
 
 
 class LogLines(Wire, frozen=True, kw_only=True):
-    """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0."""
+    """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0.
+
+    ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or nobody says.
+    """
 
     first: Count = 0
+    total: Count | None = None
     lines: list[str] = field(default_factory=list)
+
+
+class Usage(Wire, frozen=True, kw_only=True):
+    """The use that a trainer made of its host since the last heartbeat: means, and the most memory. Null: not known."""
+
+    cpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # cores
+    memory_bytes: Count | None = None
+    gpu: Annotated[float, Meta(ge=0, le=1)] | None = None  # share of the time in which its GPU worked
+    gpu_memory_bytes: Count | None = None
 
 
 class HeartbeatRequest(Wire, frozen=True, kw_only=True):
@@ -181,6 +202,7 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     echo: Annotated[str, Meta(max_length=64)] | None = None  # of the last answer to this session
     seq: Count = 0
     progress: dict[str, Any] | None = None  # the trainer's last progress object
+    usage: Usage | None = None
     log: LogLines | None = None
 
 
@@ -329,7 +351,7 @@ class AuthorityReply(Wire, frozen=True, kw_only=True):
 
 
 class InviteRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/invitations``: make a one-time code for a host or an operator."""
+    """``POST /v1/invitations``: make a one-time code for a host, an operator or a reader."""
 
     name: HostId
     role: RoleName = "host"
@@ -399,10 +421,11 @@ class CertificatesReply(Wire, frozen=True, kw_only=True):
 
 
 class TokenRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/tokens``: make an operator's token."""
+    """``POST /v1/tokens``: make an operator's or a reader's token."""
 
     name: HostId
     days: Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 366})] = 90.0
+    role: Annotated[str, Meta(extra_json_schema={"enum": ["operator", "reader"]})] = "operator"
 
 
 class TokenReply(Wire, frozen=True, kw_only=True):
@@ -418,6 +441,7 @@ class TokenView(Wire, frozen=True, kw_only=True):
     created_at: float
     expires_at: float
     revoked_at: float | None
+    role: str = "operator"
 
 
 class TokensReply(Wire, frozen=True, kw_only=True):
@@ -515,6 +539,41 @@ class DatasetUnnameRequest(Wire, frozen=True, kw_only=True):
 class DatasetRemoveReply(Wire, frozen=True, kw_only=True):
     dataset_id: str
     freed: int  # bytes
+
+
+class ChannelView(Wire, frozen=True, kw_only=True):
+    """A channel for notices, and how far it has got. Times in epoch seconds."""
+
+    channel: str
+    kind: str
+    waiting: int  # notices that it has not sent yet
+    sent_at: float | None  # its last message that arrived
+    tries: int  # failed ones of the message under way
+    next_at: float | None  # when that is tried again
+    error: str | None
+
+
+class NotifyReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/notify``."""
+
+    channels: list[ChannelView]
+    now: float
+
+
+class NotifyTestRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/notify/test``: send a test message on one channel of the plan, or on all."""
+
+    channel: str | None = None
+
+
+class NotifyTestView(Wire, frozen=True, kw_only=True):
+    channel: str
+    kind: str
+    error: str | None  # None: it arrived
+
+
+class NotifyTestReply(Wire, frozen=True, kw_only=True):
+    results: list[NotifyTestView]
 
 
 class Problem(Wire, frozen=True, kw_only=True):

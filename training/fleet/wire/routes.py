@@ -1,7 +1,7 @@
-"""The route table: every endpoint of the protocol once, with its callers, its messages and its refusals.
+"""The route table: every endpoint once, with its callers, its messages and its refusals.
 
-Starlette's routes, the access policy and the OpenAPI document follow from it. A new route is a row here and, in one of
-the endpoint modules of the HTTP layer, the function named like its operation.
+Starlette's routes, the access policy and the OpenAPI document (of all but the pages) follow from it. A new route is a
+row here and, in one of the endpoint modules of the HTTP layer, the function named like its operation.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from typing import Any
 
 from training.fleet.wire import messages as wire
 from training.fleet.wire.messages import ProblemType
+from training.fleet.wire.plans import PlanReply, PlanRequest
+
+HTML = "text/html"
+EVENTS = "text/event-stream"
 
 
 class Access(StrEnum):
@@ -20,8 +24,9 @@ class Access(StrEnum):
 
     WORKER = "worker"  # hosts, each under its own name
     OPERATOR = "operator"
-    READER = "reader"  # operators; hosts for jobs they have worked on
-    ANYONE = "anyone"  # every host and operator; on loopback without TLS everybody
+    READER = "reader"  # operators and readers; hosts for jobs they have worked on
+    FETCHER = "fetcher"  # operators; hosts for data sets that the plan lets them train on
+    ANYONE = "anyone"  # every host, operator and reader; on loopback without TLS everybody
     OWNER = "owner"  # the holder of a certificate, for this certificate
     JOINING = "joining"  # everybody: there is no certificate yet
 
@@ -42,6 +47,11 @@ class Route:
     upload: bool = False
     media: str = "application/zstd"  # of an answer in bytes; empty: the answer has no body
     links: tuple[str, ...] = ()  # operations that take the claim which this one grants
+
+    @property
+    def page(self) -> bool:
+        """Return True for what browsers show; the rest is for programs, and documented for them."""
+        return self.media in (HTML, EVENTS) or self.path.startswith("/static/")
 
 
 _JOB = "/v1/job/{job_id}"
@@ -99,7 +109,8 @@ ROUTES: tuple[Route, ...] = (
         parameters=("Range", "attempt")),
     Route(
         "GET", "/v1/jobs", Access.ANYONE, "jobs",
-        "List the jobs, page by page", reply=wire.JobsReply, parameters=("status", *_PAGE)),
+        "List the jobs, page by page", reply=wire.JobsReply,
+        parameters=("status", "model", "mode", "host", "q", *_PAGE)),
     Route(
         "GET", "/v1/jobs/{job_id}", Access.READER, "job_by_name",
         "Get a job; the same as /v1/job/{job_id}", reply=wire.JobDetail, problem_types=_LOOKED),
@@ -109,6 +120,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET", f"{_JOB}/log", Access.READER, "log",
         "Read the output of an attempt", reply=wire.LogReply, problem_types=_LOOKED, parameters=("after", "attempt")),
+    Route(
+        "GET", f"{_JOB}/curve", Access.READER, "curve",
+        "Get a job's curve: loss and metric by epoch, and what its trainer used", reply=wire.CurveReply,
+        problem_types=_LOOKED, parameters=("attempt", "points")),
     Route(
         "GET", f"{_JOB}/explain", Access.READER, "explain",
         "Explain why a job does not run, host by host", reply=wire.ExplainReply, problem_types=_LOOKED),
@@ -139,6 +154,14 @@ ROUTES: tuple[Route, ...] = (
         "POST", "/v1/manifest/reload", Access.OPERATOR, "reload",
         "Reload the manifest", reply=wire.ReloadReply, problem_types=(ProblemType.BAD_MANIFEST,)),
     Route(
+        "GET", "/v1/manifest/plan", Access.READER, "plan",
+        "Tell what a reload of the manifest would change", reply=PlanReply,
+        problem_types=(ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS)),
+    Route(
+        "POST", "/v1/manifest/plan", Access.READER, "plan_of",
+        "Tell what a reload of a given plan would change; no command in it is run", PlanRequest, PlanReply,
+        (ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS)),
+    Route(
         "GET", "/v1/authority", Access.JOINING, "authority",
         "Get the receiver's certificate authority, to be checked by its fingerprint", reply=wire.AuthorityReply,
         problem_types=(ProblemType.NO_AUTHORITY,)),
@@ -152,26 +175,33 @@ ROUTES: tuple[Route, ...] = (
         (ProblemType.NO_AUTHORITY,)),
     Route(
         "POST", "/v1/invitations", Access.OPERATOR, "invite",
-        "Make a one-time code for a host or an operator", wire.InviteRequest, wire.InviteReply,
+        "Make a one-time code for a host, an operator or a reader", wire.InviteRequest, wire.InviteReply,
         (ProblemType.NO_AUTHORITY,)),
     Route(
         "POST", "/v1/revoke", Access.OPERATOR, "revoke",
-        "Revoke the certificates and codes of a host or an operator", wire.RevokeRequest, wire.RevokeReply, _NAMED),
+        "Revoke the certificates and codes of a host, an operator or a reader", wire.RevokeRequest, wire.RevokeReply,
+        _NAMED),
     Route(
         "GET", "/v1/certificates", Access.OPERATOR, "certificates",
         "List the certificates", reply=wire.CertificatesReply),
     Route(
         "GET", "/v1/tokens", Access.OPERATOR, "tokens",
-        "List the operators' tokens, without their secrets", reply=wire.TokensReply),
+        "List the tokens, without their secrets", reply=wire.TokensReply),
     Route(
         "POST", "/v1/tokens", Access.OPERATOR, "add_token",
-        "Make an operator's token", wire.TokenRequest, wire.TokenReply, (ProblemType.WRONG_STATE,)),
+        "Make an operator's or a reader's token", wire.TokenRequest, wire.TokenReply, (ProblemType.WRONG_STATE,)),
     Route(
         "POST", "/v1/tokens/revoke", Access.OPERATOR, "revoke_token",
-        "Revoke an operator's token", wire.TokenRevokeRequest, wire.TokenRevokeReply, _NAMED),
+        "Revoke a token", wire.TokenRevokeRequest, wire.TokenRevokeReply, _NAMED),
     Route(
         "GET", "/v1/audit", Access.OPERATOR, "audit",
         "Read the audit: who did what", reply=wire.AuditReply, parameters=_PAGE),
+    Route(
+        "GET", "/v1/notify", Access.OPERATOR, "notify",
+        "List the channels for notices, and how far each has got", reply=wire.NotifyReply),
+    Route(
+        "POST", "/v1/notify/test", Access.OPERATOR, "notify_test",
+        "Send a test message on one channel, or on all", wire.NotifyTestRequest, wire.NotifyTestReply, _NAMED),
     Route(
         "GET", "/v1/datasets", Access.ANYONE, "datasets",
         "List the data sets", reply=wire.DatasetsReply),
@@ -180,7 +210,7 @@ ROUTES: tuple[Route, ...] = (
         "Announce a data set; the answer names the missing pieces", reply=wire.DatasetDraftReply,
         problem_types=(ProblemType.WRONG_DIGEST,), upload=True),
     Route(
-        "GET", _SET, Access.READER, "dataset",
+        "GET", _SET, Access.FETCHER, "dataset",
         "Get a data set's listing", problem_types=_FETCHED, media="application/json"),
     Route(
         "PUT", f"{_SET}/piece/{{sha256}}", Access.OPERATOR, "bring_piece",
@@ -198,7 +228,7 @@ ROUTES: tuple[Route, ...] = (
         "List the content-defined chunks of a file, for making patches", reply=wire.DatasetChunksReply,
         parameters=("path",), problem_types=_FETCHED),
     Route(
-        "GET", f"{_SET}/piece/{{sha256}}", Access.READER, "piece",
+        "GET", f"{_SET}/piece/{{sha256}}", Access.FETCHER, "piece",
         "Download a piece", problem_types=_FETCHED, media="application/octet-stream"),
     Route(
         "POST", f"{_SET}/publish", Access.OPERATOR, "publish_dataset",
@@ -212,8 +242,32 @@ ROUTES: tuple[Route, ...] = (
         "Free one of a data set's names", wire.DatasetUnnameRequest, wire.DatasetView,
         (*_FETCHED, ProblemType.WRONG_STATE)),
     Route(
+        "GET", "/metrics", Access.ANYONE, "metrics",
+        "Get the figures for Prometheus", media="text/plain"),
+    Route(
         "GET", "/v1/openapi.json", Access.ANYONE, "openapi",
         "Get this document", reply=dict),
+    Route(
+        "GET", "/", Access.ANYONE, "fleet_page",
+        "Show the fleet", media=HTML),
+    Route(
+        "GET", "/jobs", Access.ANYONE, "jobs_page",
+        "Show the jobs that filters let through", media=HTML),
+    Route(
+        "GET", "/jobs/{job_id}", Access.READER, "job_page",
+        "Show a job", problem_types=_LOOKED, parameters=("attempt",), media=HTML),
+    Route(
+        "GET", "/compare", Access.READER, "compare_page",
+        "Show jobs side by side", problem_types=_LOOKED, media=HTML),
+    Route(
+        "GET", "/events", Access.READER, "events_page",
+        "Show what happened, newest first", problem_types=(ProblemType.NOT_YOURS,), media=HTML),
+    Route(
+        "GET", "/v1/stream", Access.ANYONE, "stream",
+        "Follow a page: its parts as they change", problem_types=(ProblemType.NOT_FOUND, *_LOOKED), media=EVENTS),
+    Route(
+        "GET", "/static/{file}", Access.JOINING, "static_file",
+        "Get a style sheet, script or picture of the pages", problem_types=(ProblemType.NOT_FOUND,), media=""),
 )  # fmt: skip
 
 # -- refusals by kind of endpoint -----------------------------------------------------------------------------------
@@ -241,6 +295,7 @@ _BY_ACCESS: Mapping[Access, tuple[ProblemType, ...]] = {
     Access.WORKER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH),
     Access.OPERATOR: (*_SHOWN, *_TOKEN),
     Access.READER: (*_SHOWN, *_TOKEN),
+    Access.FETCHER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE),
     Access.ANYONE: (*_SHOWN, *_TOKEN),
     Access.OWNER: (*_SHOWN, *_TOKEN),
     Access.JOINING: (),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -11,6 +11,11 @@ from training.fleet.wire.constants import LOOK_AGAIN_S
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Base of every message."""
+
+    @classmethod
+    def of(cls, value: object, **given: Any) -> Self:
+        """Make the message of a value's attributes, which have the members' names; ``given`` are the other members."""
+        return cls(**{name: getattr(value, name) for name in cls.__struct_fields__ if name not in given}, **given)
 
 
 class AttemptView(Wire, frozen=True, kw_only=True):
@@ -114,6 +119,57 @@ class LogReply(Wire, frozen=True, kw_only=True):
     lines: list[str]
     next: int  # pass as ?after= to follow
     live: bool
+
+
+class CurvePoint(Wire, frozen=True, kw_only=True):
+    """An epoch as its trainer reported it; null: it did not say."""
+
+    attempt: int
+    epoch: int
+    loss: float | None
+    metric: float | None
+    seconds: float | None  # since that attempt's trainer began
+
+
+class CurveAttempt(Wire, frozen=True, kw_only=True):
+    """An attempt in a job's curve, which has its epochs from ``first`` to ``last``."""
+
+    attempt: int
+    host: str
+    granted_at: float
+    ended_at: float | None
+    end_reason: str | None
+    first: int
+    last: int
+    epochs: int  # of its epochs in the curve, before thinning
+    complete: (
+        bool | None
+    )  # it has ended and all its output has arrived; null: ended, and its worker did not say how much
+
+
+class UsageSample(Wire, frozen=True, kw_only=True):
+    seconds: float  # since the grant
+    cpu: float | None  # cores
+    memory_bytes: int | None
+    gpu: float | None  # share of the time in which the GPU worked
+    gpu_memory_bytes: int | None
+
+
+class CurveReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/job/{id}/curve``: a job's attempts as one curve, in the order of epochs.
+
+    Where an attempt went over epochs again, the later one counts.
+    """
+
+    job_id: str
+    name: str
+    status: str
+    attempts: list[CurveAttempt]
+    points: list[CurvePoint]
+    epochs: int  # in the curve, before thinning
+    usage_attempt: int  # of which attempt these are
+    usage: list[UsageSample]
+    now: float
 
 
 class WorkerView(Wire, frozen=True, kw_only=True):

@@ -12,18 +12,11 @@ import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from training.contract import (
-    CHECKPOINT_ENDING,
-    TIMING_ENDING,
-    Exit,
-    file_name,
-    outputs,
-    reads_features,
-)
+from training.contract import CHECKPOINT_ENDING, TIMING_ENDING, Exit, file_name, outputs, reads_features
 from training.crashpoint import crashpoint
 from training.files import free_bytes
 from training.fleet.process.supervise import (
@@ -249,8 +242,7 @@ class Attempt:
                 break
             self._print(tail)
             if look % measure_every == 0:
-                cpu_s = process.cpu_s()
-                self._post(t.Measured(claim_id=self.assignment.claim_id, cpu_s=cpu_s))
+                self._post(t.Measured(claim_id=self.assignment.claim_id, **asdict(process.used())))
             harm = None if stopped else self._harm(tail)
             if harm is not None:
                 stopped = True

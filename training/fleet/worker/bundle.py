@@ -55,13 +55,7 @@ def bundle_name(model: str, mode: str, job_id: str) -> str:
 
 
 def pack(
-    out_dir: Path,
-    reports_dir: Path,
-    target: Path,
-    *,
-    model: str,
-    mode: str,
-    outputs: Sequence[str] = (),
+    out_dir: Path, reports_dir: Path, target: Path, *, model: str, mode: str, outputs: Sequence[str] = ()
 ) -> Bundle:
     """Pack this model's files in ``out_dir`` and ``reports_dir`` into the file ``target``.
 
@@ -224,9 +218,6 @@ def _open(path: Path) -> IO[bytes]:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise BundleError(f"{path.name} is not a regular file")
-        return os.fdopen(
-            os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)),
-            "rb",
-        )
+        return os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)), "rb")
     except (FileNotFoundError, ValueError):  # ValueError: an impossible name
         raise BundleError(f"the trainer exited with 0 but left no {path.name}") from None

@@ -32,15 +32,7 @@ from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import Attempt
 from training.fleet.worker.certificate import Standing
 from training.fleet.worker.datasets import CacheInUse, DatasetCache
-from training.fleet.worker.options import (
-    PROGRAM,
-    Options,
-    detect,
-    installed_digests,
-    options_of,
-    parser,
-    show_devices,
-)
+from training.fleet.worker.options import PROGRAM, Options, detect, installed_digests, options_of, parser, show_devices
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.saved_states import Leftovers
@@ -102,7 +94,7 @@ class TrainerWorker:
                 options.receiver_url,
                 self._clock,
                 on_renewed=self._reconnect,
-                on_revoked=self._put_out,
+                on_revoked=self._on_revoked,
                 granted_by=self._granted_by,
             )
         self._disk = StateFolder(options.state_dir, options.own_folders, options.host_id)
@@ -185,7 +177,7 @@ class TrainerWorker:
         for client in self._clients:
             client.close()
 
-    def _put_out(self, sentence: str) -> None:
+    def _on_revoked(self, sentence: str) -> None:
         """Stop as at a signal, with the trainer: an operator revoked this host."""
         log.error("%s", sentence)
         self.post(t.SignalReceived())
@@ -239,9 +231,7 @@ class TrainerWorker:
             self._disk.save(saved)
         except OSError as error:
             log.warning(
-                "%s cannot be written (%s): a crash now may cost the job in hand",
-                self._disk.folder,
-                error.strerror,
+                "%s cannot be written (%s): a crash now may cost the job in hand", self._disk.folder, error.strerror
             )
 
     def _keep(self, action: t.SetAside) -> None:
@@ -252,12 +242,7 @@ class TrainerWorker:
             log.error("finished work could not be set aside: %s", error)
         else:
             name = action.delivery.assignment.name
-            log.warning(
-                "%s is kept in %s; `%s` offers it again",
-                name,
-                place,
-                self._options.typed("--deliver", name),
-            )
+            log.warning("%s is kept in %s; `%s` offers it again", name, place, self._options.typed("--deliver", name))
 
     def _lying_here(self) -> list[dict[str, object]]:
         """List the finished work that was set aside, for a claim."""
@@ -280,11 +265,7 @@ class TrainerWorker:
                 log.info("this host is well again")
             else:
                 log.warning("this host gets no work: %s", complaint)
-        return {
-            **self._capability(),
-            "healthy": complaint is None,
-            "unhealthy_because": complaint,
-        }
+        return {**self._capability(), "healthy": complaint is None, "unhealthy_because": complaint}
 
 
 def _new_identity(options: Options) -> int:
@@ -316,10 +297,7 @@ def deliver(options: Options, ref: str) -> int:
     found = aside.named(ref)
     if len(found) != 1:
         known = ", ".join(f"{one.folder.name} ({one.delivery.assignment.name})" for one in found or aside.kept())
-        print(
-            f"{PROGRAM}: {_not_one(ref, options.aside, known, several=len(found) > 1)}",
-            file=sys.stderr,
-        )
+        print(f"{PROGRAM}: {_not_one(ref, options.aside, known, several=len(found) > 1)}", file=sys.stderr)
         return 2
     (work,) = found
     tls = None if options.tls_dir is None else Credentials(options.tls_dir).context()

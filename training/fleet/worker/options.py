@@ -85,21 +85,14 @@ def detect(options: Options) -> Mapping[str, Any]:
 
     places = options.places
     return probe.detect(
-        hostname_override=options.host_id,
-        repo_root=places.repo_root,
-        venv_python=places.inputs.python,
+        hostname_override=options.host_id, repo_root=places.repo_root, venv_python=places.inputs.python
     ).to_dict()
 
 
 @cache
 def installed_digests() -> Mapping[str, str]:
     """Ask this checkout's trainers for the digests of their flags; silent ones are left out."""
-    from training.fleet.capability.describe import (
-        PROGRAMS,
-        DescribeError,
-        ProcessDescriber,
-        describe_command,
-    )
+    from training.fleet.capability.describe import PROGRAMS, DescribeError, ProcessDescriber, describe_command
 
     describe, found = ProcessDescriber(), {}
     for program in PROGRAMS:
@@ -162,7 +155,7 @@ def database_id(text: str) -> str:
 # fmt: off
 _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     # flag, type, metavar, default, help
-    ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the coordinator"),
+    ("--receiver-url", str, "URL", "http://10.100.0.1:8445", "the receiver"),
     ("--host-id", str, "NAME", None, "name of this host; $FLEET_HOST_ID or the node name"),
     ("--repo-root", Path, "DIR", ROOT, "the checkout; paths below are relative to it"),
     ("--venv-python", Path, "FILE", Path(sys.executable), "the interpreter that starts trainers"),
@@ -188,9 +181,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
 def parser() -> argparse.ArgumentParser:
     """Make the parser; the service files rely on the defaults."""
     new = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Train on this host what the receiver gives it.",
-        allow_abbrev=False,
+        prog=PROGRAM, description="Train the receiver's jobs on this host.", allow_abbrev=False
     )
     for flag, kind, metavar, default, words in _TABLE:
         shown = words if default is None else f"{words} (default {default})"
@@ -199,17 +190,17 @@ def parser() -> argparse.ArgumentParser:
         "--on-silence",
         choices=[str(choice) for choice in OnSilence],
         default=OnSilence.CONTINUE,
-        help="what a trainer does while its lease runs out and the receiver is silent (default continue)",
+        help="let the trainer go on or pause while the receiver is silent and the lease runs out (default continue)",
     )
     new.add_argument(
         "--doctor",
         action="store_true",
-        help="say what takes room here and what bounds it, and whether trainers could start, and end",
+        help="show the disk space of this worker and its limits, check that trainers can start, and end",
     )
     new.add_argument(
         "--new-identity",
         action="store_true",
-        help="on a copy of another machine's disk: be an installation of its own from now on, and end",
+        help="on a copy of another machine's disk: become a new installation, and end",
     )
     new.add_argument("--log-level", choices=LEVELS, default="INFO", help="(default INFO)")
     return new

@@ -23,7 +23,8 @@ from typing import Any
 
 from training import strict_json
 from training.files import LocalFs
-from training.fleet.wire.constants import LOG_LINE_CHARS_MAX, LOG_LINES_MAX
+from training.fleet.wire.constants import LOG_LINES_MAX
+from training.fleet.wire.progress import kept_line
 from training.fleet.worker.state.events import Assignment, Backlog
 from training.fleet.worker.tail import OutputTail
 
@@ -72,7 +73,7 @@ class Outbox:
                 spool = self._new(owner, str(source))
             spool.total += len(lines)
             spool.position = position
-            lines = [line[:LOG_LINE_CHARS_MAX] for line in lines]
+            lines = [kept_line(line) for line in lines]
             spool.unwritten = [*spool.unwritten, *lines][-FILES_KEPT * FILE_LINES :]
             with suppress(OSError):
                 self._write(spool)

@@ -17,15 +17,7 @@ from training.fleet.client.client import ClientError, FleetClient, Refused, Unav
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
-from training.fleet.worker.datasets import (
-    GIB,
-    CacheInUse,
-    DatasetCache,
-    FetchError,
-    Order,
-    Source,
-    Stopped,
-)
+from training.fleet.worker.datasets import GIB, CacheInUse, DatasetCache, FetchError, Order, Source, Stopped
 from training.printable import printable
 from training.streams import replace_unprintable
 
@@ -101,13 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cache-dir", type=Path, required=True, metavar="DIR", help="the worker's")
     parser.add_argument("--cache-gib", type=float, default=20.0, metavar="GIB", help="(%(default)s)")
     parser.add_argument("--tls-dir", type=Path, default=Path("tls"), metavar="DIR", help="as join made it")
-    parser.add_argument(
-        "--within-s",
-        type=float,
-        default=86_400.0,
-        metavar="S",
-        help="then the rest is the worker's",
-    )
+    parser.add_argument("--within-s", type=float, default=86_400.0, metavar="S", help="then the rest is the worker's")
     return parser
 
 

@@ -65,14 +65,7 @@ class _QueueThread:
 class Calls:
     """Sends requests with ``client`` (``beat_client`` for heartbeats) and posts the events of their answers."""
 
-    def __init__(
-        self,
-        client: FleetClient,
-        beat_client: FleetClient,
-        asker: Asker,
-        lines: Lines,
-        post: Post,
-    ) -> None:
+    def __init__(self, client: FleetClient, beat_client: FleetClient, asker: Asker, lines: Lines, post: Post) -> None:
         self._client = client
         self._beat_client = beat_client
         self._asker = asker
@@ -151,26 +144,22 @@ class Calls:
             self._asker.at_leisure(self._client)
             wait_s = None if answer.retry_after_s is None else _seconds(answer.retry_after_s)
             return t.ClaimAnswered(
-                call=request.call,
-                reason=answer.reason,
-                retry_after_s=wait_s,
-                echo=_echo(answer.echo),
+                call=request.call, reason=answer.reason, retry_after_s=wait_s, echo=_echo(answer.echo)
             )
         return t.ClaimAnswered(
-            call=request.call,
-            assignment=_assignment(answer),
-            lease_s=_seconds(answer.lease_s),
-            echo=_echo(answer.echo),
+            call=request.call, assignment=_assignment(answer), lease_s=_seconds(answer.lease_s), echo=_echo(answer.echo)
         )
 
     def _heartbeat(self, request: t.SendHeartbeat) -> t.Event:
+        told = request.telemetry
         reply = self._beat_client.about(request.assignment.database_id).heartbeat(
             request.assignment.job_id,
             claim_id=request.assignment.claim_id,
-            seq=request.seq,
-            progress=request.progress,
-            lines=request.lines or (),
-            first_line=request.first,
+            seq=told.seq,
+            progress=told.progress,
+            usage=told.usage,
+            lines=told.lines or (),
+            first_line=told.first,
             session_id=self._asker.session_id,
             echo=request.echo,
             tries=1,
@@ -208,13 +197,10 @@ class Calls:
             claim_id=delivery.assignment.claim_id,
             spec_hash=spec_hash(delivery.assignment.spec),
             record=delivery.record,
-            seq=request.seq,
-            progress=request.progress,
-            lines=request.lines or (),
-            first_line=request.first,
+            telemetry=request.telemetry,
             tries=1,
         )
-        return t.Completed(call=request.call, log_next=_after(request))
+        return t.Completed(call=request.call, log_next=request.telemetry.after())
 
     def _fail(self, request: t.SendFail) -> t.Event:
         moved = self._client.about(request.assignment.database_id).fail(
@@ -225,49 +211,32 @@ class Calls:
             exit_code=request.failure.exit_code,
             out_of_memory=request.failure.out_of_memory,
             record=request.record,
-            seq=request.seq,
-            progress=request.progress,
-            lines=request.lines or (),
-            first_line=request.first,
+            telemetry=request.telemetry,
             tries=1,
         )
-        return t.FailTaken(call=request.call, status=moved.status, log_next=_after(request))
+        return t.FailTaken(call=request.call, status=moved.status, log_next=request.telemetry.after())
 
     def _output(self, request: t.SendOutput) -> t.Event:
-        backlog = request.backlog
-        if not request.lines:  # the disk lost them
+        backlog, told = request.backlog, request.telemetry
+        if not told.lines:  # the disk lost them
             return t.OutputTaken(call=request.call, log_next=backlog.total)
         taken = self._beat_client.about(backlog.database_id).output(
-            backlog.job_id,
-            claim_id=backlog.claim_id,
-            lines=request.lines,
-            first_line=request.first,
-            tries=1,
+            backlog.job_id, claim_id=backlog.claim_id, telemetry=told, tries=1
         )
         return t.OutputTaken(call=request.call, log_next=int(taken.log_next))
 
 
 def with_lines(request: Request, lines: Lines) -> Request:
     """Add its lines of output to a request."""
-    match request:
-        case t.SendHeartbeat(lines=None) | t.SendFail(lines=None):
-            claim_id = request.assignment.claim_id
-        case t.SendComplete(lines=None):
-            claim_id = request.delivery.assignment.claim_id
-        case t.SendOutput(lines=None):
-            claim_id = request.backlog.claim_id
-        case _:
-            return request
-    first, found = lines(claim_id, request.first)
-    return replace(request, first=first, lines=found)
+    if isinstance(request, t.SendClaim | t.Upload) or request.telemetry.lines is not None:
+        return request
+    of = request.backlog if isinstance(request, t.SendOutput) else request.assignment
+    first, found = lines(of.claim_id, request.telemetry.first)
+    return replace(request, telemetry=replace(request.telemetry, first=first, lines=found))
 
 
 def _echo(said: object) -> str | None:
     return said if isinstance(said, str) and re.fullmatch(ID_PATTERN, said) else None
-
-
-def _after(request: t.SendComplete | t.SendFail) -> int:
-    return request.first + len(request.lines or ())
 
 
 def _assignment(grant: Grant) -> t.Assignment:

@@ -95,11 +95,7 @@ class Leftovers:
             except (Unavailable, Unreachable):
                 return
             if status in OVER:
-                log.info(
-                    "a trainer's saved state is dropped: job %s is %s",
-                    each.folder.name[:12],
-                    status,
-                )
+                log.info("a trainer's saved state is dropped: job %s is %s", each.folder.name[:12], status)
                 forget(each.folder)
 
 

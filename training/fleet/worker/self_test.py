@@ -13,13 +13,7 @@ from pathlib import Path
 from training.checkout import ROOT
 from training.clock import Clock
 from training.files import free_bytes
-from training.fleet.capability.describe import (
-    PROGRAMS,
-    DescribeError,
-    Describer,
-    ProcessDescriber,
-    describe_command,
-)
+from training.fleet.capability.describe import PROGRAMS, DescribeError, Describer, ProcessDescriber, describe_command
 from training.fleet.worker.attempt import DISK_WANTED_BYTES, MIB, Places
 
 AGAIN_S = 60.0  # after trainers did not start

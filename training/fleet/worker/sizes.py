@@ -16,22 +16,14 @@ def grown(options: Options) -> Iterator[Grown]:
     own, state = options.own_places, options.state_dir
     ended = f"what is delivered goes; the rest of the newest {state_folder.KEPT_ATTEMPTS} attempts"
     yield _below("files that trainers made, in", own.artifacts, ended, without=state)
-    yield _below(
-        "files that trainers reported, in",
-        own.reports,
-        f"the newest {state_folder.KEPT_ATTEMPTS} attempts",
-    )
+    yield _below("files that trainers reported, in", own.reports, f"the newest {state_folder.KEPT_ATTEMPTS} attempts")
     yield _below(
         "files that trainers saved to go on from, in",
         options.resume,
         f"{saved_states.KEPT_MAX} jobs, {size(saved_states.BYTES_MAX)} beside the newest, and two weeks; "
         "until their job is over",
     )
-    yield _below(
-        "files of output, also undelivered, in",
-        options.outbox,
-        f"{outbox.ATTEMPTS_KEPT} attempts",
-    )
+    yield _below("files of output, also undelivered, in", options.outbox, f"{outbox.ATTEMPTS_KEPT} attempts")
     yield _below(
         "files of finished work that was refused, in",
         options.aside,

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
-from training.fleet.worker.state.outcome import taken
+from training.fleet.wire.progress import taken
 
 READ_BYTES = 256 * 1024  # at one poll; the rest waits for the next, which may follow at once
 QUEUE_BYTES = 4 * 1024**2  # that may wait unread: more than a worker keeps of an attempt

@@ -30,10 +30,7 @@ class Inputs:
     def within(self, folder: Path) -> Inputs:
         """Return the inputs of a data set that was fetched to ``folder``."""
         return replace(
-            self,
-            validation=folder / VALIDATION_FILE,
-            summary=folder / FEATURES_FILE,
-            tensors=folder / TENSORS_FOLDER,
+            self, validation=folder / VALIDATION_FILE, summary=folder / FEATURES_FILE, tensors=folder / TENSORS_FOLDER
         )
 
     @property

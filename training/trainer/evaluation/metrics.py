@@ -33,25 +33,10 @@ from training.trainer.evaluation.ratios import (
     ProbabilityMeasure,
     mean_of_present,
 )
-from training.trainer.evaluation.scored import (
-    BENIGN,
-    MALICIOUS,
-    Classes,
-    FloatArray,
-    IntArray,
-    Scored,
-    pace,
-)
+from training.trainer.evaluation.scored import BENIGN, MALICIOUS, Classes, FloatArray, IntArray, Scored, pace
 from training.trainer.evaluation.thresholds import OperatingPoint, operating_point
 
-__all__ = [
-    "Classes",
-    "Evaluation",
-    "OperatingPoint",
-    "Scored",
-    "evaluate",
-    "operating_point",
-]
+__all__ = ["Classes", "Evaluation", "OperatingPoint", "Scored", "evaluate", "operating_point"]
 
 DAY_S = 86_400.0
 # What is caught when false alarms must be rare, since a day has many decisions: read off the test side.
@@ -151,11 +136,7 @@ class _Judge:
             predicted = self.classes.likeliest(scored.proba)
             measures.append(ProbabilityMeasure(scored.y, scored.proba, predicted, episode, n_clusters))
         estimates = bootstrap(
-            measures,
-            n_episodes=n_clusters,
-            n_windows=scored.y.size,
-            n_resamples=self.n_resamples,
-            seed=self.seed,
+            measures, n_episodes=n_clusters, n_windows=scored.y.size, n_resamples=self.n_resamples, seed=self.seed
         )
         support = support_of(scored, self.classes)
         found = {name: shown(estimate, support.get(name, n_clusters)) for name, estimate in estimates.items()}

@@ -17,15 +17,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, UndefinedError
 from markupsafe import Markup
 
+from training.charts import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.contract import Exit
 from training.streams import replace_unprintable
-from training.trainer.evaluation.figures import (
-    Series,
-    Whisker,
-    line_chart,
-    nice_range,
-    whisker_chart,
-)
 
 NAMES = {
     "auroc_trained": "AUROC over the classes that trained",
@@ -48,12 +42,7 @@ NAMES = {
     "mahalanobis": "Mahalanobis distance",
     "lof": "Local outlier factor",
 }
-SIDES = {
-    "train": "to learn",
-    "val": "to stop early",
-    "cal": "to set the threshold",
-    "test": "to judge",
-}
+SIDES = {"train": "to learn", "val": "to stop early", "cal": "to set the threshold", "test": "to judge"}
 _MAX_LINES = 6  # classes drawn in one chart; more are unreadable
 _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
@@ -202,11 +191,7 @@ def _roc_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[s
         series.append(Series("the threshold in use", [[false, caught]], dots=[4.0]))
         note += " The dot is the threshold in use."
     svg = line_chart(
-        "ROC curve",
-        series,
-        x_label="false-positive rate",
-        y_label="true-positive rate",
-        guide=[(0, 0), (1, 1)],
+        "ROC curve", series, x_label="false-positive rate", y_label="true-positive rate", guide=[(0, 0), (1, 1)]
     )
     return _figure("ROC", note, svg)
 
@@ -303,11 +288,7 @@ def _confusion(confusion: Mapping[str, Any] | None) -> dict[str, Any] | None:
     for label, counts in zip(confusion["labels"], confusion["matrix"], strict=True):
         total = sum(counts)
         cells = [
-            {
-                "count": count,
-                "share": count / total if total else 0.0,
-                "shade": _shade(count, total),
-            }
+            {"count": count, "share": count / total if total else 0.0, "shade": _shade(count, total)}
             for count in counts
         ]
         rows.append({"label": label, "cells": cells})

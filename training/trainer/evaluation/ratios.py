@@ -32,12 +32,7 @@ class ClassMeasure:
     """Accuracy, balanced accuracy and macro-F1 of predicted classes."""
 
     def __init__(
-        self,
-        y: IntArray,
-        predicted: IntArray,
-        names: Sequence[str],
-        episode: IntArray,
-        n_episodes: int,
+        self, y: IntArray, predicted: IntArray, names: Sequence[str], episode: IntArray, n_episodes: int
     ) -> None:
         self.names = tuple(names)  # by number, of what it was asked to tell apart
         n_classes = len(names)
@@ -76,11 +71,7 @@ class AlarmMeasure:
     """The share of malicious-like windows, and the counts behind the rates of alarms among them and benign ones."""
 
     def __init__(
-        self,
-        malicious: NDArray[np.bool_],
-        alarm: NDArray[np.bool_] | None,
-        episode: IntArray,
-        n_episodes: int,
+        self, malicious: NDArray[np.bool_], alarm: NDArray[np.bool_] | None, episode: IntArray, n_episodes: int
     ) -> None:
         self._has_alarms = alarm is not None
         raised = np.zeros_like(malicious) if alarm is None else alarm
@@ -105,11 +96,7 @@ class CatchMeasure:
     """
 
     def __init__(
-        self,
-        score: FloatArray,
-        malicious: NDArray[np.bool_],
-        episode: IntArray,
-        rates: Mapping[str, float],
+        self, score: FloatArray, malicious: NDArray[np.bool_], episode: IntArray, rates: Mapping[str, float]
     ) -> None:
         order = np.argsort(-score[~malicious], kind="stable")
         self._benign_episode = episode[~malicious][order]
@@ -134,14 +121,7 @@ class CatchMeasure:
 class ProbabilityMeasure:
     """The trustworthiness of probabilities: expected calibration error (top label) and Brier score (0..2)."""
 
-    def __init__(
-        self,
-        y: IntArray,
-        proba: FloatArray,
-        predicted: IntArray,
-        episode: IntArray,
-        n_episodes: int,
-    ) -> None:
+    def __init__(self, y: IntArray, proba: FloatArray, predicted: IntArray, episode: IntArray, n_episodes: int) -> None:
         confidence = proba.max(axis=1)
         correct = predicted == y
         bins = np.minimum((confidence * ECE_BINS).astype(np.int64), ECE_BINS - 1)
@@ -158,10 +138,7 @@ class ProbabilityMeasure:
     def __call__(self, weights: Weights) -> dict[str, FloatArray]:
         drawn = weights.astype(np.float64)
         n, squared = (drawn @ self._table).T
-        return {
-            "ece": ratio(np.abs(drawn @ self._gap).sum(axis=1), n),
-            "brier": ratio(squared, n),
-        }
+        return {"ece": ratio(np.abs(drawn @ self._gap).sum(axis=1), n), "brier": ratio(squared, n)}
 
 
 def mean_of_present(values: FloatArray) -> FloatArray:

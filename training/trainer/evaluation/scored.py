@@ -70,10 +70,7 @@ class Classes:
 
     def words(self) -> dict[str, str]:
         """Our word for each kind with the owner's beside it, where that is another."""
-        return {
-            BENIGN: _beside(BENIGN, self.benign, BENIGN),
-            MALICIOUS: _beside(LIKE, self.malicious, MALICIOUS),
-        }
+        return {BENIGN: _beside(BENIGN, self.benign, BENIGN), MALICIOUS: _beside(LIKE, self.malicious, MALICIOUS)}
 
     def kinds(self) -> list[str]:
         """The two kinds as an alarm tells them apart, benign first: the owner's word where one class is all of it."""

@@ -78,14 +78,7 @@ RANKING, NAMES, CLASSES = "ranking", "classes that never trained", "classes"
 ALARMS, CAUGHT, PROMISE, PER_DAY = "threshold", "caught", "false alarms", "alarms a day"
 LONELY, WORST, BLIND, RIVAL = "hosts of one class", "hosts", "hosts that miss", "plain methods"
 LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
-AFTER_CHANCE = (
-    NAMES,
-    LONELY,
-    RIVAL,
-    LEAKAGE,
-    WARNING,
-    LEFT_OUT,
-)  # what is said even where the ranking ended it
+AFTER_CHANCE = (NAMES, LONELY, RIVAL, LEAKAGE, WARNING, LEFT_OUT)  # what is said even where the ranking ended it
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -135,13 +128,7 @@ RULES: tuple[Rule, ...] = (
         lambda f: f.rank["value"] <= CHANCE,
         ends=True,
     ),
-    Rule(
-        RANKING,
-        "no interval",
-        Level.CAUTION,
-        "AUROC {auroc}, but {not_certain}.",
-        lambda _: True,
-    ),
+    Rule(RANKING, "no interval", Level.CAUTION, "AUROC {auroc}, but {not_certain}.", lambda _: True),
     Rule(
         NAMES,
         "the test has classes of which no window trained",
@@ -307,13 +294,7 @@ RULES: tuple[Rule, ...] = (
         "The threshold is uncertain: {warning}.",
         lambda f: bool(f.warning),
     ),
-    Rule(
-        LEFT_OUT,
-        "episodes failed validation",
-        Level.GOOD,
-        "{quarantined}.",
-        lambda f: bool(f.quarantined),
-    ),
+    Rule(LEFT_OUT, "episodes failed validation", Level.GOOD, "{quarantined}.", lambda f: bool(f.quarantined)),
 )
 
 

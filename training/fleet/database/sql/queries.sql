@@ -48,10 +48,50 @@ SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_com
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.seq > :after ORDER BY j.seq LIMIT :most
 
--- name: jobs_page_status — the same for one status
+-- name: jobs_found — a page of the jobs that all filters let through ('' lets all), behind a place in the order
+WITH page AS MATERIALIZED (  -- out of one index alone
+  SELECT seq, CASE :sort WHEN 'name' THEN name ELSE '' END AS word,
+    CASE :sort WHEN 'name' THEN 0 WHEN 'priority' THEN -priority WHEN 'arrival' THEN seq
+      ELSE -COALESCE(finished_at, claimed_at, created_at) END AS number
+  FROM jobs
+  WHERE (:status = '' OR status = :status OR (:status = 'held' AND status = 'pending' AND held_at IS NOT NULL))
+    AND (:model = '' OR model = :model) AND (:mode = '' OR mode = :mode)
+    AND (:host = '' OR (worker_hostname = :host AND status <> 'pending'))
+    AND (:text = '' OR name LIKE :text ESCAPE '\')
+    AND (:seq = 0 OR (CASE :sort WHEN 'name' THEN name ELSE '' END,
+      CASE :sort WHEN 'name' THEN 0 WHEN 'priority' THEN -priority WHEN 'arrival' THEN seq
+        ELSE -COALESCE(finished_at, claimed_at, created_at) END, seq) > (:word, :number, :seq))
+  ORDER BY word, number, seq LIMIT :most)
+SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit, page.word, page.number
+FROM page JOIN jobs AS j ON j.seq = page.seq
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+ORDER BY page.word, page.number, page.seq
+
+-- name: jobs_counted — how many jobs there are of each kind, in the order of their index
+SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs
+GROUP BY model, mode, status, worker_hostname
+
+-- name: jobs_counted_named — the same of those whose name has a text in it
+SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs WHERE name LIKE :text ESCAPE '\'
+GROUP BY model, mode, status, worker_hostname
+
+-- name: unlisted — jobs that a release of before entered
+SELECT job_id, spec FROM jobs WHERE model IS NULL
+
+-- name: list_job — in lists from now on
+UPDATE jobs SET model = :model, mode = :mode WHERE job_id = :job_id
+
+-- name: jobs_live — what runs now, each with its attempt, longest first
 SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
-WHERE j.status = :status AND j.seq > :after ORDER BY j.seq LIMIT :most
+WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :most
+
+-- name: waiting_by_class — how many jobs of each requirement class wait; into an index alone
+SELECT class_id, count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NULL GROUP BY class_id
+
+-- name: waiting_first — those of a class that are next
+SELECT name FROM jobs WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = ''
+ORDER BY priority DESC, claimable_at, seq LIMIT :most
 
 -- name: kinds_trained_on — whether completed jobs of the plan can differ in what they were trained on
 SELECT count(DISTINCT a.data_digest) AS data, count(DISTINCT a.code_digest) AS code FROM jobs AS j
@@ -79,8 +119,8 @@ SELECT * FROM jobs WHERE in_manifest = 1 OR status IN ('pending', 'claimed', 'ru
 SELECT status, count(*) AS n FROM jobs GROUP BY status
 
 -- name: add_job — a job that the manifest brought
-INSERT INTO jobs (job_id, name, spec, class_id, priority, status, created_at, claimable_at)
-VALUES (:job_id, :name, :spec, :class_id, :priority, 'pending', :now, :now)
+INSERT INTO jobs (job_id, name, spec, class_id, priority, status, created_at, claimable_at, model, mode)
+VALUES (:job_id, :name, :spec, :class_id, :priority, 'pending', :now, :now, :model, :mode)
 ON CONFLICT (job_id) DO NOTHING
 
 -- name: job_text — what a reload compares
@@ -89,8 +129,12 @@ SELECT job_id, name, spec, in_manifest FROM jobs WHERE job_id = :job_id
 -- name: plan_texts — the same of all that the last plan named, at once: asked for one by one they take seconds
 SELECT job_id, name, spec, in_manifest FROM jobs WHERE in_manifest = 1
 
+-- name: plan_ids — which jobs the last plan named
+SELECT job_id FROM jobs WHERE in_manifest = 1
+
 -- name: amend_job — a reload changes whatever is not a job's identity
-UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1
+UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1,
+  model = :model, mode = :mode
 WHERE job_id = :job_id
 
 -- name: mark_in_manifest — a job that had been removed is back
@@ -257,6 +301,27 @@ SELECT max(at) AS at FROM (
 INSERT INTO events (at, job_id, transition, from_status, to_status, attempt, host, detail)
 VALUES (:at, :job_id, :transition, :from_status, :to_status, :attempt, :host, :detail)
 
+-- name: moves_newest — what moved last, newest first, for a picture of the last day
+SELECT e.seq, e.at, e.job_id, j.name, e.from_status, e.to_status, e.attempt, e.host FROM events AS e
+LEFT JOIN jobs AS j ON j.job_id = e.job_id
+ORDER BY e.seq DESC LIMIT :most
+
+-- name: events_newest — a page of what happened, newest first
+SELECT e.*, j.name, j.in_manifest FROM events AS e LEFT JOIN jobs AS j ON j.job_id = e.job_id
+WHERE e.seq < :before AND (:transition = '' OR e.transition = :transition)
+ORDER BY e.seq DESC LIMIT :most
+
+-- name: events_newest_of_host — the same for one host
+SELECT e.*, j.name, j.in_manifest FROM events AS e LEFT JOIN jobs AS j ON j.job_id = e.job_id
+WHERE e.host = :host AND e.seq < :before AND (:transition = '' OR e.transition = :transition)
+ORDER BY e.seq DESC LIMIT :most
+
+-- name: events_newest_of_job — the same for one job
+SELECT e.*, j.name, j.in_manifest FROM events AS e LEFT JOIN jobs AS j ON j.job_id = e.job_id
+WHERE e.job_id = :job_id AND e.seq < :before AND (:transition = '' OR e.transition = :transition)
+  AND (:host = '' OR e.host = :host)
+ORDER BY e.seq DESC LIMIT :most
+
 -- name: events_of_job — what happened to a job, oldest first
 SELECT seq, at, job_id, transition, from_status, to_status, attempt, host, detail FROM events WHERE job_id = :job_id ORDER BY seq
 
@@ -348,12 +413,120 @@ ON CONFLICT (job_id, attempt, first) DO NOTHING
 -- name: move_log_next — how many lines of this attempt are stored
 UPDATE attempts SET log_next = :log_next WHERE claim_id = :claim_id
 
+-- name: note_log_total — its trainer has ended, after so many lines
+UPDATE attempts SET log_total = :total WHERE claim_id = :claim_id
+
 -- name: trim_log — the head is forgotten when an attempt talks too much
 DELETE FROM log_chunks WHERE job_id = :job_id AND attempt = :attempt AND first + count <= :below
 
 -- name: log — output lines from a line on
 SELECT first, count, text FROM log_chunks
 WHERE job_id = :job_id AND attempt = :attempt AND first + count > :after ORDER BY first LIMIT :most
+
+-- name: add_point — an epoch that a line of output tells; a later line about it tells what is new
+INSERT INTO curve_points (job_id, attempt, epoch, loss, metric, seconds, line)
+VALUES (:job_id, :attempt, :epoch, :loss, :metric, :seconds, :line)
+ON CONFLICT (job_id, attempt, epoch) DO UPDATE SET loss = COALESCE(excluded.loss, curve_points.loss),
+  metric = COALESCE(excluded.metric, curve_points.metric),
+  seconds = COALESCE(excluded.seconds, curve_points.seconds), line = excluded.line
+
+-- name: hear_point — an epoch that a heartbeat tells before its line has come
+INSERT INTO curve_points (job_id, attempt, epoch, loss, metric, seconds)
+VALUES (:job_id, :attempt, :epoch, :loss, :metric, :seconds)
+ON CONFLICT (job_id, attempt, epoch) DO UPDATE SET loss = COALESCE(excluded.loss, curve_points.loss),
+  metric = COALESCE(excluded.metric, curve_points.metric),
+  seconds = COALESCE(excluded.seconds, curve_points.seconds) WHERE curve_points.line IS NULL
+
+-- name: count_points — how many epochs of an attempt are kept
+SELECT count(*) AS n FROM curve_points WHERE job_id = :job_id AND attempt = :attempt
+
+-- name: thin_points — an attempt has too many epochs: of each bucket the lowest and highest figures stay
+WITH span AS MATERIALIZED (SELECT min(epoch) AS first, max(epoch) AS last FROM curve_points
+    WHERE job_id = :job_id AND attempt = :attempt),
+  bucketed AS MATERIALIZED (SELECT epoch, loss, metric,
+      CAST(1.0 * (epoch - first) * :buckets / (last - first + 1) AS INTEGER) AS bucket
+    FROM curve_points, span WHERE job_id = :job_id AND attempt = :attempt),
+  extremes AS MATERIALIZED (SELECT bucket, min(loss) AS loss_low, max(loss) AS loss_high, min(metric) AS metric_low,
+      max(metric) AS metric_high FROM bucketed GROUP BY bucket),
+  chosen AS MATERIALIZED (SELECT min(CASE WHEN loss = loss_low THEN epoch END) AS loss_low,
+      min(CASE WHEN loss = loss_high THEN epoch END) AS loss_high,
+      min(CASE WHEN metric = metric_low THEN epoch END) AS metric_low,
+      min(CASE WHEN metric = metric_high THEN epoch END) AS metric_high
+    FROM bucketed JOIN extremes USING (bucket) GROUP BY bucket)
+DELETE FROM curve_points WHERE job_id = :job_id AND attempt = :attempt AND epoch NOT IN (
+  SELECT first FROM span UNION ALL SELECT last FROM span
+  UNION ALL SELECT COALESCE(loss_low, -1) FROM chosen UNION ALL SELECT COALESCE(loss_high, -1) FROM chosen
+  UNION ALL SELECT COALESCE(metric_low, -1) FROM chosen UNION ALL SELECT COALESCE(metric_high, -1) FROM chosen)
+
+-- name: curve — a job's epochs, where an attempt went over some again those of the last; thinned as above
+WITH begun AS (SELECT attempt, min(epoch) AS first FROM curve_points
+    WHERE job_id = :job_id AND (:attempt IS NULL OR attempt = :attempt) GROUP BY attempt),
+  told AS (SELECT attempt,
+      min(first) OVER (ORDER BY attempt ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS below FROM begun),
+  whole AS MATERIALIZED (SELECT p.attempt, p.epoch, p.loss, p.metric, p.seconds
+    FROM told JOIN curve_points AS p ON p.job_id = :job_id AND p.attempt = told.attempt
+      AND (told.below IS NULL OR p.epoch < told.below)),
+  span AS MATERIALIZED (SELECT min(epoch) AS first, max(epoch) AS last, count(*) AS n FROM whole),
+  bucketed AS MATERIALIZED (SELECT whole.*, CASE WHEN n <= :most THEN epoch
+      ELSE CAST(1.0 * (epoch - first) * :buckets / (last - first + 1) AS INTEGER) END AS bucket FROM whole, span),
+  extremes AS MATERIALIZED (SELECT bucket, min(loss) AS loss_low, max(loss) AS loss_high, min(metric) AS metric_low,
+      max(metric) AS metric_high FROM bucketed GROUP BY bucket),
+  chosen AS MATERIALIZED (SELECT min(CASE WHEN loss = loss_low THEN epoch END) AS loss_low,
+      min(CASE WHEN loss = loss_high THEN epoch END) AS loss_high,
+      min(CASE WHEN metric = metric_low THEN epoch END) AS metric_low,
+      min(CASE WHEN metric = metric_high THEN epoch END) AS metric_high
+    FROM bucketed JOIN extremes USING (bucket) GROUP BY bucket)
+SELECT attempt, epoch, loss, metric, seconds FROM whole WHERE epoch IN (
+  SELECT first FROM span UNION ALL SELECT last FROM span
+  UNION ALL SELECT loss_low FROM chosen UNION ALL SELECT loss_high FROM chosen
+  UNION ALL SELECT metric_low FROM chosen UNION ALL SELECT metric_high FROM chosen) ORDER BY epoch
+
+-- name: curve_spans — which attempts that curve is made of
+WITH begun AS (SELECT attempt, min(epoch) AS first FROM curve_points
+    WHERE job_id = :job_id AND (:attempt IS NULL OR attempt = :attempt) GROUP BY attempt),
+  told AS (SELECT attempt,
+      min(first) OVER (ORDER BY attempt ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS below FROM begun)
+SELECT p.attempt, count(*) AS n, min(p.epoch) AS first, max(p.epoch) AS last
+FROM told JOIN curve_points AS p ON p.job_id = :job_id AND p.attempt = told.attempt
+  AND (told.below IS NULL OR p.epoch < told.below)
+GROUP BY p.attempt ORDER BY p.attempt
+
+-- name: add_sample — what an attempt used of its host, as a heartbeat says, unless the one before is too near
+INSERT INTO usage_samples (job_id, attempt, seq, seconds, cpu, memory_bytes, gpu, gpu_memory_bytes)
+SELECT :job_id, :attempt, :seq, :seconds, :cpu, :memory_bytes, :gpu, :gpu_memory_bytes
+WHERE COALESCE((SELECT abs(seconds - :seconds) FROM usage_samples WHERE job_id = :job_id AND attempt = :attempt
+  ORDER BY seq DESC LIMIT 1), :apart_s) >= :apart_s
+ON CONFLICT (job_id, attempt, seq) DO NOTHING
+
+-- name: samples — those of an attempt, thinned as its epochs are
+WITH span AS MATERIALIZED (
+    SELECT min(seconds) AS first, max(seconds) AS last, max(seq) AS newest, count(*) AS n FROM usage_samples
+    WHERE job_id = :job_id AND attempt = :attempt),
+  bucketed AS MATERIALIZED (SELECT s.*, CASE WHEN n <= :most THEN seq
+      ELSE CAST((s.seconds - first) * :buckets / (last - first + 1) AS INTEGER) END AS bucket
+    FROM usage_samples AS s, span WHERE job_id = :job_id AND attempt = :attempt),
+  extremes AS MATERIALIZED (SELECT bucket, min(cpu) AS cpu_low, max(cpu) AS cpu_high, min(memory_bytes) AS memory_low,
+      max(memory_bytes) AS memory_high, min(gpu) AS gpu_low, max(gpu) AS gpu_high,
+      min(gpu_memory_bytes) AS gpu_memory_low, max(gpu_memory_bytes) AS gpu_memory_high
+    FROM bucketed GROUP BY bucket),
+  chosen AS MATERIALIZED (SELECT min(CASE WHEN cpu = cpu_low THEN seq END) AS cpu_low,
+      min(CASE WHEN cpu = cpu_high THEN seq END) AS cpu_high,
+      min(CASE WHEN memory_bytes = memory_low THEN seq END) AS memory_low,
+      min(CASE WHEN memory_bytes = memory_high THEN seq END) AS memory_high,
+      min(CASE WHEN gpu = gpu_low THEN seq END) AS gpu_low,
+      min(CASE WHEN gpu = gpu_high THEN seq END) AS gpu_high,
+      min(CASE WHEN gpu_memory_bytes = gpu_memory_low THEN seq END) AS gpu_memory_low,
+      min(CASE WHEN gpu_memory_bytes = gpu_memory_high THEN seq END) AS gpu_memory_high
+    FROM bucketed JOIN extremes USING (bucket) GROUP BY bucket)
+SELECT seconds, cpu, memory_bytes, gpu, gpu_memory_bytes FROM bucketed WHERE seq IN (
+  SELECT newest FROM span UNION ALL SELECT cpu_low FROM chosen UNION ALL SELECT cpu_high FROM chosen
+  UNION ALL SELECT memory_low FROM chosen UNION ALL SELECT memory_high FROM chosen
+  UNION ALL SELECT gpu_low FROM chosen UNION ALL SELECT gpu_high FROM chosen
+  UNION ALL SELECT gpu_memory_low FROM chosen UNION ALL SELECT gpu_memory_high FROM chosen) ORDER BY seconds, seq
+
+-- name: log_end — the last pieces of an output, last first
+SELECT first, count, text FROM log_chunks
+WHERE job_id = :job_id AND attempt = :attempt ORDER BY first DESC LIMIT :most
 
 -- name: certificates — everybody who was ever let in
 SELECT * FROM certificates ORDER BY issued_at
@@ -388,17 +561,17 @@ DELETE FROM invitations WHERE role = :role AND name = :name
 -- name: void_all_invitations — open codes of everybody, when one who may have made them is put out
 DELETE FROM invitations WHERE used_by IS NULL
 
--- name: taken_back — the certificate or token with this SHA-256, if it was revoked
+-- name: revoked_by_digest — the certificate or token with this SHA-256, if it was revoked
 SELECT fingerprint FROM certificates WHERE fingerprint = :digest AND revoked_at IS NOT NULL
 UNION ALL
 SELECT token_sha256 FROM tokens WHERE token_sha256 = :digest AND revoked_at IS NOT NULL
 
--- name: tokens — every operator's token
+-- name: tokens — every operator's or reader's token
 SELECT * FROM tokens ORDER BY created_at
 
 -- name: add_token — a token was told to the operator
-INSERT INTO tokens (token_sha256, name, created_at, expires_at)
-VALUES (:token_sha256, :name, :now, :expires_at)
+INSERT INTO tokens (token_sha256, name, created_at, expires_at, role)
+VALUES (:token_sha256, :name, :now, :expires_at, :role)
 
 -- name: revoke_token — taken back before its time
 UPDATE tokens SET revoked_at = :now WHERE token_sha256 = :token_sha256

@@ -64,13 +64,17 @@ LEFT JOIN events AS e ON e.transition = 'hold' AND e.seq = (SELECT max(seq) FROM
   WHERE job_id = j.job_id AND transition IN ('hold', 'unhold'))
 WHERE COALESCE(j.held_by, '') <> COALESCE(e.detail, '') OR COALESCE(j.held_at, 0.0) <> COALESCE(e.at, 0.0)
 
--- name: doctor_strangers — no event, delivery or output is of a job or attempt that is not there
+-- name: doctor_strangers — no event, delivery, output or figure is of a job or attempt that is not there
 SELECT 'event' AS what, job_id, seq AS attempt FROM events AS e
 WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = e.job_id)
 UNION ALL SELECT 'delivery', job_id, attempt FROM artifacts AS r
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = r.job_id AND a.attempt = r.attempt)
 UNION ALL SELECT DISTINCT 'output', job_id, attempt FROM log_chunks AS c
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = c.job_id AND a.attempt = c.attempt)
+UNION ALL SELECT DISTINCT 'point of a curve', job_id, attempt FROM curve_points AS p
+WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = p.job_id AND a.attempt = p.attempt)
+UNION ALL SELECT DISTINCT 'sample of use', job_id, attempt FROM usage_samples AS s
+WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = s.job_id AND a.attempt = s.attempt)
 
 -- name: doctor_granted — what an attempt was granted, where that was kept, is its job
 SELECT job_id, attempt FROM attempts WHERE granted IS NOT NULL AND COALESCE(
@@ -140,8 +144,7 @@ SELECT * FROM (
   UNION ALL SELECT a.job_id, NULL, 'was granted as attempt ' || a.attempt, a.granted_at, e.at FROM attempts AS a
   JOIN events AS e ON e.job_id = a.job_id AND e.attempt = a.attempt AND e.transition = 'claim'
   UNION ALL SELECT a.job_id, NULL, 'ended its attempt ' || a.attempt, a.ended_at, e.at FROM attempts AS a
-  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = a.job_id AND attempt = a.attempt
-    AND COALESCE(from_status, '') <> to_status)
+  JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = a.job_id AND attempt = a.attempt)
   WHERE a.ended_at IS NOT NULL) AS noted
 WHERE abs(said - at) > :moment
 
@@ -202,9 +205,13 @@ SELECT a.job_id, a.attempt, a.log_next, min(c.first) AS first FROM attempts AS a
 JOIN log_chunks AS c ON c.job_id = a.job_id AND c.attempt = a.attempt
 GROUP BY a.job_id, a.attempt, a.log_next HAVING min(c.first) > max(0, a.log_next - :lines_kept)
 
+-- name: doctor_curves — a point of a curve was told by a line that is stored
+SELECT p.job_id, p.attempt, p.epoch, p.line, a.log_next FROM curve_points AS p
+JOIN attempts AS a ON a.job_id = p.job_id AND a.attempt = p.attempt WHERE p.line >= a.log_next OR p.line < 0
+
 -- name: doctor_specs — what each job is, beside what follows from it
-SELECT j.job_id, j.name, j.spec, j.priority, j.ram_above_gib, j.vram_above_gib, c.needs FROM jobs AS j
-LEFT JOIN classes AS c ON c.class_id = j.class_id ORDER BY j.seq
+SELECT j.job_id, j.name, j.spec, j.priority, j.model, j.mode, j.ram_above_gib, j.vram_above_gib, c.needs FROM jobs AS j
+LEFT JOIN classes AS c ON c.class_id = j.class_id
 
 -- name: doctor_records — what each attempt was granted and what its worker said, beside what follows from that
 SELECT a.job_id, a.attempt, a.granted, a.record, a.data_digest, a.code_digest, a.training_commit, j.spec

@@ -46,6 +46,8 @@ CREATE TABLE jobs (
   in_manifest      INTEGER NOT NULL DEFAULT 1 CHECK (in_manifest IN (0, 1)),
   held_by          TEXT,                     -- who keeps it from being granted, whatever its status; NULL: nobody
   held_at          REAL CHECK ((held_at IS NULL) = (held_by IS NULL)),
+  model            TEXT,                     -- of the spec, for lists; NULL: entered by a release of before, until a start
+  mode             TEXT,
   seal INTEGER,
   CHECK ((status IN ('claimed', 'running')) = (claim_id IS NOT NULL)),
   CHECK ((status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL))
@@ -59,6 +61,10 @@ CREATE INDEX jobs_avoiding ON jobs (avoid_until) WHERE status = 'pending' AND av
 CREATE INDEX jobs_live ON jobs (heartbeat_at) WHERE status IN ('claimed', 'running');
 -- No index leads with status alone: the planner would prefer it to the partial ones above.
 CREATE INDEX jobs_by_name ON jobs (name, status);  -- also covers the counts by status
+
+-- Lists filter, sort and count in here and read the rows of one page alone. No statement looks for a model otherwise.
+CREATE INDEX jobs_listed ON jobs (model, mode, status, worker_hostname, held_at, priority, created_at, claimed_at,
+  finished_at, name);
 
 CREATE TABLE attempts (
   job_id      TEXT NOT NULL REFERENCES jobs (job_id),
@@ -90,6 +96,7 @@ CREATE TABLE attempts (
   data_digest TEXT,                 -- what its model was trained on, as the worker said; NULL: not known
   code_digest TEXT,
   training_commit TEXT,
+  log_total   INTEGER,              -- how many lines it printed in all; NULL: it may print more, or nobody said
   heard_s     REAL DEFAULT 0,       -- how long it was heard training; NULL: it trains no more, and delivers
   seal INTEGER,
   PRIMARY KEY (job_id, attempt),
@@ -113,6 +120,7 @@ CREATE TABLE events (               -- one row per transition, in the transition
   seal INTEGER
 ) STRICT;
 CREATE INDEX events_by_job ON events (job_id, seq);
+CREATE INDEX events_by_host ON events (host, seq);
 
 CREATE TABLE hosts (
   host            TEXT PRIMARY KEY,
@@ -173,9 +181,34 @@ CREATE TABLE log_chunks (           -- trainers' output, in the pieces in which 
   PRIMARY KEY (job_id, attempt, first)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE curve_points (         -- epochs of attempts, as their trainers reported them
+  job_id  TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  epoch   INTEGER NOT NULL CHECK (epoch >= 0),
+  loss    REAL,
+  metric  REAL,
+  seconds REAL CHECK (seconds >= 0), -- since the trainer began; NULL: it does not say
+  line    INTEGER,                  -- number of the output line that said it; NULL: so far only a heartbeat did
+  seal INTEGER,
+  PRIMARY KEY (job_id, attempt, epoch)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE usage_samples (        -- what trainers used of their hosts, one at most for each heartbeat
+  job_id  TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  seq     INTEGER NOT NULL,         -- of the heartbeat
+  seconds REAL NOT NULL,            -- since the grant, when it was heard
+  cpu     REAL,                     -- cores in use, the mean since the sample before
+  memory_bytes     INTEGER,
+  gpu     REAL,                     -- share of its time in which the GPU worked, of 1; NULL: no GPU, or not known
+  gpu_memory_bytes INTEGER,
+  seal INTEGER,
+  PRIMARY KEY (job_id, attempt, seq)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE certificates (         -- what the receiver's authority issued; a certificate not in here is refused
   fingerprint TEXT PRIMARY KEY,     -- SHA-256 of the certificate, hexadecimal
-  role        TEXT NOT NULL CHECK (role IN ('host', 'operator')),
+  role        TEXT NOT NULL CHECK (role IN ('host', 'operator', 'reader')),
   name        TEXT NOT NULL,
   issued_at   REAL NOT NULL,
   expires_at  REAL NOT NULL,
@@ -185,7 +218,7 @@ CREATE TABLE certificates (         -- what the receiver's authority issued; a c
 
 CREATE TABLE invitations (          -- one-time codes, of which only the hash is kept
   code_sha256 TEXT PRIMARY KEY,     -- of role, name and code
-  role        TEXT NOT NULL CHECK (role IN ('host', 'operator')),
+  role        TEXT NOT NULL CHECK (role IN ('host', 'operator', 'reader')),
   name        TEXT NOT NULL,
   created_at  REAL NOT NULL,
   expires_at  REAL NOT NULL,
@@ -193,12 +226,13 @@ CREATE TABLE invitations (          -- one-time codes, of which only the hash is
   seal INTEGER
 ) STRICT;
 
-CREATE TABLE tokens (               -- operators' tokens, of which only the hash is kept
+CREATE TABLE tokens (               -- operators' and readers' tokens, of which only the hash is kept
   token_sha256 TEXT PRIMARY KEY,
   name         TEXT NOT NULL,
   created_at   REAL NOT NULL,
   expires_at   REAL NOT NULL,
   revoked_at   REAL,
+  role         TEXT CHECK (role IN ('reader')),  -- NULL: an operator's
   seal INTEGER
 ) STRICT;
 
@@ -219,6 +253,38 @@ CREATE TABLE plan_datasets (        -- what the names of data sets in the plan s
   seal INTEGER
 ) STRICT;
 
+CREATE TABLE notices (              -- what somebody may want to know, written with what it follows from
+  seq     INTEGER PRIMARY KEY,
+  at      REAL NOT NULL,
+  kind    TEXT NOT NULL CHECK (kind IN ('failure', 'plan_done', 'quarantine', 'disk', 'certificate')),
+  subject TEXT NOT NULL,            -- a job's name, a host, a certificate's owner
+  sentence TEXT NOT NULL,
+  event   INTEGER,                  -- the event row that it follows from
+  job_id  TEXT,
+  lasting INTEGER NOT NULL DEFAULT 0 CHECK (lasting IN (0, 1)),  -- it holds until over_at; told once meanwhile
+  over_at REAL,
+  seal INTEGER
+) STRICT;
+CREATE INDEX notices_lasting ON notices (kind, subject) WHERE lasting = 1 AND over_at IS NULL;
+
+CREATE TABLE notify_channels (      -- how far each channel of the plan has got with them
+  name    TEXT PRIMARY KEY,
+  sent    INTEGER NOT NULL,         -- the last notice that it sent, or need not send
+  fixed   INTEGER,                  -- the last notice of the message under way; NULL: none is
+  tries   INTEGER NOT NULL DEFAULT 0 CHECK (tries >= 0),
+  next_at REAL,
+  sent_at REAL,
+  error   TEXT,
+  seal INTEGER
+) STRICT;
+
+CREATE TABLE notice_cursor (        -- one row, from the first look on: the event and the quarantine up to which notices were made
+  one         INTEGER PRIMARY KEY CHECK (one = 1),
+  events      INTEGER NOT NULL,
+  quarantines INTEGER NOT NULL,
+  seal INTEGER
+) STRICT;
+
 CREATE TABLE seals (                -- how many rows each table holds, and how many of them are of before there were checksums
   tbl      TEXT PRIMARY KEY,
   n        INTEGER NOT NULL,
@@ -230,12 +296,17 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('audit', 0, 0),
   ('certificates', 0, 0),
   ('classes', 0, 0),
+  ('curve_points', 0, 0),
   ('deaths', 0, 0),
   ('events', 0, 0),
   ('hosts', 0, 0),
   ('invitations', 0, 0),
   ('jobs', 0, 0),
   ('log_chunks', 0, 0),
+  ('notice_cursor', 0, 0),
+  ('notices', 0, 0),
+  ('notify_channels', 0, 0),
   ('plan_datasets', 0, 0),
   ('quarantines', 0, 0),
-  ('tokens', 0, 0);
+  ('tokens', 0, 0),
+  ('usage_samples', 0, 0);

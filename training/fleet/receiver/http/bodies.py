@@ -13,6 +13,7 @@ from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import decoded
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import who
+from training.fleet.service.membership import readable
 from training.fleet.store.incoming import Part
 from training.fleet.wire.identity import Principal
 from training.fleet.wire.messages import JSON_BODY_MAX, ProblemType, Refusal
@@ -22,15 +23,15 @@ T = TypeVar("T")
 BLOCK_BYTES = 1024 * 1024  # bytes that a disk thread takes at once
 
 
-async def read_json(context: Context, request: Request, kind: type[T]) -> T:
+async def read_json(context: Context, request: Request, kind: type[T], bytes_max: int = JSON_BODY_MAX) -> T:
     """Read a JSON body into a struct, bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
     body = bytearray()
     try:
         async with asyncio.timeout(context.settings.body_s):
             async for piece in request.stream():
                 body += piece
-                if len(body) > JSON_BODY_MAX:
-                    raise Refusal(ProblemType.TOO_LARGE, f"the body is larger than {JSON_BODY_MAX} bytes")
+                if len(body) > bytes_max:
+                    raise Refusal(ProblemType.TOO_LARGE, f"the body is larger than {bytes_max} bytes")
     except TimeoutError:
         raise Refusal(ProblemType.REQUEST_TIMEOUT, "the body came too slowly; send it again") from None
     except ClientDisconnect:
@@ -70,7 +71,7 @@ class _Blocks:
     """Blocks of a body: a disk thread hashes and writes one while the next arrives."""
 
     def __init__(self, context: Context, part: Part) -> None:
-        self._hub, self._part = context, part
+        self._context, self._part = context, part
         self._block = bytearray()
         self._writing: asyncio.Task[None] | None = None
 
@@ -78,17 +79,17 @@ class _Blocks:
         self._block += piece
         if len(self._block) >= BLOCK_BYTES:
             await self._settle()
-            self._hub.delivery.check_size(self._part.offset + len(self._block))
+            self._context.delivery.check_size(self._part.offset + len(self._block))
             block, self._block = self._block, bytearray()
-            self._writing = asyncio.create_task(self._hub.disk(lambda: self._part.write(block)))
+            self._writing = asyncio.create_task(self._context.disk(lambda: self._part.write(block)))
 
     async def flush(self) -> None:
         """Write the rest, also of an interrupted body: the next try goes on from there."""
         await self._settle()
         if self._block:
             block, self._block = self._block, bytearray()
-            await self._hub.disk(lambda: self._part.write(block))
-        self._hub.delivery.check_size(self._part.offset)
+            await self._context.disk(lambda: self._part.write(block))
+        self._context.delivery.check_size(self._part.offset)
 
     async def _settle(self) -> None:
         if self._writing is not None:
@@ -170,3 +171,13 @@ def query_number(request: Request, name: str, default: int) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 15:
         raise Refusal(ProblemType.BAD_REQUEST, f"{name}: expected a whole number")
     return int(text)
+
+
+async def resolved(context: Context, request: Request) -> str:
+    """Resolve the job that the path names, if the caller may see it."""
+    return await readable_job(context, request, request.path_params["job_id"])
+
+
+async def readable_job(context: Context, request: Request, ref: str) -> str:
+    """Resolve a job by its name, its id or a prefix of it, if the caller may see it."""
+    return await context.act(request, lambda: readable(context.service, ref, proven_host(request)))

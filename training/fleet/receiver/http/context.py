@@ -8,29 +8,37 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
+from training.fleet.metrics.tally import Tally, newest_event
+from training.fleet.receiver.http.live import Live
 from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.scheduling.job import TRANSITIONS, JobStatus
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
+from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, ProblemType, Refusal, ReloadReply
+from training.fleet.wire.plans import PlanReply
+
+if TYPE_CHECKING:
+    from training.fleet.metrics.exposition import Exposition
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DISK_THREADS = 4
+PREVIEWS_MAX = 4
 _HASH_THREADS = 4  # hashing gigabytes takes minutes, and nothing else may wait for it
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
@@ -102,6 +110,7 @@ class Context:
     authority: Authority | None = None
     datasets: DatasetStore | None = None
     read_manifest: Callable[[str], ReloadReply] | None = None  # the caller → the changes
+    previews: Previews | None = None
     room: WaitingRoom = field(default_factory=WaitingRoom)
     # The server's: close the connections whose certificate has been revoked.
     hang_up: Callable[[Callable[[str], bool]], None] = field(default=lambda _revoked: None)
@@ -110,18 +119,20 @@ class Context:
         self.database_id = id_of(self.reader)
         self.views = Views(self.reader, self.service)
         self.delivery = Delivery(
-            self.service,
-            self.store,
-            self.reader,
-            self.clock,
-            bytes_max=self.settings.artifact_bytes_max,
+            self.service, self.store, self.reader, self.clock, bytes_max=self.settings.artifact_bytes_max
         )
+        self.live = Live(self.reader, self.look)
         self.audit = AuditLog(self.service.queue.db, self.clock)
+        self.tally = Tally()
+        self.writer.timed = lambda: self.tally.transactions.timing(self.clock)
+        self._last_event = newest_event(self.reader)
+        self._exposition: Exposition | None = None
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._disk = ThreadPoolExecutor(_DISK_THREADS, thread_name_prefix="disk")
         # Asking a trainer for its flags may take a minute: only other reloads wait for that.
         self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
+        self._previewing = 0  # plans that are being judged, or wait for that
         self._fired = self._made_pending()
         self.halted: str | None = None  # set when no write would last: the reason
 
@@ -153,9 +164,34 @@ class Context:
         self._notice()
         return counts
 
+    async def preview(self, look: Callable[[Previews], PlanReply]) -> PlanReply:
+        """Judge a plan off the event loop, one after the other, so that previews keep a reload waiting but shortly."""
+        previews = self.previews
+        if previews is None:
+            raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
+        if self._previewing >= PREVIEWS_MAX:
+            raise Refusal(ProblemType.SLOW_DOWN, "other plans are being judged; ask again in a moment")
+        self._previewing += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._plans, lambda: look(previews))
+        finally:
+            self._previewing -= 1
+
     async def look(self, view: Callable[[], T]) -> T:
         """Run a read-only question on the reader's thread, beside the writer."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, view)
+
+    async def figures(self, accept: str) -> tuple[bytes, str]:
+        """Return the figures for Prometheus and their media type; prometheus-client is loaded at the first call."""
+
+        def take() -> tuple[bytes, str]:
+            if self._exposition is None:
+                from training.fleet.receiver.http.figures import exposition
+
+                self._exposition = exposition(self, self._last_event)
+            return self._exposition.text(accept)
+
+        return await self.look(take)
 
     async def disk(self, work: Callable[[], T]) -> T:
         """Run file work off the event loop."""

@@ -61,10 +61,7 @@ async def announce_dataset(context: Context, request: Request) -> Response:
     draft = await context.disk(lambda: dataset_store.begin(dataset_id, document))
     return reply(
         DatasetDraftReply(
-            dataset_id=dataset_id,
-            size=draft.size,
-            missing=list(draft.missing),
-            published=draft.published,
+            dataset_id=dataset_id, size=draft.size, missing=list(draft.missing), published=draft.published
         )
     )
 
@@ -158,10 +155,7 @@ async def unname_dataset(context: Context, request: Request) -> Response:
     await context.act(request, lambda: check_name_unused(context.service, name))
     shelved = await context.disk(lambda: dataset_store.unname(dataset_id, name))
     who = acting(context, request)
-    await context.act(
-        request,
-        lambda: context.audit.write(who, Act.DATASET_REMOVE, dataset_id, before={"name": name}),
-    )
+    await context.act(request, lambda: context.audit.write(who, Act.DATASET_REMOVE, dataset_id, before={"name": name}))
     return reply(_view(shelved))
 
 
@@ -219,12 +213,4 @@ def _dataset_store(context: Context) -> DatasetStore:
 
 
 def _view(shelved: Shelved) -> DatasetView:
-    about = shelved.about
-    return DatasetView(
-        dataset_id=shelved.dataset_id,
-        names=list(shelved.names),
-        size=about.size,
-        files=about.files,
-        pieces=about.pieces,
-        pushed_at=about.pushed_at,
-    )
+    return DatasetView.of(shelved.about, dataset_id=shelved.dataset_id, names=list(shelved.names))

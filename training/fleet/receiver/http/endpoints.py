@@ -13,17 +13,16 @@ from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.receiver.http import datasets, enrolment, origins, uploads
-from training.fleet.receiver.http.bodies import acting, proven_host, query_number, read_json
+from training.fleet.receiver.http import datasets, enrolment, html, notify, origins, pages, plans, uploads
+from training.fleet.receiver.http.bodies import acting, query_number, read_json, resolved
 from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.naming import NamingRoute
-from training.fleet.receiver.http.problems import reply, response_to
+from training.fleet.receiver.http.problems import PLAIN, answerable, reply
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.service.audit import PAGE_MAX, Act, page
 from training.fleet.service.guards import reported_reason
-from training.fleet.service.membership import readable
-from training.fleet.service.views import WORKERS_PAGE
-from training.fleet.wire.constants import LOOK_AGAIN_PROXIED_S, LOOK_AGAIN_S
+from training.fleet.service.views import CURVE_POINTS, WORKERS_PAGE, JobFilter
 from training.fleet.wire.messages import (
     WAIT_S_MAX,
     AuditReply,
@@ -32,17 +31,17 @@ from training.fleet.wire.messages import (
     CompleteRequest,
     DeliverRequest,
     FailRequest,
-    HealthReply,
     HeartbeatRequest,
     MovedReply,
     OutputRequest,
+    ProblemType,
+    Refusal,
     ReleaseReply,
 )
 from training.fleet.wire.routes import ROUTES, Route
 
 logger = logging.getLogger(__name__)
 
-PLAN_NOTES_MAX = 20  # in health
 _RETRY_LEAST_S = 0.05  # between two looks for one waiting claim
 Endpoint = Callable[[Context, Request], Awaitable[Response]]
 
@@ -59,7 +58,7 @@ def endpoints() -> dict[str, Endpoint]:
     """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
     return {
         name: found
-        for module in (sys.modules[__name__], uploads, enrolment, datasets)
+        for module in (sys.modules[__name__], uploads, enrolment, datasets, notify, pages, plans)
         for name, found in vars(module).items()
         if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_"
     }
@@ -83,7 +82,8 @@ async def claim(context: Context, request: Request) -> Response:
 
 
 async def _ask(context: Context, request: Request, body: ClaimRequest) -> ClaimReply:
-    return await context.act(request, lambda: context.service.claim(body))
+    with context.tally.claims.timing(context.clock):
+        return await context.act(request, lambda: context.service.claim(body))
 
 
 async def _wait_for_job(
@@ -154,13 +154,14 @@ async def output(context: Context, request: Request) -> Response:
 
 
 async def jobs(context: Context, request: Request) -> Response:
-    status = request.query_params.get("status")
+    asked = request.query_params
+    wanted = JobFilter(*(asked.get(name, "") for name in ("status", "model", "mode", "host", "q")))
     after, limit = query_number(request, "after", 0), query_number(request, "limit", 1000)
-    return reply(await context.look(lambda: context.views.jobs(status=status, after=after, limit=limit)))
+    return reply(await context.look(lambda: context.views.jobs(wanted, after=after, limit=limit)))
 
 
 async def job(context: Context, request: Request) -> Response:
-    job_id = await _resolved(context, request)
+    job_id = await resolved(context, request)
     return reply(await context.look(lambda: context.views.job(job_id)))
 
 
@@ -168,14 +169,21 @@ job_by_name = job
 
 
 async def log(context: Context, request: Request) -> Response:
-    job_id = await _resolved(context, request)
+    job_id = await resolved(context, request)
     after = query_number(request, "after", 0)
     attempt = query_number(request, "attempt", 0) or None
     return reply(await context.look(lambda: context.views.log(job_id, attempt=attempt, after=after)))
 
 
+async def curve(context: Context, request: Request) -> Response:
+    job_id = await resolved(context, request)
+    attempt = query_number(request, "attempt", 0) or None
+    points = query_number(request, "points", CURVE_POINTS)
+    return reply(await context.look(lambda: context.views.curve(job_id, attempt=attempt, points=points)))
+
+
 async def explain(context: Context, request: Request) -> Response:
-    job_id = await _resolved(context, request)
+    job_id = await resolved(context, request)
     return reply(await context.look(lambda: context.views.explain(job_id)))
 
 
@@ -188,30 +196,15 @@ async def workers(context: Context, request: Request) -> Response:
 
 
 async def health(context: Context, _request: Request) -> Response:
-    counts: dict[str, int] = {}
-    quarantined: dict[str, str] = {}
-    if context.halted is None:  # else there is no database to ask
-        counts = await context.look(context.views.counts)
-        quarantined = await context.look(context.views.quarantined)
-    room = await context.disk(context.store.has_room)
-    granting = room and context.halted is None
-    return reply(
-        HealthReply(
-            status="ok" if granting else "degraded",
-            version=context.settings.version,
-            counts=counts,
-            granting=granting,
-            quarantined=quarantined,
-            refused={} if context.halted is not None else await context.look(context.views.refused),
-            missing_datasets=context.service.missing_datasets(),
-            never_asked=context.service.host_registry.never_asked(),
-            plan_notes=list(context.service.plan.notes[:PLAN_NOTES_MAX]),
-            look_again_s=LOOK_AGAIN_PROXIED_S if context.settings.proxied else LOOK_AGAIN_S,
-            detail=None
-            if granting
-            else context.halted or "the disk is low: free some space, until then no job is granted",
-        )
-    )
+    return reply(await health_now(context))
+
+
+async def metrics(context: Context, request: Request) -> Response:
+    """Return the figures for Prometheus, as text or OpenMetrics."""
+    if context.halted is not None:
+        raise Refusal(ProblemType.UNAVAILABLE, context.halted)
+    body, media = await context.figures(request.headers.get("Accept", ""))
+    return Response(body, headers={**PLAIN, "Content-Type": media})
 
 
 async def openapi(context: Context, _request: Request) -> Response:
@@ -301,25 +294,23 @@ async def audit(context: Context, request: Request) -> Response:
 
 def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]) -> routing.Route:
     """Put the endpoints of a path behind authentication: nothing of a request is read before its access is checked."""
-    found = {method: (row.access, functions[row.name]) for method, row in rows.items()}
 
     async def run(request: Request) -> Response:
+        # HEAD goes with GET, as everywhere in HTTP; it has a row of its own where it means more.
+        row = rows.get(request.method) or rows["GET"]
+        answer = await answered(row, request)
+        request.app.state.context.tally.answered(row.name, answer.status_code)
+        return answer
+
+    async def answered(row: Route, request: Request) -> Response:
         context: Context = request.app.state.context
         try:
-            # HEAD goes with GET, as everywhere in HTTP; it has a row of its own where it means more.
-            access, endpoint = found.get(request.method) or found["GET"]
             origins.check_host(request.headers.getlist("Host"))
             origins.check(request.method, request.headers, (context.settings.host, *context.settings.names))
-            context.authenticator.admit(request, access)
-            return await endpoint(context, request)
+            context.authenticator.admit(request, row.access)
+            return await functions[row.name](context, request)
         except Exception as error:  # noqa: BLE001 - every error becomes a problem document
-            return response_to(request, error)
+            return await html.refused(context, request, answerable(request, error))
 
     kind = NamingRoute if "{job_id}" in path else routing.Route
-    return kind(path, run, methods=[*found])
-
-
-async def _resolved(context: Context, request: Request) -> str:
-    """Resolve the job that the path names, if the caller may see it."""
-    ref = request.path_params["job_id"]
-    return await context.act(request, lambda: readable(context.service, ref, proven_host(request)))
+    return kind(path, run, methods=[*rows])

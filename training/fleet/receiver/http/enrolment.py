@@ -12,13 +12,7 @@ from training.fleet.receiver.http.bodies import acting, caller, read_json
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import reply
 from training.fleet.receiver.security.authority import Authority, AuthorityError, Issued
-from training.fleet.receiver.security.registry import (
-    CODE_LIFE_S,
-    Apply,
-    Certified,
-    Invitation,
-    Token,
-)
+from training.fleet.receiver.security.registry import CODE_LIFE_S, Apply, Certified, Invitation, Token
 from training.fleet.service.audit import Act
 from training.fleet.service.membership import expel
 from training.fleet.wire.identity import Role
@@ -83,9 +77,8 @@ async def renew(context: Context, request: Request) -> Response:
     """Renew the certificate of the connection; the old one stays valid until its end."""
     own, principal = _authority(context), caller(request)
     assert principal is not None
-    name = principal.host_id or principal.operator
-    assert name is not None
-    role = Role.HOST if principal.host_id else Role.OPERATOR
+    assert principal.owner is not None
+    role, name = principal.owner
     body = await read_json(context, request, RenewRequest)
     await context.act(request, lambda: context.authenticator.registry.check_pace(role, name))
     issued = await _issue(context, own, body.csr, role, name)
@@ -154,30 +147,12 @@ async def revoke(context: Context, request: Request) -> Response:
 
 
 async def certificates(context: Context, _request: Request) -> Response:
-    views = [
-        CertificateView(
-            name=each.name,
-            role=each.role,
-            fingerprint=each.fingerprint,
-            issued_at=each.issued_at,
-            expires_at=each.expires_at,
-            revoked_at=each.revoked_at,
-        )
-        for each in context.authenticator.registry.certificates()
-    ]
+    views = [CertificateView.of(each) for each in context.authenticator.registry.certificates()]
     return reply(CertificatesReply(certificates=views, now=context.clock.now()))
 
 
 async def tokens(context: Context, _request: Request) -> Response:
-    views = [
-        TokenView(
-            name=each.name,
-            created_at=each.created_at,
-            expires_at=each.expires_at,
-            revoked_at=each.revoked_at,
-        )
-        for each in context.authenticator.registry.tokens()
-    ]
+    views = [TokenView.of(each) for each in context.authenticator.registry.tokens()]
     return reply(TokensReply(tokens=views, now=context.clock.now()))
 
 
@@ -186,10 +161,13 @@ async def add_token(context: Context, request: Request) -> Response:
     name = _name(body.name)
     if not 0 < body.days <= DAYS_MAX:
         raise Refusal(ProblemType.BAD_REQUEST, f"$.days: more than 0 and at most {DAYS_MAX:g}")
+    role = _role(body.role)
+    if role is Role.HOST:
+        raise Refusal(ProblemType.BAD_REQUEST, "$.role: expected operator or reader; hosts have certificates")
     who = acting(context, request)
 
     def decide() -> tuple[str, Token, Apply]:
-        made = context.authenticator.registry.add_token(name, body.days)
+        made = context.authenticator.registry.add_token(name, body.days, role)
         context.audit.write(who, Act.TOKEN_ADD, name, after={"until": made[1].expires_at})
         return made
 
@@ -256,10 +234,7 @@ async def _enter(
         context.hang_up(context.authenticator.registry.revoked)
         context.room.wake()
         logger.warning(
-            "%s %s joined anew: %d earlier certificates are revoked",
-            certified.role,
-            certified.name,
-            len(gone),
+            "%s %s joined anew: %d earlier certificates are revoked", certified.role, certified.name, len(gone)
         )
 
 
@@ -282,7 +257,7 @@ def _role(text: str) -> Role:
     try:
         return Role(text)
     except ValueError:
-        raise Refusal(ProblemType.BAD_REQUEST, "$.role: expected host or operator") from None
+        raise Refusal(ProblemType.BAD_REQUEST, f"$.role: expected one of {', '.join(Role)}") from None
 
 
 def _name(text: str) -> str:

@@ -46,8 +46,7 @@ def secure(args: argparse.Namespace, clock: Clock) -> Security | None:
         raise StartError(str(error), 2) from error
     except OSError as error:
         raise StartError(
-            f"cannot keep certificates in {folder}: {error.strerror}; choose another folder with --tls-dir",
-            2,
+            f"cannot keep certificates in {folder}: {error.strerror}; choose another folder with --tls-dir", 2
         ) from error
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from training.contract import digest
 from training.fleet.scheduling.job import JobStatus
+from training.fleet.service.views import HELD
 from training.fleet.wire import messages as wire
 from training.fleet.wire.routes import ROUTES, Access, Route, refusals
 from training.streams import replace_unprintable
@@ -33,7 +34,7 @@ _DIGEST = _STRING | {"pattern": "^[0-9a-f]{64}$"}
 _SHA256 = _STRING | {"pattern": "^ *[0-9A-Fa-f]{64} *$"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
-_STATUS = {"enum": [*JobStatus], "type": "string"}
+_STATUS = {"enum": [*JobStatus, HELD, ""], "type": "string"}
 _GONE = "true: cancel it because the plan no longer names it; it is pending again when a plan names it again"
 _IN_PATH = (
     ("job_id", _TEXT, "the job's id; readers and operators may give its name or a unique prefix"),
@@ -46,10 +47,15 @@ _PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
     "after": ("query", _NUMBER, "the number after which the page begins"),
     "after:host": ("query", _STRING, "the name after which the page begins"),
     "limit": ("query", _NUMBER, "the largest number of entries"),
-    "status": ("query", _STATUS, "only jobs of this status"),
+    "status": ("query", _STATUS, "only jobs of this status, or those that wait and are held"),
+    "model": ("query", _STRING, "only jobs of this model"),
+    "mode": ("query", _STRING, "only jobs of this mode"),
+    "host": ("query", _STRING, "only jobs that this host has, or trained last"),
+    "q": ("query", _STRING, "only jobs with this text in their name"),
     "path": ("query", _STRING, "the path of the file in the data set's listing"),
     "removed": ("query", _STRING, _GONE),
     "attempt": ("query", _NUMBER, "the number of the attempt; 0 is the last one"),
+    "points": ("query", _NUMBER, "the largest number of epochs; 500 unless told, at most 20,000"),
     wire.HEADER_CLAIM_ID: ("header", _STRING, "the claim's id, from its grant"),
     wire.HEADER_HOST_ID: ("header", _STRING, "the host's id, for callers without a claim id"),
     wire.HEADER_SHA256: ("header", _SHA256, "the SHA-256 of the whole bundle"),
@@ -86,13 +92,14 @@ def _parameters(route: Route) -> list[Json]:
 def document() -> Json:
     """Build the whole document, in a fixed order."""
     kinds = {wire.Problem}
-    for route in ROUTES:
+    routes = [route for route in ROUTES if not route.page]
+    for route in routes:
         kinds |= {kind for kind in (route.request, route.reply) if kind not in (None, dict)}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     _, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
     paths: dict[str, Json] = {}
     shared: dict[str, Json] = {}
-    for route in ROUTES:
+    for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shared)
     return {
         "openapi": "3.1.0",
@@ -108,6 +115,7 @@ def document() -> Json:
             "securitySchemes": {
                 "certificate": {"type": "mutualTLS"},
                 "token": {"type": "apiKey", "in": "header", "name": wire.HEADER_OPERATOR_TOKEN},
+                "bearer": {"type": "http", "scheme": "bearer"},
             },
         },
     }
@@ -116,9 +124,9 @@ def document() -> Json:
 def _operation(route: Route, shared: dict[str, Json]) -> Json:
     found: Json = {"operationId": route.name, "summary": route.summary}
     if route.access is Access.OPERATOR:
-        found["security"] = [{"token": []}, {"certificate": []}]
+        found["security"] = [{"token": []}, {"bearer": []}, {"certificate": []}]
     elif route.access is not Access.JOINING:
-        found["security"] = [{}, {"certificate": []}]  # on loopback without TLS no certificate is shown
+        found["security"] = [{}, {"certificate": []}, {"bearer": []}]  # on loopback without TLS no certificate is shown
     if parameters := _parameters(route):
         found["parameters"] = parameters
     if route.request is not None:

@@ -123,8 +123,8 @@ def raw_response(refusal: Refusal, more: Iterable[tuple[bytes, bytes]] = ()) -> 
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
-def response_to(request: Request, error: Exception) -> Response:
-    """Turn an endpoint's exception into an answer; a bug of ours leaves its traceback in the log."""
+def answerable(request: Request, error: Exception) -> Refusal:
+    """Turn an endpoint's exception into a refusal; a bug of ours leaves its traceback in the log."""
     refusal = refusal_of(error)
     if refusal is None:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
@@ -132,20 +132,25 @@ def response_to(request: Request, error: Exception) -> Response:
         refusal = Refusal(ProblemType.INTERNAL, detail)
     elif refusal.problem_type.status >= 500:
         logger.warning("refused with %s: %s", refusal.problem_type.value, error)
-    return response_of(refusal)
+    return refusal
 
 
-async def on_http_error(request: Request, error: Exception) -> Response:
-    """Answer what the router refuses: unknown paths and methods."""
+def wants_page(request: Request) -> bool:
+    """Return True for a browser that shows what it asks for; programs get a problem document, also for pages."""
+    return "text/html" in request.headers.get("Accept", "") and not request.url.path.startswith("/v1/")
+
+
+def unrouted(request: Request, error: Exception) -> tuple[Refusal, dict[str, str]]:
+    """Turn what the router refuses (unknown paths and methods) into a refusal, with headers of its own."""
     assert isinstance(error, HTTPException)
+    request.app.state.context.tally.answered("none", error.status_code)
     if error.status_code == 405:
         detail = f"{request.method} is not offered here; see docs/protocol.md"
         allowed = {"Allow": ", ".join(_methods_here(request))}
-        return response_of(Refusal(ProblemType.METHOD_NOT_ALLOWED, detail), allowed)
+        return Refusal(ProblemType.METHOD_NOT_ALLOWED, detail), allowed
     if error.status_code == 404:
-        detail = "there is no such endpoint; see docs/protocol.md"
-        return response_of(Refusal(ProblemType.NOT_FOUND, detail))
-    return response_of(Refusal(ProblemType.BAD_REQUEST, str(error.detail)))
+        return Refusal(ProblemType.NOT_FOUND, "there is no such endpoint; see docs/protocol.md"), {}
+    return Refusal(ProblemType.BAD_REQUEST, str(error.detail)), {}
 
 
 def _methods_here(request: Request) -> list[str]:

@@ -16,8 +16,10 @@ import uvicorn
 from starlette.applications import Starlette
 
 from training.fleet.database.writer import DatabaseError
+from training.fleet.receiver.hangups import EARLY
 from training.fleet.receiver.http.connection import GuardedProtocol
 from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.notify import LOOK_S, Notifier
 from training.fleet.receiver.security.tls import Security
 from training.fleet.store.errors import StoreError
 from training.fleet.wire.messages import HEADER_DATABASE, Refusal
@@ -32,16 +34,6 @@ GOODBYE_S = 1.0  # an idle client reads our closing only at its next request
 BACKLOG = 1024
 CONNECTIONS_MAX = 4096
 GRACE_S = 10  # for requests under way when the receiver stops; uploads resume later
-
-
-EARLY_HANGUPS: list[int] = []  # signals that came before the event loop ran
-
-
-def note_hangups() -> None:
-    """Make SIGHUP ask for a reload from the program's first line on, and never end it."""
-    hangup = getattr(signal, "SIGHUP", None)
-    if hangup is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(hangup, lambda number, _frame: EARLY_HANGUPS.append(number))
 
 
 def configuration(app: Starlette) -> uvicorn.Config:
@@ -79,9 +71,10 @@ class Server(uvicorn.Server):
         """``on_stop`` ends all other waits; called from any thread or signal handler."""
         super().__init__(config)
         self._on_stop = on_stop
-        self._hub = context
+        self._context = context
         self._security = security
         context.hang_up = self._hang_up
+        self._notifier = Notifier(context)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,21 +141,25 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        hangup, early = getattr(signal, "SIGHUP", None), bool(EARLY_HANGUPS)
+        hangup, early = getattr(signal, "SIGHUP", None), bool(EARLY)
         if hangup is not None and threading.current_thread() is threading.main_thread():
             self._loop.add_signal_handler(hangup, lambda: self._start(self._reload_quietly()))
             if early:  # the plan may have been edited after it was read
                 self._start(self._reload_quietly())
-        period_s = self._hub.service.policy.sweep_period_s
-        self._start(self._every(period_s, self._hub.tick))
-        self._start(self._every(PART_SWEEP_S, self._hub.sweep_parts))
+        period_s = self._context.service.policy.sweep_period_s
+        self._start(self._every(period_s, self._context.tick))
+        self._start(self._every(PART_SWEEP_S, self._context.sweep_parts))
+        self._start(self._every(LOOK_S, self._notifier.tick))
+        self._start(self._every(PART_SWEEP_S, self._notifier.forget_old))
         if self._security is not None:
             self._start(self._every(CERTIFICATE_S, self._look_at_certificate))
         if not self.should_exit:
             await self._stop.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._hub.room.close()
+        self._context.room.close()
+        self._notifier.close()
+        self._context.live.close()
         for task in self._tasks:
             task.cancel()
         await super().shutdown(sockets)
@@ -182,10 +179,10 @@ class Server(uvicorn.Server):
 
     async def _look_at_certificate(self) -> None:
         assert self._security is not None
-        await self._hub.disk(self._security.tick)
+        await self._context.disk(self._security.tick)
 
     async def _reload_quietly(self) -> None:
         try:
-            await self._hub.reload("this machine (SIGHUP)")
+            await self._context.reload("this machine (SIGHUP)")
         except (Refusal, DatabaseError) as error:
             logger.error("reload: %s", error)

@@ -18,8 +18,8 @@ def check(access: Access, principal: Principal | None) -> None:
     if principal is None:
         raise Refusal(
             ProblemType.NO_CERTIFICATE,
-            "this receiver serves hosts and operators who show a certificate (`cis490-jobs enroll` on its machine "
-            "prints the line that gets one) or an operator's token, in $CIS490_OPERATOR_TOKEN (there it is in "
+            "this receiver serves hosts, operators and readers who show a certificate (`cis490-jobs enroll` on its "
+            "machine prints the line that gets one) or a token, in $CIS490_OPERATOR_TOKEN (there the operator's is in "
             "/etc/cis490/receiver.env)",
         )
     if access is Access.OPERATOR and principal.operator is None:
@@ -30,7 +30,12 @@ def check(access: Access, principal: Principal | None) -> None:
     if access is Access.WORKER and principal.host_id is None and not principal.anybody:
         raise Refusal(
             ProblemType.WRONG_ROLE,
-            "only a training host may call this; an operator's certificate or token cannot",
+            "only a training host may call this; an operator's or reader's certificate or token cannot",
+        )
+    if access is Access.FETCHER and principal.reader is not None:
+        raise Refusal(
+            ProblemType.WRONG_ROLE,
+            "a reader sees jobs and hosts and fetches no data; an operator's certificate or token can",
         )
 
 

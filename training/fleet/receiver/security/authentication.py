@@ -13,18 +13,7 @@ from training.clock import Clock
 from training.fleet.receiver.security import access
 from training.fleet.receiver.security.rate_limit import Quota
 from training.fleet.receiver.security.registry import Registry
-from training.fleet.wire.identity import (
-    LOCAL,
-    Channel,
-    Method,
-    Peer,
-    Principal,
-    Role,
-    enrolling,
-    owner,
-    proxied,
-    urn,
-)
+from training.fleet.wire.identity import LOCAL, Channel, Method, Peer, Principal, Role, enrolling, owner, proxied, urn
 from training.fleet.wire.messages import HEADER_OPERATOR_TOKEN, ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
@@ -70,12 +59,18 @@ def _revoked(role: Role, name: str) -> Refusal:
     return Refusal(ProblemType.CERTIFICATE_REVOKED, words)
 
 
+def _token_in(request: Request) -> str | None:
+    """Find a token in our header, or as a bearer's, which programs such as Prometheus can send."""
+    own = request.headers.get(HEADER_OPERATOR_TOKEN)
+    if own is not None:
+        return own
+    scheme, _, rest = request.headers.get("Authorization", "").strip().partition(" ")
+    return rest if scheme.lower() == "bearer" else None
+
+
 def _caller(principal: Principal | None) -> str | None:
-    if principal is None:
-        return None
-    if principal.operator is not None:
-        return f"operator {principal.operator}"
-    return f"host {principal.host_id}"
+    found = None if principal is None else principal.owner
+    return None if found is None else " ".join(found)
 
 
 @dataclass
@@ -107,14 +102,13 @@ class Authenticator:
         ``on_record``: by the database, within the writer's transaction.
         """
         principal: Principal | None = request.state.principal
-        look = self.registry.taken_back_on_record if on_record else self.registry.taken_back
+        look = self.registry.is_revoked_on_record if on_record else self.registry.is_revoked
         if principal is None or not any(map(look, principal.shown)):
             return
         if principal.method is Method.TOKEN:
-            raise Refusal(ProblemType.OPERATOR_TOKEN, "the operator token was revoked meanwhile")
-        if principal.host_id is not None:
-            raise _revoked(Role.HOST, principal.host_id)
-        raise _revoked(Role.OPERATOR, str(principal.operator))
+            raise Refusal(ProblemType.OPERATOR_TOKEN, "the token was revoked meanwhile")
+        assert principal.owner is not None, "only who proved a name has shown anything"
+        raise _revoked(*principal.owner)
 
     def principal(self, request: Request, kind: Access) -> Principal | None:
         """Authenticate the caller; None for an anonymous one.
@@ -127,8 +121,8 @@ class Authenticator:
             return None
         if found is not None and found.operator is not None:
             return found
-        if kind is Access.OPERATOR or (found is None and HEADER_OPERATOR_TOKEN in request.headers):
-            return self._operator(request, found)
+        if kind is Access.OPERATOR or (found is None and _token_in(request) is not None):
+            return self._by_token(request, found)
         return found
 
     def _peer(self, request: Request) -> Peer:
@@ -165,14 +159,12 @@ class Authenticator:
         if self.clock.now() >= known.expires_at:
             again = _again(enrolling(known.role, known.name))
             raise Refusal(ProblemType.CERTIFICATE_EXPIRED, f"{known.name}'s certificate has expired; {again}")
-        if known.role is Role.OPERATOR:
-            return Principal(Method.CERTIFICATE, operator=known.name, shown=(known.fingerprint,))
-        return Principal(Method.CERTIFICATE, host_id=known.name, shown=(known.fingerprint,))
+        return Principal.of(Method.CERTIFICATE, known.role, known.name, (known.fingerprint,))
 
-    def _operator(self, request: Request, found: Principal | None) -> Principal | None:
-        """Authenticate an operator by token; without one, return ``found``."""
+    def _by_token(self, request: Request, found: Principal | None) -> Principal | None:
+        """Authenticate an operator or a reader by token; without one, return ``found``."""
         # Bytes, because comparing text with a character beyond ASCII raises.
-        given = request.headers.get(HEADER_OPERATOR_TOKEN, "").strip().encode("latin-1")
+        given = (_token_in(request) or "").strip().encode("latin-1")
         token = (self.operator_token or "").strip().encode()
         if not token and not self.registry.tokens() and not self.registry.certificates():
             raise Refusal(
@@ -198,6 +190,8 @@ class Authenticator:
         if named is None:
             return Principal(Method.TOKEN, host_id=host, operator="operator", shown=shown)
         shown = (*shown, named.secret_sha256.hex())
+        if named.role is Role.READER:  # with a certificate, it adds nothing
+            return found or Principal.of(Method.TOKEN, Role.READER, named.name, shown)
         return Principal(Method.TOKEN, host_id=host, operator=named.name, shown=shown)
 
     def address(self, request: Request) -> str:

@@ -7,6 +7,7 @@ authority's key never leaves the folder. ``cryptography`` is loaded only for sig
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import json
@@ -25,10 +26,7 @@ from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, urn
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import (
-        EllipticCurvePrivateKey,
-        EllipticCurvePublicKey,
-    )
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 DAY_S = 86_400.0
 AUTHORITY_DAYS = 3650
@@ -68,7 +66,7 @@ class Authority:
         except ValueError:
             raise AuthorityError(
                 f"{folder / 'ca.pem'} is damaged; restore it from a backup, or move {folder} away "
-                "and enroll every host anew"
+                "and enroll every host again"
             ) from None
         self.fingerprint = FINGERPRINT_PREFIX + hashlib.sha256(der).hexdigest()
 
@@ -92,6 +90,12 @@ class Authority:
         except (OSError, ValueError, KeyError, TypeError):
             return False
         return same and begun <= self._clock.now() < begun + (ends - begun) * 2 / 3
+
+    def server_expires_at(self) -> float | None:
+        """Return when the receiver's own certificate ends; None where that cannot be read."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return float(strict_json.loads((self.folder / "server.json").read_bytes())["expires_at"])
+        return None
 
     def renew_server(self, names: Sequence[str]) -> None:
         """Make the receiver's own certificate, with a new key. The chain includes the authority's."""
@@ -151,7 +155,9 @@ class Authority:
         # Never beyond the authority's own end, or chains would break while certificates look valid.
         ends = min(now + days * DAY_S, own.not_valid_after_utc.timestamp())
         if ends <= now:
-            raise AuthorityError(f"the authority in {self.folder} has expired; move it away and enroll every host anew")
+            raise AuthorityError(
+                f"the authority in {self.folder} has expired; move it away and enroll every host again"
+            )
         certificate = (
             _builder(common_name, own.subject, now, ends)
             .public_key(key)
@@ -160,10 +166,7 @@ class Authority:
             .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
             .add_extension(_key_usage(signs=False), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(own_key.public_key()),
-                critical=False,
-            )
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own_key.public_key()), critical=False)
             .sign(own_key, hashes.SHA256())
         )
         digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
@@ -265,10 +268,6 @@ def _new_key() -> EllipticCurvePrivateKey:
 
 
 def _key_pem(key: EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

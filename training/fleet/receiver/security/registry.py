@@ -38,13 +38,14 @@ class Certified:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An operator's token; only ``secret_sha256`` is kept of it."""
+    """An operator's or a reader's token; only ``secret_sha256`` is kept of it."""
 
     secret_sha256: bytes
     name: str
     created_at: float
     expires_at: float
     revoked_at: float | None = None
+    role: Role = Role.OPERATOR
 
     def valid(self, now: float) -> bool:
         return self.revoked_at is None and now < self.expires_at
@@ -93,7 +94,7 @@ class Registry:
     def tokens(self) -> list[Token]:
         return sorted(self._tokens.values(), key=lambda each: each.created_at)
 
-    def taken_back(self, digest: str) -> bool:
+    def is_revoked(self, digest: str) -> bool:
         """Return True when the certificate or token with this SHA-256 was revoked."""
         known = self._certificates.get(digest) or self._tokens.get(digest)
         return known is not None and known.revoked_at is not None
@@ -109,9 +110,9 @@ class Registry:
 
     # -- within the writer's transaction ------------------------------------------------------------------------
 
-    def taken_back_on_record(self, digest: str) -> bool:
-        """Check like :meth:`taken_back`, in the database: memory learns of a revocation after its commit."""
-        return self._db.one("taken_back", digest=digest) is not None
+    def is_revoked_on_record(self, digest: str) -> bool:
+        """Check like :meth:`is_revoked`, in the database: memory learns of a revocation after its commit."""
+        return self._db.one("revoked_by_digest", digest=digest) is not None
 
     # -- one-time codes -----------------------------------------------------------------------------------------
 
@@ -148,8 +149,7 @@ class Registry:
                 self.check_pace(role, name)
             return digest
         raise Refusal(
-            ProblemType.JOIN_REFUSED,
-            f"the code is {what}; {enrolling(role, name)} on the receiver prints a new one",
+            ProblemType.JOIN_REFUSED, f"the code is {what}; {enrolling(role, name)} on the receiver prints a new one"
         )
 
     # -- certificates -------------------------------------------------------------------------------------------
@@ -224,10 +224,19 @@ class Registry:
 
     # -- tokens -------------------------------------------------------------------------------------------------
 
-    def add_token(self, name: str, days: float) -> tuple[str, Token, Apply]:
-        """Make a token for ``name``, shown this once. A name may have two valid ones, for rotation."""
+    def add_token(self, name: str, days: float, role: Role = Role.OPERATOR) -> tuple[str, Token, Apply]:
+        """Make an operator's or a reader's token for ``name``, shown this once.
+
+        A name may have two valid ones, for rotation. Raises Refusal when it has two, or one of the other role.
+        """
         now = self._clock.now()
         valid = [each for each in self._tokens.values() if each.name == name and each.valid(now)]
+        if any(each.role is not role for each in valid):
+            raise Refusal(
+                ProblemType.WRONG_STATE,
+                f"{name} has a valid token as {valid[0].role} already; take another name, or revoke that with "
+                f"`cis490-jobs tokens revoke {name}`",
+            )
         if len(valid) >= 2:
             raise Refusal(
                 ProblemType.WRONG_STATE,
@@ -235,13 +244,14 @@ class Registry:
             )
         secret = f"cis490_{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(secret.encode()).digest()
-        token = Token(digest, name, now, now + days * DAY_S)
+        token = Token(digest, name, now, now + days * DAY_S, role=role)
         self._db.run(
             "add_token",
             token_sha256=digest.hex(),
             name=name,
             now=now,
             expires_at=token.expires_at,
+            role=None if role is Role.OPERATOR else role,
         )
 
         def apply() -> None:
@@ -289,12 +299,7 @@ def _digest(data: bytes) -> str:
 
 def _certified(row: Row) -> Certified:
     return Certified(
-        row["fingerprint"],
-        Role(row["role"]),
-        row["name"],
-        row["issued_at"],
-        row["expires_at"],
-        row["revoked_at"],
+        row["fingerprint"], Role(row["role"]), row["name"], row["issued_at"], row["expires_at"], row["revoked_at"]
     )
 
 
@@ -305,4 +310,5 @@ def _token(row: Row) -> Token:
         row["created_at"],
         row["expires_at"],
         row["revoked_at"],
+        Role(row["role"] or Role.OPERATOR),
     )

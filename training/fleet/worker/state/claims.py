@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
+from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.heartbeats import interval_s
 from training.fleet.worker.state.state import Phase, Transition
 
@@ -52,10 +53,7 @@ def answered(transition: Transition, answer: t.Event) -> None:
         case t.ClaimAnswered():
             _granted(transition, answer)
         case t.NotAnswered():
-            transition.set(tries=transition.state.tries + 1)
-            first = transition.state.tries == 1
-            transition.say_unanswered(f"no work: {answer.detail}", answer, first=first)
-            transition.again_later(transition.settings.poll_s, answer.retry_after_s)
+            no_answer.claim(transition, answer)
         case t.Refused():
             _refused(transition, answer, fresh=fresh)
 

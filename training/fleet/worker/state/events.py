@@ -15,6 +15,7 @@ from typing import Any
 
 from training.fleet.process.ended import Ended
 from training.fleet.wire.constants import Action as Order
+from training.fleet.wire.telemetry import NOTHING, Telemetry
 from training.fleet.worker.state.outcome import Failure
 
 
@@ -201,7 +202,7 @@ class FailTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTaken:
-    """``log_next`` as in BeatAnswered; the number of lines when there is nothing left to send."""
+    """``log_next`` as in HeartbeatAnswered; the number of lines when there is nothing left to send."""
 
     call: int
     log_next: int
@@ -266,10 +267,13 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The trainer lives; its process tree has used ``cpu_s`` seconds of CPU so far."""
+    """The trainer lives; its process tree has used ``cpu_s`` seconds of CPU so far, and so much of its host now."""
 
     claim_id: str
     cpu_s: float
+    memory_bytes: int | None = None  # None: not known, as of what follows
+    gpu: float | None = None  # share of 1
+    gpu_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,17 +341,11 @@ class SendClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendHeartbeat:
-    """Send a heartbeat with the outbox's lines from ``first`` on, as many as fit; reports do the same.
-
-    ``lines`` are those once they are known; ``first`` numbers the first of them within the attempt, from 0.
-    """
+    """Send a heartbeat with the outbox's lines from its telemetry's first on, as many as fit; reports do the same."""
 
     call: int
     assignment: Assignment
-    seq: int
-    progress: Mapping[str, Any] | None = None
-    first: int = 0
-    lines: tuple[str, ...] | None = None
+    telemetry: Telemetry = NOTHING
     echo: str = ""  # as in SendClaim
 
 
@@ -361,10 +359,11 @@ class Upload:
 class SendComplete:
     call: int
     delivery: Delivery
-    seq: int = 0
-    progress: Mapping[str, Any] | None = None
-    first: int = 0
-    lines: tuple[str, ...] | None = None
+    telemetry: Telemetry = NOTHING
+
+    @property
+    def assignment(self) -> Assignment:
+        return self.delivery.assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,10 +372,7 @@ class SendFail:
     assignment: Assignment
     failure: Failure
     record: Mapping[str, Any] = field(default_factory=dict)
-    seq: int = 0
-    progress: Mapping[str, Any] | None = None
-    first: int = 0
-    lines: tuple[str, ...] | None = None
+    telemetry: Telemetry = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,8 +381,7 @@ class SendOutput:
 
     call: int
     backlog: Backlog
-    first: int = 0
-    lines: tuple[str, ...] | None = None
+    telemetry: Telemetry = NOTHING  # its lines alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

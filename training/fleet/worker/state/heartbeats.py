@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.state import FINISHED, REPORTING, Phase, Transition, is_due
+from training.fleet.worker.state import no_answer
+from training.fleet.worker.state.state import FINISHED, Transition, is_due
 
 BACKLOG_S = 1.0  # until the next heartbeat while more lines wait than one message holds
 
@@ -28,7 +31,7 @@ def interval_s(transition: Transition, lease_s: float) -> float:
 
 def catch_up(transition: Transition) -> None:
     """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings say so."""
-    if is_due(silence_at(transition), transition.now):
+    if is_due(no_answer.pause_at(transition), transition.now):
         transition.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
         transition.set_work(paused=True)
         transition.do(t.PauseTrainer(claim_id=transition.work.assignment.claim_id))
@@ -42,15 +45,7 @@ def catch_up(transition: Transition) -> None:
 def next_wake(transition: Transition) -> list[float | None]:
     work = transition.work
     lost_at = work.beat_sent_at + transition.settings.beat_lost_s
-    return [silence_at(transition), work.beat_at if work.beat_call is None else lost_at]
-
-
-def silence_at(transition: Transition) -> float | None:
-    """Return the time at which a running trainer must pause for want of a confirmed lease."""
-    wanted = transition.settings.on_silence == t.OnSilence.PAUSE
-    if not wanted or transition.phase is not Phase.RUNNING or transition.work.paused:
-        return None
-    return transition.work.renewed_at + transition.settings.silence_share * transition.work.lease_s
+    return [no_answer.pause_at(transition), work.beat_at if work.beat_call is None else lost_at]
 
 
 def slept(transition: Transition, seconds: float) -> None:
@@ -62,20 +57,12 @@ def slept(transition: Transition, seconds: float) -> None:
 
 def _send(transition: Transition) -> None:
     work = transition.work
-    call, seq = transition.new_call(), work.seq + 1
+    call = transition.new_call()
     beat_at = transition.now + interval_s(transition, work.lease_s)
-    transition.set_work(beat_call=call, beat_sent_at=transition.now, beat_at=beat_at, seq=seq)
-    transition.set_work(beat_printed=work.printed)
-    transition.do(
-        t.SendHeartbeat(
-            call=call,
-            assignment=work.assignment,
-            seq=seq,
-            progress=work.progress,
-            first=work.first,
-            echo=transition.state.echo,
-        )
-    )
+    transition.set_work(beat_call=call, beat_sent_at=transition.now, beat_at=beat_at, beat_printed=work.printed)
+    transition.set_work(used=work.used.sent())
+    telemetry, echo = replace(transition.telemetry(), usage=work.used.sample()), transition.state.echo
+    transition.do(t.SendHeartbeat(call=call, assignment=work.assignment, telemetry=telemetry, echo=echo))
 
 
 def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t.NotAnswered) -> None:
@@ -89,7 +76,7 @@ def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t
         case t.HeartbeatAnswered():
             _renewed(transition, answer)
         case t.NotAnswered():
-            _not_answered(transition, answer)
+            no_answer.heartbeat(transition, answer, interval_s(transition, transition.work.lease_s))
         case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:
             # Finished work may still be adopted: the delivery will show it.
             transition.set_work(beat_at=None)
@@ -99,16 +86,6 @@ def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t
             transition.say(f"a heartbeat was refused: {answer.detail}", warning=True)
 
 
-def _not_answered(transition: Transition, answer: t.NotAnswered) -> None:
-    tries = transition.work.beat_tries + 1
-    if transition.phase not in REPORTING or not answer.stranger:  # else the report says the same
-        text = f"a heartbeat was not answered: {answer.detail}"
-        transition.say_unanswered(text, answer, first=tries == 1)
-    ceiling = min(interval_s(transition, transition.work.lease_s), 2.0 ** min(tries, 16))
-    wait_s = max(transition.chance() * ceiling, answer.retry_after_s or 0.0)
-    transition.set_work(beat_tries=tries, beat_at=transition.now + wait_s)
-
-
 def _renewed(transition: Transition, answer: t.HeartbeatAnswered) -> None:
     work = transition.work
     first = max(0, min(answer.log_next, work.printed))
@@ -116,11 +93,7 @@ def _renewed(transition: Transition, answer: t.HeartbeatAnswered) -> None:
     if work.first < first < work.beat_printed:  # one message did not hold them all
         beat_at = min(beat_at, transition.now + BACKLOG_S)
     transition.set_work(
-        renewed_at=work.beat_sent_at,
-        lease_s=answer.lease_s,
-        beat_at=beat_at,
-        beat_tries=0,
-        first=first,
+        renewed_at=work.beat_sent_at, lease_s=answer.lease_s, beat_at=beat_at, beat_tries=0, first=first
     )
     if work.paused:
         transition.say(f"the receiver is back: {work.assignment.name} goes on")

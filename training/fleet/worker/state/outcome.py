@@ -6,7 +6,6 @@ Exit codes are the trainer's contract (docs/trainer-contract.md): 0 done, 2 bad 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +17,11 @@ from training.contract import Exit
 from training.fleet.process.ended import SIGKILL, Ended, EndKind
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ERROR_CHARS_MAX
+from training.fleet.wire.progress import parse_progress
 
 ASKED_TO_STOP = frozenset({1, 2, 15})  # SIGHUP, SIGINT, SIGTERM: a session or a service that ends
 LAST_WORDS = 40  # lines of output in an error text
 LAST_LINES = 5  # the last lines, which show an end for want of memory; earlier ones it may have survived
-PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
-PROGRESS_FIRST = (
-    "event",
-    "epoch",
-    "epochs",
-    "loss",
-    "metric",
-    "eta_s",
-    "message",
-)  # the known ones
 TIMING_BYTES_MAX = 16 * 1024  # as it is sent
 
 
@@ -143,48 +133,6 @@ def _memory_words(ended: Ended, lacking: Memory | None) -> str:
     if ended.signal == SIGKILL or ended.code == Exit.OUT_OF_MEMORY:
         return " (possibly out of memory)"
     return ""
-
-
-def parse_progress(line: str) -> dict[str, Any] | None:
-    """Parse a line of output as progress, or None. Only finite numbers, texts and truth values stay."""
-    return taken(line)[0]
-
-
-def taken(line: str) -> tuple[dict[str, Any] | None, str]:
-    """Return a line's progress, and a remark on fields left out: the known fields first, then in order
-    as many as a message holds."""
-    if not line.startswith("{"):
-        return None, ""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return None, ""
-    if not isinstance(value, dict) or not isinstance(value.get("event"), str):
-        return None, ""
-    fields = {
-        key: field
-        for key, field in value.items()
-        if field is None or isinstance(field, bool | str) or (isinstance(field, int | float) and abs(field) < 1e300)
-    }
-    room, kept = PROGRESS_BYTES_MAX, set[str]()
-    for key in sorted(fields, key=lambda key: key not in PROGRESS_FIRST):
-        size = len(json.dumps({key: fields[key]}, ensure_ascii=False).encode(errors="replace"))
-        if size <= room:
-            room -= size
-            kept.add(key)
-    if "event" not in kept:
-        return (
-            None,
-            f"a progress line whose event has more than {PROGRESS_BYTES_MAX:,} bytes is not taken",
-        )
-    left = [key for key in fields if key not in kept]
-    complaint = ""
-    if left:
-        complaint = (
-            f"of the progress line before this one {len(left)} of {len(fields)} fields are not taken: "
-            f"{PROGRESS_BYTES_MAX:,} bytes are"
-        )
-    return {key: field for key, field in fields.items() if key in kept}, complaint
 
 
 def parse_timing(content: bytes) -> dict[str, Any]:

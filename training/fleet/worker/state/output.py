@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.state import NOT_LET_IN, Transition, is_due
 
@@ -21,7 +22,9 @@ def catch_up(transition: Transition) -> None:
         oldest = transition.state.backlog[0]
         call = transition.new_call()
         transition.set(output_call=call)
-        transition.do(t.SendOutput(call=call, backlog=oldest, first=oldest.first))
+        transition.do(
+            t.SendOutput(call=call, backlog=oldest, telemetry=Telemetry(first=oldest.first, total=oldest.total))
+        )
 
 
 def next_wake(transition: Transition) -> float | None:

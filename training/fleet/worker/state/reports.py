@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
+from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.heartbeats import DROPS
 from training.fleet.worker.state.outcome import Failure
 from training.fleet.worker.state.state import NOT_LET_IN, Phase, Transition
@@ -19,31 +22,14 @@ def send(transition: Transition) -> None:
         assert work.delivery is not None
         transition.do(t.Upload(call=call, delivery=work.delivery))
         return
-    seq = work.seq + 1
-    transition.set_work(seq=seq)
+    telemetry = replace(transition.telemetry(), total=work.printed)
     if transition.phase is Phase.COMPLETING:
         assert work.delivery is not None
-        transition.do(
-            t.SendComplete(
-                call=call,
-                delivery=work.delivery,
-                seq=seq,
-                progress=work.progress,
-                first=work.first,
-            )
-        )
+        transition.do(t.SendComplete(call=call, delivery=work.delivery, telemetry=telemetry))
         return
     assert work.failure is not None
     transition.do(
-        t.SendFail(
-            call=call,
-            assignment=work.assignment,
-            failure=work.failure,
-            record=work.usage,
-            seq=seq,
-            progress=work.progress,
-            first=work.first,
-        )
+        t.SendFail(call=call, assignment=work.assignment, failure=work.failure, record=work.usage, telemetry=telemetry)
     )
 
 
@@ -61,22 +47,11 @@ def answered(transition: Transition, answer: t.Event) -> None:
             lacked_time = transition.work.failure is not None and transition.work.failure.goes_on
             transition.finish(job_over=answer.status == JobStatus.FAILED and not lacked_time)
         case t.NotAnswered():
-            transition.set(tries=transition.state.tries + 1)
-            transition.say_unanswered(_kept(transition, answer), answer, first=transition.state.tries == 1)
-            transition.again_later(transition.settings.retry_first_s, answer.retry_after_s)
+            no_answer.report(transition, answer)
         case t.DeliveryBroken():
             transition.fail(Failure(EndReason.UPLOAD_FAILED, answer.detail))
         case t.Refused():
             _refused(transition, answer)
-
-
-def _kept(transition: Transition, answer: t.NotAnswered) -> str:
-    """Keep undelivered work for the database that granted it; claim from no other one meanwhile."""
-    assignment = transition.work.assignment
-    if answer.stranger and assignment.database_id is not None:
-        waits = f"{assignment.name} is kept for the database {assignment.database_id}"
-        return f"{waits}: {answer.detail}; trying again"
-    return f"{transition.phase}: {answer.detail}; trying again"
 
 
 def _refused(transition: Transition, answer: t.Refused) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ProblemType
+from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.usage import Usage
 
 Chance = Callable[[], float]  # a number from 0 up to 1
 
@@ -82,6 +84,7 @@ class Work:
     run_s: float = 0.0  # for how long it was seen to run …
     quiet_s: float = 0.0  # … and to neither say nor compute anything
     cpu_s: float = 0.0  # its CPU time when it last grew
+    used: Usage = field(default_factory=Usage)  # since the last heartbeat
     # its end
     dropped: bool = False
     killed: bool = False
@@ -195,13 +198,7 @@ class Transition:
 
     def take_on(self, assignment: t.Assignment, *, renewed_at: float, lease_s: float, beat_at: float) -> None:
         """Take on an assignment as the job in hand."""
-        work = Work(
-            assignment=assignment,
-            started_at=self.now,
-            renewed_at=renewed_at,
-            lease_s=lease_s,
-            beat_at=beat_at,
-        )
+        work = Work(assignment=assignment, started_at=self.now, renewed_at=renewed_at, lease_s=lease_s, beat_at=beat_at)
         self.set(work=work)
 
     def stop(self) -> None:
@@ -229,6 +226,11 @@ class Transition:
         self.persist(t.Saved(report=report))
         self.set(phase=Phase.FAILING, call_at=self.now, tries=0)
         self.set_work(failure=failure, beat_at=None, beat_call=None)
+
+    def telemetry(self) -> Telemetry:
+        """Number the next message about this work, with the progress and the lines that it carries."""
+        self.set_work(seq=self.work.seq + 1)
+        return Telemetry(seq=self.work.seq, progress=self.work.progress, first=self.work.first)
 
     def drop(self, detail: str) -> None:
         """Drop a lost claim: end the trainer, report nothing, forget the work."""

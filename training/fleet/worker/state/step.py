@@ -2,7 +2,8 @@
 
 Nothing here does I/O, reads a clock or draws a random number: ``now`` is an argument (seconds, on a clock that counts
 sleep), ``chance`` too. The daemon and the simulation carry the same actions out. This file holds the table
-and the dispatch; the phases live in claims.py, trainer.py and reports.py beside it, heartbeats in heartbeats.py.
+and the dispatch; the phases live in claims.py, trainer.py and reports.py beside it, heartbeats in heartbeats.py, and
+what follows when the receiver does not answer in no_answer.py.
 
 ======================  ==================================  ================================================
 phase                   leaves it by                        to

@@ -5,8 +5,9 @@ from __future__ import annotations
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
+from training.fleet.wire.progress import parse_progress
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import LAST_WORDS, Failure, judge, parse_progress
+from training.fleet.worker.state.outcome import LAST_WORDS, Failure, judge
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, Transition, is_due
 
 News = (
@@ -25,6 +26,7 @@ def news(transition: Transition, event: News) -> None:
         case t.Printed():
             _printed(transition, event.lines)
         case t.Measured() if transition.phase is Phase.RUNNING:
+            transition.set_work(used=transition.work.used.add(event, transition.now))
             _measured(transition, event.cpu_s)
         case t.Fetching() if transition.phase is Phase.STARTING:
             progress = {"event": "fetch", "bytes": event.done, "bytes_total": event.size}

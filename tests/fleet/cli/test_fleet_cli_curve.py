@@ -1,0 +1,162 @@
+"""``cis490-jobs curve``: pictures of plain characters, one for each series, that say what they cannot show."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from training.fleet.cli import program
+from training.fleet.cli.chart import Panel, figure, spark
+from training.fleet.cli.context import CommandContext
+
+
+def reply(name: str, losses: Mapping[int, float | None], *begun: int, **fields: Any) -> dict[str, Any]:
+    """A CurveReply whose attempts begin at epoch 1 and at ``begun``."""
+    attempts = [
+        {"attempt": n, "host": "pi", "granted_at": 1.0, "ended_at": None, "end_reason": None, "first": first,
+         "last": 9, "epochs": 9}
+        for n, first in enumerate((1, *begun), 1)
+    ]  # fmt: skip
+    points = [
+        {"attempt": 1, "epoch": epoch, "loss": loss, "metric": 1 - (loss or 0), "seconds": None}
+        for epoch, loss in losses.items()
+    ]
+    return {
+        "job_id": "ab" * 32, "name": name, "status": "running", "attempts": attempts, "points": points,
+        "epochs": len(points), "usage_attempt": len(attempts), "usage": [], "now": 2.0, **fields,
+    }  # fmt: skip
+
+
+FALLING = {epoch: 2.0 / epoch for epoch in range(1, 61)}
+USE = [
+    {"seconds": 30.0 * n, "cpu": 1.0 + n % 3, "memory_bytes": 2**30, "gpu": None, "gpu_memory_bytes": None}
+    for n in range(90)
+]
+
+
+class Answers:
+    """A context whose receiver knows these curves; remembers what was asked."""
+
+    def __init__(self, *replies: dict[str, Any], out: io.TextIOBase | None = None) -> None:
+        self.replies = {each["name"]: each for each in replies}
+        self.asked: list[tuple[str, int | None, int | None]] = []
+        self.world = CommandContext(
+            connect=lambda url, token: SimpleNamespace(curve=self.curve),  # type: ignore[arg-type]
+            environ={},
+        )
+
+    def curve(self, ref: str, *, attempt: int | None, points: int | None) -> dict[str, Any]:
+        self.asked.append((ref, attempt, points))
+        return self.replies[ref]
+
+    def __call__(self, *argv: str, encoding: str = "utf-8", code: int = 0) -> str:
+        stream, errors = io.BytesIO(), io.StringIO()
+        out = io.TextIOWrapper(stream, encoding=encoding)
+        assert program.main(["curve", *argv], context=replace(self.world, out=out, err=errors)) == code
+        out.flush()
+        return stream.getvalue().decode(encoding) + errors.getvalue()
+
+
+def test_one_job_is_drawn_in_dots_within_80_columns_without_a_terminal() -> None:
+    shown = Answers(reply("mlp", FALLING, 31, usage=USE))("mlp").splitlines()
+    assert max(map(len, shown)) <= 80
+    top = next(line for line in shown if "2 │" in line)
+    assert "\u2800" not in "".join(shown), "no invisible sign"
+    assert top.partition("│")[2][0] > "\u2800", "the curve begins at the top"
+    (bar,) = {line.index("┊") for line in shown[:13] if "┊" in line}
+    assert 40 < bar < 48, "one bar, where the second attempt begins"
+    assert "last 0.0333 (epoch 60), lowest 0.0333 (60), highest 2 (1)" in shown
+    assert any(line.startswith("metric by epoch") for line in shown)
+    assert "mlp is running: attempt 1 on pi from epoch 1, attempt 2 on pi from epoch 31" in shown
+    (cpu,) = (line for line in shown if line.startswith("CPU "))
+    assert cpu.endswith("3.0 cores, at most 3.0 cores")
+    assert "█" in cpu
+    assert not any(line.startswith("GPU") for line in shown)
+
+
+def test_several_jobs_share_a_picture_and_each_has_its_letter() -> None:
+    steep = {epoch: 2.0 / epoch**2 for epoch in range(1, 31)}
+    shown = Answers(reply("mlp", FALLING), reply("gru", steep), reply("none", {}))("mlp", "gru", "none")
+    picture = shown.partition("a  mlp: last")[0]
+    assert {"a", "b", "*"} <= set(picture.replace("loss by epoch", ""))
+    assert "b  gru: last 0.00222 (epoch 30)" in shown
+    assert "c  none is running: attempt 1" in shown
+    assert "\x1b" not in shown, "no colour where there is no terminal"
+
+
+def test_a_stream_without_braille_gets_letters() -> None:
+    shown = Answers(reply("mlp", FALLING, 31, usage=USE))("mlp", encoding="ascii")
+    assert "aaa" in shown
+    assert "?" not in shown
+    assert "CPU          3.0 cores, at most 3.0 cores" in shown
+
+
+def test_a_job_without_epochs_says_so_and_hostile_words_show_as_text() -> None:
+    bare = reply("mlp", {}) | {"attempts": [], "status": "pen\x1b[2Jding"}
+    shown = Answers(bare)("mlp")
+    assert shown == "mlp is pen\\x1b[2Jding and has reported no epoch\n"
+
+
+def test_a_curve_whose_end_has_not_arrived_says_so() -> None:
+    cut = reply("mlp", FALLING)
+    cut["attempts"][0] |= {"end_reason": "completed", "complete": False}
+    assert "from epoch 1 (completed), whose last lines have not arrived" in Answers(cut)("mlp").replace("\n", " ")
+
+
+def test_a_thinned_curve_says_so_and_csv_asks_for_every_epoch() -> None:
+    answers = Answers(reply("mlp", {1: 0.5, 2: None}, epochs=7000))
+    assert "2 of 7,000 epochs are drawn" in answers("mlp", "--attempt", "3")
+    rows = list(csv.DictReader(io.StringIO(answers("mlp", "mlp", "--csv"))))
+    assert answers.asked == [("mlp", 3, None), ("mlp", None, 20_000), ("mlp", None, 20_000)]
+    assert len(rows) == 4
+    assert rows[0] == {
+        "job": "mlp", "job_id": "ab" * 32, "attempt": "1", "epoch": "1", "loss": "0.5", "metric": "0.5", "seconds": "",
+    }  # fmt: skip
+    assert (rows[1]["epoch"], rows[1]["loss"]) == ("2", "")
+
+
+def test_json_is_the_receivers_answer_and_not_also_csv() -> None:
+    one = reply("mlp", FALLING)
+    assert json.loads(Answers(one)("mlp", "--json")) == {"curves": [one]}
+    assert "ask for one of them" in Answers(one)("mlp", "--json", "--csv", code=2)
+    assert "one picture holds 26 jobs" in Answers(one)(*["mlp"] * 27, code=2)
+
+
+@pytest.mark.parametrize("curve", [[(5.0, 0.0)], [(1.0, 3.0), (2.0, 3.0)], [(0.0, -1.0), (2.0**53, 1e299)]])
+def test_every_curve_has_a_place(curve: list[tuple[float, float]]) -> None:
+    panel = Panel.around([curve], 20, 6)
+    assert panel is not None
+    panel.dots(curve)
+    assert any(sign > "\u2800" for row in panel.cells for sign, _ in row)
+    assert len(set(map(len, panel.labels()))) == 1
+
+
+def test_a_logarithmic_axis_leaves_out_what_has_no_logarithm() -> None:
+    curve = [(1.0, 0.0), (2.0, 100.0), (3.0, 10.0), (4.0, 1.0)]
+    panel = Panel.around([curve], 7, 5, log=True)
+    assert panel is not None
+    panel.letters([curve], "a")
+    assert ["".join(sign for sign, _ in row) for row in panel.cells] == [
+        "a      ",
+        " aa    ",
+        "   a   ",
+        "    aa ",
+        "      a",
+    ]
+    assert [label.strip() for label in panel.labels()] == ["100", "", "10", "", "1"]
+    assert Panel.around([[(1.0, 0.0)]], 7, 5, log=True) is None
+    assert "no value is above 0" in Answers(reply("mlp", {1: 0.0}))("mlp", "--log")
+
+
+def test_figures_and_sparks_are_short() -> None:
+    assert [figure(each) for each in (0.41234, 37.0, 0.000012, -3.0, 1e9)] == ["0.412", "37", "1.2e-05", "-3", "1e+09"]
+    assert spark([0.0, 1.0, 2.0, 4.0, 0.0, 0.0], 3) == "▃█▁"
+    assert spark([0.0, 0.0], 8) == "▁▁"
+    assert spark([], 8) == ""

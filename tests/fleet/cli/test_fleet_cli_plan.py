@@ -1,0 +1,200 @@
+"""``cis490-jobs plan`` and ``apply`` against a receiver: what they show and exit with, and what they leave on disk."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from receiver_running import Receiver
+from test_fleet_cli import Terminal
+from test_fleet_manifest import TableDescriber
+
+from training.fleet.cli import program
+from training.fleet.cli.context import CommandContext
+from training.fleet.client.client import FleetClient, Unreachable
+from training.fleet.manifest import load
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.plan import Reloader
+from training.fleet.service.preview import Previews
+
+TOKEN = "open-sesame"
+OLD = '[[jobs]]\nname = "a"\nmodel = "gbt"\nmode = "oracle"\nseed = 1\n'
+NEW = OLD + 'priority = 3\n[[jobs]]\nname = "b"\nmodel = "gbt"\nmode = "oracle"\nmatrix.seed = [7, 8]\n'
+
+
+class Desk:
+    """An operator beside a receiver: runs commands, with or without a terminal, here or on another machine."""
+
+    def __init__(self, receiver: Receiver, folder: Path) -> None:
+        self.receiver, self.manifest = receiver, folder / "manifest.toml"
+        self.manifest.write_text(OLD)
+        audit = AuditLog(receiver.queue.db, receiver.hub.clock)
+        reloader = Reloader(self.manifest, receiver.service, receiver.writer, TableDescriber(), audit)
+        reloader("the start")
+        receiver.hub.read_manifest = reloader
+        receiver.hub.previews = Previews(reloader, receiver.reader)
+        self.file = folder / "new.toml"
+        self.file.write_text(NEW)
+        self.before = folder / "manifest.toml.before"
+        self.world = CommandContext(connect=self.connect, environ={"CIS490_OPERATOR_TOKEN": TOKEN})
+
+    def connect(self, _url: str, token: str | None) -> FleetClient:
+        return self.receiver.client(token=token)
+
+    def __call__(self, *argv: str, typed: str | None = None) -> int:
+        into, err = (io.StringIO(), io.StringIO()) if typed is None else (Terminal(typed), Terminal())
+        self.world = replace(self.world, out=io.StringIO(), err=err, into=into)
+        return program.main(argv, context=self.world)
+
+    @property
+    def out(self) -> str:
+        return self.world.out.getvalue()  # type: ignore[attr-defined]
+
+    @property
+    def err(self) -> str:
+        return self.world.err.getvalue()  # type: ignore[attr-defined]
+
+    def names(self) -> list[str]:
+        return sorted(each["name"] for each in self.receiver.client(token=TOKEN).all_jobs() if each["in_manifest"])
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setattr(load, "default_describer", TableDescriber)
+    with Receiver(tmp_path, [], operator_token=TOKEN) as receiver:
+        yield Desk(receiver, tmp_path)
+
+
+def test_plan_shows_what_a_file_would_change_and_changes_nothing(desk: Desk) -> None:
+    assert desk("plan", str(desk.file)) == 3
+    for line in ("2 new, 1 edited", "  b[seed=7]", "  a, priority: at once", "no worker has asked for work yet"):
+        assert line in desk.out
+    assert (desk.names(), desk.manifest.read_text()) == (["a"], OLD)
+    assert desk("plan") == 0
+    assert "a reload would change nothing" in desk.out
+    assert desk("plan", str(desk.file), "--json") == 3
+    assert json.loads(desk.out)["reload"]["inserted"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (NEW + "prio = 1\n", ":12: jobs[1].prio: a job has no key `prio`"),
+        (NEW + 'dataset = "lab"\n', ': job "b[seed=8]".dataset: there is no data set `lab`'),
+    ],
+)
+def test_an_invalid_file_is_told_with_all_reasons_and_changes_nothing(desk: Desk, text: str, words: str) -> None:
+    desk.file.write_text(text)
+    for command in (["plan"], ["apply", "--yes"]):
+        assert desk(*command, str(desk.file)) == 2
+        assert words in desk.err
+    assert desk("plan", str(desk.file), "--json") == 2
+    assert json.loads(desk.out)["mistakes"]
+    assert (desk.names(), desk.manifest.read_text(), desk.before.exists()) == (["a"], OLD, False)
+
+
+def test_a_job_that_stays_cancelled_is_no_edit(desk: Desk) -> None:
+    desk.receiver.client(token=TOKEN).cancel("a")
+    assert desk("plan") == 0
+    assert "Edited" not in desk.out
+    assert "  a: cancelled (operator: cancelled)" in desk.out
+
+
+def test_the_receivers_own_manifest_is_judged_there(desk: Desk) -> None:
+    desk.manifest.write_text("[[job]]\n")
+    assert desk("plan") == 2
+    assert f"{desk.manifest}:1: job: a manifest has no key `job`" in desk.err
+
+
+def test_apply_asks_puts_the_file_in_place_and_keeps_the_one_before(desk: Desk) -> None:
+    desk.manifest.chmod(0o640)
+    assert desk("apply", str(desk.file), typed="n\n") == 1
+    assert (desk.names(), desk.manifest.read_text(), desk.before.exists()) == (["a"], OLD, False)
+    assert desk("apply", str(desk.file), typed="y\n") == 0
+    assert desk.names() == ["a", "b[seed=7]", "b[seed=8]"]
+    assert (desk.manifest.read_text(), desk.before.read_text()) == (NEW, OLD)
+    assert desk.manifest.stat().st_mode & 0o777 == 0o640
+    assert desk("apply", str(desk.file), "--yes") == 0
+    assert "nothing to do" in desk.out
+
+
+def test_apply_without_a_file_reloads_the_manifest_as_it_lies_there(desk: Desk) -> None:
+    desk.manifest.write_text(NEW)
+    assert desk("apply", "--yes", "--json") == 0
+    said = json.loads(desk.out)
+    assert (said["plan"]["reload"]["inserted"], said["reload"]["inserted"], said["kept"]) == (2, 2, None)
+
+
+def test_apply_without_a_terminal_says_what_to_add(desk: Desk) -> None:
+    assert desk("apply", str(desk.file)) == 2
+    assert "add --yes" in desk.err
+    assert desk.manifest.read_text() == OLD
+
+
+def test_apply_on_another_machine_says_where_the_file_belongs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.fleet.cli.plan.mark_of", lambda path: "f" * 64)  # another file of that name
+    assert desk("apply", str(desk.file), "--yes") == 1
+    assert f"the receiver reads {desk.manifest} on " in desk.err
+    assert f"put {desk.file} there" in desk.err
+    assert (desk.names(), desk.before.exists()) == (["a"], False)
+
+
+def test_who_may_not_reload_replaces_no_file(desk: Desk) -> None:
+    desk.world = replace(desk.world, environ={})
+    assert desk("apply", str(desk.file), "--yes") == 1
+    assert "operator token" in desk.err
+    assert (desk.manifest.read_text(), desk.before.exists()) == (OLD, False)
+
+
+@pytest.mark.parametrize("which", ["file", "manifest"])
+def test_what_changes_while_one_is_asked_is_not_applied(desk: Desk, which: str) -> None:
+    changed: Path = getattr(desk, which)
+
+    class Slow(Terminal):
+        def readline(self, *_: Any) -> str:
+            changed.write_text(OLD + "priority = 9\n")
+            return "y\n"
+
+    desk.world = replace(desk.world, out=io.StringIO(), err=Terminal(), into=Slow())
+    assert program.main(["apply", str(desk.file)], context=desk.world) == 1
+    assert f"{changed} was changed meanwhile" in desk.err
+    assert (desk.names(), desk.before.exists()) == (["a"], False)
+
+
+def test_a_refused_reload_puts_the_manifest_back_and_a_lost_one_says_what_stands(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = desk.receiver.hub.read_manifest
+
+    def lost(*_: object) -> Any:
+        raise Unreachable("no answer")
+
+    desk.receiver.hub.read_manifest = None
+    assert desk("apply", str(desk.file), "--yes") == 1
+    assert desk.manifest.read_text() == OLD
+    desk.receiver.hub.read_manifest = refusing
+    monkeypatch.setattr(FleetClient, "reload", lost)
+    assert desk("apply", str(desk.file), "--yes") == 1
+    assert "is in place, and read at the next reload" in desk.err
+    assert desk.manifest.read_text() == NEW
+
+
+def test_why_names_the_fields_of_an_id_and_those_in_which_two_differ(desk: Desk) -> None:
+    assert desk("plan", "--why", "a") == 0
+    assert ["seed", "1"] in [line.split() for line in desk.out.splitlines()]
+    assert desk("plan", "--why", "a", "b[seed=7]", "--in", str(desk.file), "--json") == 0
+    said = json.loads(desk.out)
+    assert (said["differ"], said["beside"]) == (["seed"], ["priority"])
+    assert said["jobs"][1]["fields"]["seed"] == 7
+    ids = {each["name"]: each["job_id"] for each in desk.receiver.client(token=TOKEN).all_jobs()}
+    assert said["jobs"][0]["job_id"] == ids["a"], "as the receiver will name it"
+    assert desk("plan", "--why", "a", "a", "--in", str(desk.file)) == 0
+    assert "are the same job" in desk.out
+    for wrong in (["--why"], ["--why", "a", "b", "c"], ["a.toml", "b.toml"], ["--in", str(desk.file)]):
+        assert desk("plan", *wrong) == 2
+    assert desk("plan", "--why", "nobody") == 1

@@ -1,0 +1,258 @@
+"""The figures for Prometheus: what is counted, from what, and how much of it there can be."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability, a_claim, a_host, a_job, needs
+from fakes import FakeClock
+from prometheus_client.parser import text_string_to_metric_families
+from receiver_running import Receiver, Wire
+
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.metrics.exposition import METRICS, Exposition
+from training.fleet.metrics.snapshot import FRESH_S, HOSTS_MAX, Credential, Obstacle, Snapshots, Sources, obstacle_of
+from training.fleet.metrics.tally import Histogram, Tally, newest_event
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import EndReason
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.backed_up import note_backup
+from training.fleet.service.hosts import KnownHost
+from training.fleet.service.service import Service
+from training.fleet.service.views import Views
+from training.fleet.store.artifacts import ArtifactStore
+from training.fleet.store.datasets import DatasetStore
+
+PREFIX = "cis490_"
+DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
+LEASE_S = 600.0
+
+
+class World:
+    """A service over a real database, and the figures beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = FakeClock()
+        self.path = folder / "jobs.db"
+        self.queue = JobQueue(self.path, clock=self.clock, policy=Policy(stale_after_s=LEASE_S))
+        self.store = ArtifactStore(folder / "models")
+        self.service = Service(self.queue, self.store)
+        self.reader = SqliteDatabase(self.path)
+        self.credentials: tuple[list[Credential], list[Credential]] = ([], [])
+        self.begin()
+
+    def begin(self) -> None:
+        """As a receiver begins."""
+        self.tally = Tally()
+        source = Sources(
+            reader=self.reader,
+            service=self.service,
+            views=Views(self.reader, self.service),
+            store=self.store,
+            datasets=DatasetStore(self.store.root.with_name("datasets")),
+            database=self.path,
+            credentials=lambda: self.credentials,
+            clock=self.clock,
+        )
+        self.snapshots = Snapshots(source, self.tally, newest_event(self.reader))
+        self.exposition = Exposition(self.snapshots, "1.2")
+
+    def add(self, *jobs: dict[str, Any]) -> None:
+        self.queue.sync_from_manifest(list(jobs))
+
+    def scrape(self) -> dict[tuple[str, ...], float]:
+        """Metric and values of its labels → value, some seconds later."""
+        self.clock.advance(FRESH_S)
+        text, _ = self.exposition.text("text/plain")
+        return {
+            (sample.name.removeprefix(PREFIX), *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text.decode())
+            for sample in family.samples
+            if family.name.startswith(PREFIX)
+        }
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    found = World(tmp_path)
+    yield found
+    found.reader.close()
+    found.queue.close()
+
+
+# ── the list ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_docs_list_what_is_exported(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| `(cis490_\w+)` \|([^|]*)\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    said = {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    assert said == {metric.name: metric.labels for metric in METRICS}
+    assert [name for name, _ in rows] == [metric.name for metric in METRICS], "in the same order"
+    assert len(said) <= 50
+    with Receiver(tmp_path, [a_job()]) as receiver, Wire(receiver) as wire:
+        _, headers, body = wire.request("GET", "/metrics").answer()
+    assert headers["content-type"].startswith("text/plain; version=")
+    text = body.decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    exported = {name for name in families if name.startswith(PREFIX)}
+    assert exported == {metric.name.removesuffix("_total") for metric in METRICS}
+    assert "process_resident_memory_bytes" in families
+
+
+def test_open_metrics_for_those_who_prefer_it(world: World) -> None:
+    text, media = world.exposition.text("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+    assert media.startswith("application/openmetrics-text; version=1.0.0")
+    assert text.endswith(b"# EOF\n")
+
+
+# ── jobs ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_oldest_waiting_job_counts_from_when_it_could_be_claimed(world: World) -> None:
+    world.add(a_job("one"), a_job("held"), a_job("gpu", require_cuda=True))
+    world.clock.advance(100)
+    world.add(a_job("late"))
+    found = world.scrape()
+    assert found["oldest_pending_job_age_seconds", "cpu"] == 100 + FRESH_S
+    assert found["oldest_pending_job_age_seconds", "cuda"] == 100 + FRESH_S
+    world.queue.cancel("id-one")
+    world.queue.hold("id-held", by="ada")
+    world.queue.cancel("id-gpu")
+    found = world.scrape()
+    assert found["oldest_pending_job_age_seconds", "cpu"] == 2 * FRESH_S, "late's"
+    assert found["oldest_pending_job_age_seconds", "cuda"] == 0
+    assert (found["jobs", "pending"], found["jobs", "cancelled"]) == (2, 2)
+    assert (found["blocked_jobs", "held"], found["blocked_jobs", "no_host"]) == (1, 1)
+
+
+def test_every_obstacle_by_what_holds_first() -> None:
+    pi, gpu = a_host("pi"), a_host("gpu", cuda=True, vram_free_gib=8.0)
+    asks, wants = needs(), needs(require_cuda=True)
+    set_id = "5" * 64
+    assert obstacle_of(asks, [(pi, True)], {}, None) is None
+    assert obstacle_of(needs(dataset=set_id), [(pi, True)], {}, frozenset()) is Obstacle.DATASET
+    assert obstacle_of(asks, [], {}, None) is Obstacle.NO_HOST
+    assert obstacle_of(wants, [(pi, True)], {}, None) is Obstacle.UNFIT
+    assert obstacle_of(wants, [(pi, True), (gpu, True)], {"gpu": "it"}, None) is Obstacle.QUARANTINED
+    assert obstacle_of(wants, [(pi, True), (gpu, False)], {}, None) is Obstacle.SILENT
+    assert obstacle_of(asks, [(pi, True), (gpu, False)], {"gpu": "it"}, None) is None
+
+
+# ── counters ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ends_are_counted_once_and_never_taken_back(world: World) -> None:
+    world.add(a_job("one"), a_job("two", model="mlp"))
+    grants = [world.service.claim(a_claim("pi")) for _ in range(2)]
+    world.clock.advance(LEASE_S + 1)
+    assert world.queue.sweep_stale() == 2
+    assert world.scrape()["attempts_total", "host_lost", "infrastructure"] == 2
+    job = world.queue.get(str(grants[0].job_id))
+    assert job is not None
+    world.queue.readopt(job, world.queue.attempts.of_job(job.job_id)[-1])  # it lives on …
+    assert world.scrape()["attempts_total", "host_lost", "infrastructure"] == 2
+    assert world.queue.complete(job.job_id, "pi", artifact_id="a" * 64)
+    found = world.scrape()
+    assert found["attempts_total", "host_lost", "infrastructure"] == 2, "… which a counter does not undo"
+    assert found["attempts_total", "completed", "nobody"] == 1
+    took = LEASE_S + 1 + 2 * FRESH_S
+    assert found["attempt_duration_seconds_sum", job.model] == took
+    assert found["attempt_duration_seconds_bucket", "300.0", job.model] == 0
+    assert found["attempt_duration_seconds_bucket", "900.0", job.model] == 1
+    assert found["attempt_duration_seconds_count", job.model] == 1
+    assert {key[1] for key in found if key[0] == "attempts_total"} == set(EndReason), "each from the start on, at 0"
+
+
+def test_counters_begin_anew_with_the_receiver(world: World) -> None:
+    """A counter that went down by little, as old rows go, would look like a burst; one that begins at 0 is right."""
+    world.add(a_job("one"), a_job("two"))
+    world.service.claim(a_claim("pi"))
+    world.queue.cancel("id-one")
+    assert world.scrape()["attempts_total", "cancelled", "nobody"] == 1
+    world.begin()
+    assert world.scrape()["attempts_total", "cancelled", "nobody"] == 0
+    world.service.claim(a_claim("pi"))
+    world.queue.requeue("id-two")  # before anybody scraped
+    for _ in range(2):
+        assert world.scrape()["attempts_total", "superseded", "nobody"] == 1
+        world.queue.hold("id-one")  # an event that is no end
+
+
+def test_a_histogram_adds_up() -> None:
+    histogram, clock = Histogram((1.0, 5.0)), FakeClock()
+    for seconds in (0.5, 1.0, 3.0, 9.0, -2.0):
+        histogram.observe(seconds)
+    assert (histogram.cumulative(), histogram.total_s) == ([3, 4, 5], 13.5)
+    with contextlib.suppress(ZeroDivisionError), histogram.timing(clock):
+        clock.advance(2)
+        raise ZeroDivisionError
+    assert histogram.cumulative() == [3, 5, 6]
+
+
+# ── bounds ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_number_of_series_is_bounded_and_labels_are_printable(world: World) -> None:
+    """Everything that can be many is, and what comes from elsewhere is hostile."""
+    gpu = {"name": "GPU", "vram_total_gib": 8.0, "vram_free_gib": 1e400}
+    odd = {"ram_total_gib": True, "ram_available_gib": -1.0, "cuda_devices": [gpu] * 20}
+    for number in range(HOSTS_MAX + 50):
+        name = f'h{number}\n"\u202e\x1b[2J' + "x" * 100
+        capability = a_capability(ram=8.0) | {"cuda_devices": [{**gpu, "vram_free_gib": 1.0}] * 20}
+        world.service.host_registry.put(KnownHost(name, capability if number else odd, 0.0, world.clock.now()))
+    for number in range(30):
+        world.snapshots._ends._histogram(f"model {number}\x07").observe(1.0)
+    for operation in range(45):
+        for status in (200, 404, 500):
+            world.tally.answered(f"operation_{operation}", status)
+    until = world.clock.now() + 9e5
+    hosts = [Credential("host", f"h{number}", until) for number in range(HOSTS_MAX + 50)]
+    others = [Credential(role, f"n{number}", until) for role in ("operator", "reader") for number in range(50)]
+    world.credentials = ([Credential("receiver", "receiver", until), *hosts, *others], others)
+    note_backup(world.path, world.clock.now())
+    found = world.scrape()
+    assert len({key[1] for key in found if key[0] == "host_seen_timestamp_seconds"}) == HOSTS_MAX
+    assert found["hosts", "idle"] == HOSTS_MAX + 50, "all are counted"
+    of_hosts = [key for key in found if key[0].startswith("host_") or key[:2] == (
+        "certificate_expiry_timestamp_seconds", "host")]  # fmt: skip
+    assert len(of_hosts) <= 15 * HOSTS_MAX
+    assert len(found) - len(of_hosts) <= 500
+    assert found["attempt_duration_seconds_count", "other"] == 20
+    assert all(label.isprintable() and len(label) <= 64 for key in found for label in key[1:])
+
+
+def test_a_snapshot_serves_all_who_ask_within_seconds(world: World) -> None:
+    first = world.snapshots.latest()
+    world.add(a_job())
+    world.clock.advance(FRESH_S - 0.1)
+    assert world.snapshots.latest() is first
+    world.clock.advance(0.2)
+    assert world.snapshots.latest().jobs["pending"] == 1
+
+
+def test_what_is_not_known_is_left_out(world: World) -> None:
+    capability = {"ram_total_gib": float("inf")}
+    world.service.host_registry.put(KnownHost("pi", capability, 0.0, world.clock.now()))
+    found = world.scrape()
+    names = {key[0] for key in found}
+    assert not names & {"host_memory_bytes", "host_gpu_memory_bytes", "backup_timestamp_seconds"}
+    assert found["host_quarantined", "pi"] == 0
+    note_backup(world.path, 12.5)
+    assert world.scrape()["backup_timestamp_seconds",] == 12.5
+
+
+def test_a_receiver_without_its_database_says_so_instead_of_figures(tmp_path: Path) -> None:
+    with Receiver(tmp_path, [a_job()]) as receiver, Wire(receiver) as wire:
+        receiver.hub.halted = "the database is gone"
+        assert wire.request("GET", "/metrics").problem() == (503, "unavailable")
+        receiver.hub.halted = None
+        for path in ("/v1/health", "/nowhere", "/metrics"):
+            _, _, body = wire.request("GET", path).answer()
+    assert b'cis490_http_requests_total{operation="health",status="2xx"} 1.0' in body
+    assert b'cis490_http_requests_total{operation="metrics",status="5xx"} 1.0' in body
+    assert b'cis490_http_requests_total{operation="none",status="4xx"} 1.0' in body

@@ -1,0 +1,207 @@
+"""Carrying a message over each kind of channel, against servers that really listen and commands that really run."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.fleet.notify import senders
+from training.fleet.notify.channel import Channel, ChannelKind, NoticeKind, Secret, Security
+from training.fleet.notify.rules import Notice, message
+from training.fleet.notify.secret import SendError, read_secret
+from training.fleet.notify.senders import send
+
+NOTICE = Notice(7, 1.0, NoticeKind.FAILURE, "gbt – ä", "job gbt – ä failed: no data", event=41, job_id="ab" * 32)
+MESSAGE = message([NOTICE], "d" * 32)
+
+
+@contextmanager
+def serving(server: socketserver.TCPServer) -> Iterator[int]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Hook(BaseHTTPRequestHandler):
+    """Answers as its server says, and keeps what came."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.got.append((self.path, dict(self.headers), body))  # type: ignore[attr-defined]
+        self.send_response(self.server.status)  # type: ignore[attr-defined]
+        self.send_header("Location", "http://127.0.0.1:1/elsewhere")
+        self.end_headers()
+        self.wfile.write(b"no such\n hook")
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@contextmanager
+def hooked(status: int = 200) -> Iterator[tuple[int, list[Any]]]:
+    server = HTTPServer(("127.0.0.1", 0), Hook)
+    server.got, server.status = [], status  # type: ignore[attr-defined]
+    with serving(server) as port:
+        yield port, server.got  # type: ignore[attr-defined]
+
+
+def written(tmp_path: Path, text: str, name: str = "secret") -> Secret:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return Secret(str(tmp_path / name))
+
+
+def test_a_webhook_gets_the_message_as_json_with_its_key(tmp_path: Path) -> None:
+    with hooked(204) as (port, got):
+        url = written(tmp_path, f"http://127.0.0.1:{port}/hook/s3cret\n")
+        send(Channel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
+    ((path, headers, body),) = got
+    assert path == "/hook/s3cret"
+    assert body == MESSAGE.to_dict()
+    assert headers["Idempotency-Key"] == "cis490-dddddddddddd-event-41"
+
+
+def test_ntfy_gets_title_text_and_priority_in_any_alphabet(tmp_path: Path) -> None:
+    with hooked() as (port, got):
+        url = written(tmp_path, f"http://127.0.0.1:{port}/my-topic")
+        channel = Channel(name="p", kind=ChannelKind.NTFY, url=url, token=written(tmp_path, "tk_1", "token"))
+        send(channel, MESSAGE)
+    ((path, headers, body),) = got
+    assert path == "/"
+    title = "CIS490: failed job: gbt – ä"
+    assert body == {"topic": "my-topic", "title": title, "message": NOTICE.sentence, "priority": 4}
+    assert headers["Authorization"] == "Bearer tk_1"
+
+
+@pytest.mark.parametrize(("status", "words"), [(404, "answered 404: no such |"), (500, "answered 500"), (302, "302")])
+def test_a_refusal_is_said_without_the_address_and_no_redirect_is_followed(
+    tmp_path: Path, status: int, words: str
+) -> None:
+    with hooked(status) as (port, got):
+        url = written(tmp_path, f"http://127.0.0.1:{port}/s3cret")
+        with pytest.raises(SendError) as caught:
+            send(Channel(name="ops", kind=ChannelKind.WEBHOOK, url=url), MESSAGE)
+    assert words in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert len(got) == 1
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/s3cret", "ftp://x/s3cret", "s3cret", "http://[s3cret",
+                                     "http://127.0.0.1:s3cret/"])  # fmt: skip
+@pytest.mark.parametrize("kind", [ChannelKind.WEBHOOK, ChannelKind.NTFY])
+def test_an_address_that_leads_nowhere_is_one_sentence_without_it(
+    tmp_path: Path, address: str, kind: ChannelKind
+) -> None:
+    with pytest.raises(SendError) as caught:
+        send(Channel(name="ops", kind=kind, url=written(tmp_path, address)), MESSAGE)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "words"), [("", "one line"), ("a\nb", "one line"), ("x" * 5000, "4096")])
+def test_a_secrets_file_holds_one_line(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(SendError, match=words):
+        read_secret(written(tmp_path, text))
+
+
+def test_a_secret_that_is_not_there_is_named_by_its_place(tmp_path: Path) -> None:
+    with pytest.raises(SendError, match=r"the file .*none cannot be read \(No such file or directory\)"):
+        read_secret(Secret(str(tmp_path / "none")))
+    with pytest.raises(SendError, match=r"the variable \$HOOK is not set"):
+        read_secret(Secret(env="HOOK"), {})
+    assert read_secret(Secret(env="HOOK"), {"HOOK": " x \n"}) == "x"
+
+
+# -- mail -------------------------------------------------------------------------------------------------------
+
+
+class Mail(socketserver.StreamRequestHandler):
+    """As much of SMTP as one mail needs; refuses whoever its server refuses."""
+
+    def handle(self) -> None:
+        say: Callable[[str], Any] = lambda line: self.wfile.write(f"{line}\r\n".encode())  # noqa: E731
+        say("220 here")
+        while line := self.rfile.readline().decode().strip():
+            verb = line.upper()
+            if verb.startswith("RCPT"):
+                say("550 no such box" if self.server.refuse in line else "250 fine")  # type: ignore[attr-defined]
+            elif verb == "DATA":
+                say("354 go on")
+                data = b"".join(iter(self.rfile.readline, b".\r\n"))
+                self.server.got.append(message_from_bytes(data))  # type: ignore[attr-defined]
+                say("250 taken")
+            elif verb == "QUIT":
+                say("221 bye")
+                return
+            else:
+                say("250 fine")
+
+
+@pytest.mark.parametrize(("refuse", "words"), [("nobody", None), ("bob", "refused bob@example.org"), ("@", "no such")])
+def test_a_mail_has_its_key_and_says_who_was_refused(refuse: str, words: str | None) -> None:
+    server = socketserver.TCPServer(("127.0.0.1", 0), Mail)
+    server.got, server.refuse = [], refuse  # type: ignore[attr-defined]
+    with serving(server) as port:
+        channel = Channel(name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=port, security=Security.NONE,
+                          sender="fleet@example.org", to=("ada@example.org", "bob@example.org"))  # fmt: skip
+        if words is None:
+            send(channel, MESSAGE)
+        else:
+            with pytest.raises(SendError, match=words):
+                send(channel, MESSAGE)
+    if refuse == "@":
+        return
+    (letter,) = server.got  # type: ignore[attr-defined]
+    assert letter["Message-ID"] == "<cis490-dddddddddddd-event-41@example.org>"
+    assert letter["To"] == "ada@example.org, bob@example.org"
+    assert letter.get_payload(decode=True).decode().strip() == NOTICE.sentence
+
+
+def test_a_mail_server_that_is_not_there_is_one_sentence() -> None:
+    channel = Channel(name="mail", kind=ChannelKind.EMAIL, host="127.0.0.1", port=1, sender="a@b", to=("c@d",))
+    with pytest.raises(SendError, match=r"127\.0\.0\.1 did not take the mail: .*refused"):
+        send(channel, MESSAGE)
+
+
+# -- a command --------------------------------------------------------------------------------------------------
+
+
+def commanded(code: str) -> Channel:
+    return Channel(name="own", kind=ChannelKind.COMMAND, command=(sys.executable, "-c", code))
+
+
+def test_a_command_gets_the_message_on_standard_input_and_no_variable_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CIS490_OPERATOR_TOKEN", "sesame")
+    code = (
+        f"import sys, os; open({str(tmp_path / 'got')!r}, 'w').write(sys.stdin.read() + '\\n' + ' '.join(os.environ))"
+    )
+    send(commanded(code), MESSAGE)
+    body, _, names = (tmp_path / "got").read_text().partition("\n")
+    assert json.loads(body) == MESSAGE.to_dict()
+    assert "PATH" in names.split()
+    assert "CIS490" not in names
+
+
+def test_a_command_that_fails_or_hangs_did_not_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SendError, match="ended with exit code 3: out of paper"):
+        send(commanded("import sys; print('a' * 100000 + '\\nout of paper', file=sys.stderr); sys.exit(3)"), MESSAGE)
+    with pytest.raises(SendError, match="cannot be started"):
+        send(Channel(name="own", kind=ChannelKind.COMMAND, command=("/no/such",)), MESSAGE)
+    monkeypatch.setattr(senders, "TIMEOUT_S", 0.2)
+    with pytest.raises(SendError, match="did not end within"):
+        send(commanded("import threading; threading.Event().wait()"), MESSAGE)

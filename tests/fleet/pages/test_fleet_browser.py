@@ -1,0 +1,161 @@
+"""Every page in a real browser: light and dark, on a phone and on a desk, by keyboard alone.
+
+One browser and one fleet serve the whole file. Nothing here skips: a machine that runs these tests has Chromium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import a_capability, a_job
+from places import ROOT
+from playwright.sync_api import Browser, Page, sync_playwright
+from receiver_running import Receiver
+from shown_fleet import shown
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
+AXE = (ROOT / "tests" / "vendor" / "axe.min.js").read_text(encoding="utf-8")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+PAGES = {
+    "fleet": "/",
+    "jobs": "/jobs",
+    "jobs of two filters": "/jobs?status=pending&model=gru&sort=name",
+    "no jobs": "/jobs?model=nothing",
+    "job that failed": "/jobs/mlp-oracle",
+    "job that waits": "/jobs/gru-oracle",
+    "job that runs": "/jobs/cnn-oracle",
+    "job that is trained": "/jobs/gbt-realistic",
+    "compare": "/compare?jobs=gbt-realistic,mlp-oracle,cnn-oracle",
+    "events": "/events",
+    "refusal": "/jobs/nobody",
+}
+LOOKS: list[tuple[Any, int]] = [(scheme, width) for scheme in ("light", "dark") for width in (360, 1280)]
+REPORTED = "document.addEventListener('securitypolicyviolation', (e) => console.error('CSP: ' + e.violatedDirective))"
+
+
+@dataclass
+class Visit:
+    """A page in the browser, with what it complained about and what it asked for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with shown(tmp_path_factory.mktemp("shown")) as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as tools:
+        found = tools.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS.split())
+        yield found
+        found.close()
+
+
+def visit(browser: Browser, url: str, *, script: bool = True) -> Visit:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, java_script_enabled=script)
+    found = Visit(context.new_page())
+    if script:
+        found.page.add_init_script(REPORTED)
+    found.page.on("console", lambda message: found.complaints.append(message.text))
+    found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    found.page.on("request", lambda request: found.requests.append(request.url))
+    found.page.goto(url)
+    return found
+
+
+def violations(page: Page) -> list[str]:
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    found = page.evaluate("(rules) => axe.run(document, {runOnly: rules, resultTypes: ['violations']})", RULES)
+    return [f"{each['id']}: {node['html']}" for each in found["violations"] for node in each["nodes"]]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_accessible_and_quiet_in_every_look(name: str, fleet: Receiver, browser: Browser) -> None:
+    seen = visit(browser, fleet.url + PAGES[name])
+    for scheme, width in LOOKS:
+        seen.page.emulate_media(color_scheme=scheme)
+        seen.page.set_viewport_size({"width": width, "height": 800})
+        assert violations(seen.page) == [], (scheme, width)
+        assert seen.page.evaluate("document.documentElement.scrollWidth") == width, "nothing scrolls sideways"
+    expected = 1 if name == "refusal" else 0  # the browser itself notes the status
+    assert len(seen.complaints) == expected, seen.complaints
+    assert all(url.startswith(fleet.url) for url in seen.requests), seen.requests
+    seen.page.context.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_can_be_used_by_keyboard_alone(name: str, fleet: Receiver, browser: Browser) -> None:
+    """Everything that can be used is reached by Tab and shows it; the first step skips to the content."""
+    seen = visit(browser, fleet.url + PAGES[name])
+    reached = []
+    wanted = seen.page.evaluate(
+        "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, summary')].length"
+    )
+    for _ in range(wanted):
+        seen.page.keyboard.press("Tab")
+        reached.append(
+            seen.page.evaluate(
+                "[document.activeElement.textContent.trim(), getComputedStyle(document.activeElement).outlineStyle]"
+            )
+        )
+    assert reached[0][0] == "Skip to the content"
+    assert {outline for _, outline in reached} == {"solid"}, "focus is seen"
+    seen.page.context.close()
+
+
+def test_every_page_is_reached_by_links_and_works_without_script(fleet: Receiver, browser: Browser) -> None:
+    seen = visit(browser, fleet.url, script=False)
+    assert seen.page.locator("h1").inner_text().startswith("4 of 14")
+    found = {link.get_attribute("href") for link in seen.page.locator("nav a").all()}
+    assert {path for path in PAGES.values() if path.count("/") == 1 and "?" not in path} <= found
+    seen.page.context.close()
+
+
+def test_a_slash_leads_to_the_search_and_a_name_to_its_job(fleet: Receiver, browser: Browser) -> None:
+    seen = visit(browser, fleet.url)
+    seen.page.keyboard.press("/")
+    seen.page.keyboard.type("ssl")
+    seen.page.keyboard.press("Enter")
+    seen.page.wait_for_url("**/jobs?q=ssl")
+    assert seen.page.locator("tbody tr").count() == 2
+    seen.page.get_by_role("link", name="transformer_ssl-oracle").click()
+    seen.page.wait_for_url("**/jobs/transformer_ssl-oracle")
+    seen.page.context.close()
+
+
+def test_a_page_follows_what_happens_and_keeps_what_its_reader_did(browser: Browser, tmp_path: Path) -> None:
+    with Receiver(tmp_path, [a_job("one"), a_job("two", priority=1)]) as receiver:
+        seen = visit(browser, f"{receiver.url}/jobs")
+        seen.page.get_by_label("compare two").check()
+        seen.page.get_by_role("searchbox").fill("half typed")
+        receiver.client().claim(a_capability())
+        seen.page.get_by_text("claimed").nth(1).wait_for(timeout=60_000)
+        assert seen.page.get_by_label("compare two").is_checked()
+        assert seen.page.get_by_role("searchbox").input_value() == "half typed"
+        assert seen.complaints == []
+        assert sum("/v1/stream" in url for url in seen.requests) == 1, "one stream"
+        seen.page.context.close()
+
+
+def test_a_hostile_page_would_be_noticed(fleet: Receiver, browser: Browser) -> None:
+    """The tests above see what they look for."""
+    seen = visit(browser, fleet.url)
+    with seen.page.expect_console_message(lambda message: message.text.startswith("CSP: ")):
+        seen.page.evaluate(
+            "() => { const image = document.createElement('img'); image.src = 'https://elsewhere.invalid/x.png';"
+            " document.body.append(image); }"
+        )
+    assert any(each.startswith("CSP: ") for each in seen.complaints)
+    assert any("image-alt" in each for each in violations(seen.page))
+    seen.page.context.close()

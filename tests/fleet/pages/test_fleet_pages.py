@@ -1,0 +1,463 @@
+"""Pages as text: what they say, that nothing remote becomes markup, and the headers they come with."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from builders import a_capability, a_job
+from receiver_running import Receiver, Wire, job_id
+from shown_fleet import HOSTILE, NOON, shown
+
+from training.fleet.pages import fleet, jobs, rendering, static
+from training.fleet.pages.rendering import job_path, time_element
+from training.fleet.pages.timeline import DAY_S, day
+from training.fleet.receiver.http import live
+from training.fleet.receiver.http.html import POLICY
+from training.fleet.service.views import Move, Place, Waiting
+from training.fleet.wire.routes import HTML, ROUTES
+
+HOSTILE_ID = job_id({"name": HOSTILE})
+EMPTY = {"pending": 0, "claimed": 0, "running": 0, "completed": 0, "failed": 0, "cancelled": 0}
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    with shown(tmp_path_factory.mktemp("shown")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """A plan that takes three pages."""
+    named = [a_job(f"job {n}, with a comma", priority=n % 3) for n in range(120)]
+    with Receiver(tmp_path_factory.mktemp("long"), [*named, a_job("other", model="mlp")]) as found:
+        yield found
+
+
+def get(receiver: Receiver, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    with Wire(receiver) as wire:
+        status, found, body = wire.request("GET", path, **headers).answer()
+    return status, found, (gzip.decompress(body) if "content-encoding" in found else body).decode()
+
+
+def words_of(page: str) -> str:
+    """The page as read aloud: without tags, each blank once."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+# -- how they come ----------------------------------------------------------------------------------------------
+
+
+def test_a_page_comes_with_a_strict_policy_and_is_kept_nowhere(receiver: Receiver) -> None:
+    status, headers, page = get(receiver, "/")
+    assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    assert "*" not in POLICY
+    assert POLICY.startswith("default-src 'none';")
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert page.startswith("<!doctype html>")
+    assert get(receiver, "/", Accept_Encoding="gzip")[1]["content-encoding"] == "gzip"
+
+
+def test_what_pages_load_is_ours_and_kept_by_its_digest(receiver: Receiver) -> None:
+    loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', get(receiver, "/")[2])
+    assert len(loaded) >= 3
+    for address in loaded:
+        status, headers, body = get(receiver, address)
+        assert (status, headers["x-content-type-options"]) == (200, "nosniff")
+        assert "immutable" in headers["cache-control"]
+        zipped = get(receiver, address, Accept_Encoding="gzip, br")
+        assert (zipped[1]["content-encoding"], zipped[2]) == ("gzip", body)
+        assert get(receiver, address, If_None_Match=headers["etag"])[0] == 304
+    assert get(receiver, "/static/pages.0123456789ab.css")[0] == 404
+    assert get(receiver, "/static/..%2Fstatic.py")[0] == 404
+
+
+def test_every_static_file_is_of_a_known_kind() -> None:
+    assert {path.suffix for path in static.FOLDER.iterdir()} <= {*static.MEDIA, ".txt"}
+
+
+def test_a_receiver_that_nobody_looks_at_loads_no_templates(tmp_path: Path) -> None:
+    """At rest each megabyte counts."""
+    import subprocess
+    import sys
+
+    code = "import sys, training.fleet.receiver.program; print(sorted({'jinja2', 'markupsafe'} & sys.modules.keys()))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert said.stdout.strip() == "[]", said.stderr
+
+
+# -- hostile text -----------------------------------------------------------------------------------------------
+
+
+def test_hostile_text_shows_as_text_on_every_page(tmp_path: Path) -> None:
+    """A job's name and error, a host's device: none becomes markup, none steers what is around it."""
+    hostile = a_job(HOSTILE, allowed_hosts=[HOSTILE])
+    can = a_capability(cuda=True)
+    can["cuda_devices"][0]["name"] = HOSTILE
+    with Receiver(tmp_path, [hostile, a_job("plain", priority=99)]) as receiver:
+        client = receiver.client("pi")
+        granted = client.claim(can)
+        assert granted is not None
+        client.fail(granted["job_id"], error=HOSTILE, claim_id=granted["claim_id"])
+        for route in ROUTES:
+            if route.media == HTML:
+                page = get(receiver, address(route.path))[2]
+                assert "<script>alert" not in page, route.path
+                assert not re.search("[\u202e\x1b]", page), route.path
+        assert "\\u202e\\x1b[2J" in get(receiver, "/")[2]
+
+
+def test_no_template_can_forget_to_make_a_value_harmless() -> None:
+    shown = rendering._environment().from_string('<b title="{{ x }}">{{ x }}</b>').render(x=HOSTILE)
+    assert shown.count("\\u202e\\x1b[2J&amp;&#34;&#39;") == 2
+    assert "<script" not in shown
+    assert not re.search("[\u202e\x1b]", shown)
+
+
+def address(path: str) -> str:
+    return path.replace("{job_id}", "plain").replace("/compare", f"/compare?jobs={HOSTILE_ID},plain")
+
+
+# -- the fleet --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_line_says_how_far_the_plan_is(receiver: Receiver) -> None:
+    page = words_of(get(receiver, "/")[2])
+    assert "4 of 14 jobs are trained; 2 are training, 7 wait, 1 failed." in page
+    assert "mlp-oracle failed: ValueError: features_window_v1.parquet holds no rows cis490-jobs requeue" in page
+    assert "workshop: named in [hosts.workshop], it has never asked for work" in page
+    assert "31/60 (52%) · 8 min left" in page
+    assert "7 for their turn ( gru-oracle , lstm-realistic , lstm-oracle , transformer-realistic and 3 more)" in page
+
+
+def test_an_empty_fleet_says_the_next_command(tmp_path: Path) -> None:
+    with Receiver(tmp_path, []) as receiver:
+        page = words_of(get(receiver, "/")[2])
+    assert "There are no jobs yet." in page
+    assert "cis490-jobs reload" in page
+    assert "cis490-trainer-worker" in page
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({}, "There are no jobs yet."),
+        ({"completed": 1}, "The one job is trained."),
+        ({"completed": 14, "cancelled": 2}, "All 14 jobs are trained."),
+        ({"pending": 3}, "0 of 3 jobs are trained; 3 wait (2 of them for what no host offers now)."),
+        ({"running": 1, "completed": 1}, "1 of 2 jobs is trained; 1 is training (done in about 2 min)."),
+        ({"running": 1, "failed": 1}, "0 of 2 jobs are trained; 1 is training (done in about 2 min), 1 failed."),
+    ],
+)
+def test_one_sentence_for_every_state_of_a_plan(counts: dict[str, int], said: str) -> None:
+    live = [{"progress": {"eta_s": 120}}]
+    waiting = [Waiting(None, 1, ("a",)), Waiting("no GPU", 2, ("b", "c"))]
+    assert fleet.sentence({**EMPTY, **counts}, live, waiting) == said
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------
+
+
+def names_on(page: str) -> list[str]:
+    return re.findall(r'scope="row"><a href="/jobs/[^"]*">([^<]*)</a>', page)
+
+
+def test_jobs_are_filtered_by_the_address_and_counted_alike(receiver: Receiver) -> None:
+    page = get(receiver, "/jobs")[2]
+    assert "14 jobs." in page
+    assert names_on(page)[:3] == ["cnn-oracle", "gru-realistic", "cnn-realistic"], "what changed last comes first"
+    page = get(receiver, "/jobs?status=pending&model=gru")[2]
+    assert "1 pending gru job." in page
+    assert names_on(page) == ["gru-oracle"]
+    for link, number in re.findall(r'href="(/jobs\?[^"]*)"[^>]*><span aria-hidden="true">.</span> <b>(\d+)</b>', page):
+        assert len(names_on(get(receiver, link.replace("&amp;", "&"))[2])) == int(number), link
+    page = get(receiver, "/jobs?q=SSL&sort=name")[2]
+    assert names_on(page) == ["transformer_ssl-oracle", "transformer_ssl-realistic"]
+    assert names_on(get(receiver, "/jobs?host=laptop")[2]) == ["cnn-oracle", "mlp-oracle"]
+    assert names_on(get(receiver, "/jobs?sort=priority")[2])[0] == "gbt-realistic"
+    page = get(receiver, "/jobs?model=gbt&mode=dream")[2]
+    assert "No dream gbt jobs." in page
+    assert get(receiver, "/jobs?status=asleep")[0] == 400
+    assert receiver.client().jobs(limit=9)["jobs"][0]["name"] == "gbt-realistic"
+
+
+@pytest.mark.parametrize("sort", jobs.ORDERS)
+def test_pages_of_jobs_lead_to_each_job_once(sort: str, long: Receiver) -> None:
+    seen, path = [], f"/jobs?sort={sort}&model=gbt"
+    while path:
+        page = get(long, path)[2]
+        assert len(gzip.compress(page.encode())) <= 50_000
+        seen += names_on(page)
+        following = re.search(r'href="([^"]+)" rel="next"', page)
+        path = html.unescape(following[1]) if following else ""
+    assert sorted(seen) == sorted(f"job {n}, with a comma" for n in range(120)), "each once"
+    if sort == "name":
+        assert seen == sorted(seen)
+    if sort == "newest":
+        assert seen[0] == "job 119, with a comma"
+
+
+def test_a_place_that_makes_no_sense_is_the_beginning() -> None:
+    assert jobs.place("7,-12.5,a,b") == Place(7, -12.5, "a,b")
+    for text in ("", "x", "-1,0,", "1,nan,", "1,inf,", "9" * 400, "1,", ",,"):
+        assert jobs.place(text) == Place(), text
+
+
+# -- a job ------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_says_what_happens_with_it_and_why(receiver: Receiver) -> None:
+    trained = words_of(get(receiver, "/jobs/mlp-realistic")[2])
+    assert "mlp-realistic is trained: by spectral-desktop in 1 h 30 min, 5 h 20 min ago." in trained
+    failed = words_of(get(receiver, "/jobs/mlp-oracle")[2])
+    assert "mlp-oracle failed 4 h 37 min ago: ValueError: features_window_v1.parquet holds no rows" in failed
+    assert "Lines 42 to 61" in failed
+    assert "&#34;epoch&#34;: 59, " in failed
+    assert "&#34;epoch&#34;: 10, " not in failed
+    assert "&#34;epoch&#34;: 10, " in words_of(get(receiver, "/jobs/mlp-oracle?log=all")[2])
+    running = words_of(get(receiver, "/jobs/cnn-oracle")[2])
+    assert "cnn-oracle is training on laptop since 10 min: 31/60 (52%), about 8 min left." in running
+    waits = words_of(get(receiver, "/jobs/gru-oracle")[2])
+    assert "gru-oracle: it waits for spectral-desktop to ask for work" in waits
+    assert "model gru not in whitelist [gbt, mlp]" in waits
+
+
+def test_a_curve_is_drawn_with_a_table_behind_it(receiver: Receiver) -> None:
+    page = get(receiver, "/jobs/mlp-realistic")[2]
+    drawn = re.findall(r'<svg viewBox="[^"]*" role="img" aria-label="([^"]*)"', page)
+    assert drawn == [
+        "Loss by epoch: first 0.9, lowest 0.015, highest 0.9, last 0.015",
+        "Metric by epoch: first 0.6, lowest 0.6, highest 0.9933, last 0.9933",
+    ]
+    rows = re.findall(r'scope="row" class="right">(\d+)</th><td role="cell" class="right">([\d.]+)', page)
+    assert (rows[0], rows[23], len(rows)) == (("0", "0.9"), ("59", "0.015"), 48)
+    both = get(receiver, "/compare?jobs=mlp-realistic,gbt-oracle")[2]
+    assert both.count("<polyline") == 4, "two lines in two charts"
+    assert "<svg viewBox" not in get(receiver, "/jobs/lstm-oracle")[2], "nothing is drawn of nothing"
+
+
+def test_what_cannot_be_shown_is_said_in_a_sentence(receiver: Receiver) -> None:
+    """To a browser on a page of its own, to a program as a problem document."""
+    status, headers, page = get(receiver, "/jobs/nobody", Accept="text/html,*/*")
+    assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert headers["content-security-policy"] == POLICY
+    assert "No job is called &#39;nobody&#39;" in page
+    status, headers, page = get(receiver, "/jobs/nobody")
+    assert (status, headers["content-type"]) == (404, "application/problem+json")
+    status, headers, page = get(receiver, "/nowhere", Accept="text/html")
+    assert (status, headers["x-problem"]) == (404, "not_found")
+    assert "<!doctype html>" in page
+    assert get(receiver, "/jobs/mlp-oracle?attempt=7", Accept="text/html")[0] == 400
+    assert get(receiver, "/v1/nowhere", Accept="text/html")[1]["content-type"] == "application/problem+json"
+
+
+# -- comparing --------------------------------------------------------------------------------------------------
+
+
+def test_what_differs_between_jobs_comes_first(receiver: Receiver) -> None:
+    page = words_of(get(receiver, "/compare?jobs=gbt-realistic,mlp-oracle")[2])
+    assert "gbt-realistic and mlp-oracle differ in 6 of 17 fields: " in page
+    assert re.search(r"hyper.max_depth gbt-realistic 6 mlp-oracle –", page)
+    assert "the last one took gbt-realistic 15 min mlp-oracle 43 min" in page
+    ids = [job_id({"name": name}) for name in ("gru-oracle", "gru-realistic")]
+    page = words_of(get(receiver, f"/compare?jobs={ids[0]}&jobs={ids[1]}")[2])
+    assert "gru-oracle and gru-realistic differ in 1 of" in page
+    assert get(receiver, "/compare?jobs=gru-oracle")[0] == 400
+    assert get(receiver, "/compare?jobs=gru-oracle,nobody")[0] == 404
+
+
+# -- events -----------------------------------------------------------------------------------------------------
+
+
+def test_events_are_told_newest_first_by_day_and_filtered(receiver: Receiver) -> None:
+    page = words_of(get(receiver, "/events")[2])
+    assert "gru-realistic began training on spectral-desktop." in page
+    assert page.index("gru-realistic was given to spectral-desktop") < page.index("mlp-oracle failed for good")
+    assert "trainer failed" in page
+    host = words_of(get(receiver, "/events?host=laptop")[2])
+    assert "mlp-oracle failed for good, on laptop" in host
+    assert "gbt-realistic was trained" not in host
+    kind = words_of(get(receiver, "/events?kind=complete&host=office-print")[2])
+    assert kind.count("was trained by") == 3, "two rows and the sentence"
+    assert "Nothing like that has happened." in words_of(get(receiver, "/events?host=nobody")[2])
+    one = words_of(get(receiver, f"/events?job={job_id({'name': 'gbt-oracle'})}")[2])
+    assert "gbt-oracle was trained by office-print" in one
+    assert "mlp-oracle" not in one
+
+
+def test_events_go_on_page_by_page(long: Receiver) -> None:
+    seen, path = [], "/events?kind=insert"
+    while path:
+        page = get(long, path)[2]
+        seen += re.findall(r">job (\d+), with a comma</a>", page)
+        older = re.search(r'href="([^"]+)" rel="next"', page)
+        path = html.unescape(older[1]) if older else ""
+    assert seen == [str(n) for n in reversed(range(120))]
+
+
+# -- live -------------------------------------------------------------------------------------------------------
+
+
+class Following:
+    """A viewer on a connection of its own, who reads frame by frame."""
+
+    def __init__(self, receiver: Receiver, address: str) -> None:
+        self.wire = Wire(receiver)
+        self.wire.request("GET", f"/v1/stream?of={quote(address, safe='')}")
+        self.read = self.wire.socket.makefile("rb")
+        self.status = int(self.read.readline().split()[1])
+        self.headers = {}
+        while line := self.read.readline().strip():
+            name, _, value = line.decode().partition(": ")
+            self.headers[name.lower()] = value
+
+    def frame(self) -> tuple[int, str]:
+        """The next frame with something in it: its number and text."""
+        number, lines = -1, []
+        while line := self.read.readline():
+            if line.startswith(b"id: "):
+                number = int(line[4:])
+            elif line.startswith(b"data: "):
+                lines.append(line[6:])
+            elif line == b"\n" and lines:
+                return number, b"".join(lines).decode()
+        raise EOFError
+
+    def close(self) -> None:
+        self.read.close()
+        self.wire.socket.close()
+
+
+def test_a_stream_shows_a_page_as_it_changes(tmp_path: Path) -> None:
+    with Receiver(tmp_path, [a_job("one")]) as receiver:
+        viewer, second = Following(receiver, "/"), Following(receiver, "/jobs/one")
+        assert (viewer.status, viewer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert viewer.headers["cache-control"] == "no-store"
+        number, text = viewer.frame()
+        assert "0 of 1 job is trained; 1 waits for what no host offers now." in text
+        assert "<html" not in text
+        assert second.frame()[0] == number == 1
+        receiver.client().claim(a_capability())
+        later, text = viewer.frame()
+        assert later > number
+        assert "1 is training" in text
+        assert "one was given to pi" in second.frame()[1]
+        viewer.close()
+        receiver.server.stop()
+        with pytest.raises(EOFError):
+            second.frame()
+        second.close()
+
+
+def test_many_streams_of_one_browser_leave_room_for_its_pages(long: Receiver) -> None:
+    """A browser opens six connections to one address: the fifth stream and later ones come back for news instead."""
+    viewers = [Following(long, "/events") for _ in range(5)]
+    for viewer in viewers:
+        assert "was added by the plan" in viewer.frame()[1]
+    while (line := viewers[4].read.readline()) != b"0\r\n":
+        assert line, "the last chunk says that the stream has ended"
+    for viewer in viewers:
+        viewer.close()
+
+
+def test_a_page_that_cannot_be_made_any_more_ends_its_own_streams_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TICK_S", 0.001)
+
+    class Told:
+        """A database in which something happens at every look."""
+
+        number = 0
+
+        def one(self, _name: str) -> dict[str, int]:
+            self.number += 1
+            return {"seq": self.number}
+
+        def version(self) -> int:
+            return 0
+
+    async def run() -> tuple[list[bytes], list[bytes]]:
+        async def look(view: Any) -> Any:
+            return view()
+
+        following = live.Live(Told(), look)  # type: ignore[arg-type]
+        texts, left = (f"text {n}".encode() for n in range(100)), [b"one"]
+
+        async def good() -> bytes:
+            return next(texts)
+
+        async def bad() -> bytes:
+            return left.pop()  # once; then it breaks
+
+        broken = following.frames("/bad", bad, "ada", lambda: None)
+        sound = following.frames("/good", good, "ada", lambda: None)
+        first = [await anext(sound)]
+        ended = [frame async for frame in broken]
+        first += [await anext(sound), await anext(sound)]
+        await sound.aclose()
+        assert following.viewers == 0
+        following.close()
+        return ended, first
+
+    ended, first = asyncio.run(run())
+    assert b"data: one" in ended[0]
+    assert ended[1:] in ([], [b":\n\n"])
+    assert len(set(first)) == 3, "the other goes on"
+
+
+def test_what_is_no_page_is_not_followed(receiver: Receiver) -> None:
+    for address in ("/v1/jobs", "/static/pages.css", "/jobs/nobody", "/v1/stream?of=/", "/metrics", "//elsewhere/", ""):
+        status, headers, _ = get(receiver, f"/v1/stream?of={quote(address, safe='')}")
+        assert (status, headers["content-type"]) == (404, "application/problem+json"), address
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------
+
+
+def test_the_day_shows_attempts_and_how_many_waited() -> None:
+    now = 10 * DAY_S
+    told = [
+        (1, now - 2 * DAY_S, "a", None, "pending", None, None),
+        (2, now - 5000, "a", "pending", "claimed", 1, "pi"),
+        (3, now - 4000, "a", "running", "failed", 1, "pi"),
+        (4, now - 3000, "b", None, "pending", None, None),
+        (5, now - 2000, "b", "running", "completed", 1, "desktop"),
+    ]
+    moves = [Move(seq, at, job, job, was, to, number, host) for seq, at, job, was, to, number, host in reversed(told)]
+    found = day(moves, [("pi", "c", now - 3 * DAY_S)], 1, now)
+    assert found.begin == now - DAY_S
+    assert [(each.begin, each.finish, each.look) for each in found.hosts["pi"]] == [
+        (now - 5000, now - 4000, "failed"),
+        (found.begin, now, "running"),
+    ]
+    assert found.hosts["desktop"][0].begin == found.begin, "it began before what is known"
+    assert found.waiting == [(found.begin, 1), (now - 5000, 0), (now - 3000, 1), (now, 1)]
+    short = day(moves[:3], [], 0, now)
+    assert short.begin == now - 4000, "no longer than what is known"
+
+
+def test_addresses_and_times() -> None:
+    assert job_path({"name": "a/b?c", "job_id": "12"}) == "/jobs/a%2Fb%3Fc"
+    assert job_path({"name": "..", "job_id": "12"}) == "/jobs/12", "a browser would take it for a folder"
+    assert job_path({"name": "a", "job_id": "12", "in_manifest": False}) == "/jobs/12", "another job may have the name"
+    assert "3 min ago" in time_element(NOON - 180, NOON)
+    assert "in 3 min" in time_element(NOON + 180, NOON)
+    assert time_element(None, NOON) == ""
+    assert time_element("yesterday", NOON) == ""
+
+
+def test_pages_stay_small(receiver: Receiver) -> None:
+    """The first page loads at most 25 kB of script and style, compressed."""
+    loaded = set(re.findall(r'(?:src|href)="(/static/[^"]+\.(?:js|css))"', get(receiver, "/")[2]))
+    found = [static.static_file(each.rpartition("/")[2]) for each in loaded]
+    assert sum(len(each.compressed) for each in found if each is not None) <= 25_000

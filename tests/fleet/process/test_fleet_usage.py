@@ -1,0 +1,77 @@
+"""The use of a trainer: its processes' CPU time and memory, its control group's memory, and its GPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from training.fleet.process import usage
+from training.fleet.process.usage import Used, used_by
+
+ME = os.getpid()
+NOBODY = 2**22 + 1  # above the highest process id of Linux
+
+
+def test_a_process_tree_is_summed_and_one_that_is_gone_uses_nothing() -> None:
+    used = used_by(ME)
+    assert used.cpu_s > 0
+    assert used.memory_bytes is not None
+    assert used.memory_bytes > 2**20
+    assert used_by(NOBODY) == Used()
+
+
+def test_a_control_group_tells_memory_without_what_the_kernel_can_drop(tmp_path: Path) -> None:
+    processes = used_by(ME, tmp_path).memory_bytes
+    assert processes is not None, "a group that counts no memory"
+    (tmp_path / "memory.current").write_text("5000\n")
+    (tmp_path / "memory.stat").write_text("anon 100\ninactive_file 1500\n")
+    assert used_by(ME, tmp_path).memory_bytes == 3500
+    (tmp_path / "memory.stat").write_text("torn")
+    assert used_by(ME, tmp_path).memory_bytes not in (None, 3500)
+
+
+class TwoGpus(ModuleType):
+    """nvidia-ml-py on a machine with two GPUs, on the second of which this process runs, beside another."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__("pynvml")
+        self.ours = [ME]
+
+    def nvmlInit(self) -> None:
+        pass
+
+    def nvmlShutdown(self) -> None:
+        pass
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> int:
+        return number
+
+    def nvmlDeviceGetComputeRunningProcesses(self, device: int) -> list[SimpleNamespace]:
+        pids = [NOBODY, *self.ours] if device == 1 else [NOBODY]
+        return [SimpleNamespace(pid=pid, usedGpuMemory=10**9) for pid in pids]
+
+    def nvmlDeviceGetUtilizationRates(self, device: int) -> SimpleNamespace:
+        if device == 0:
+            raise self.NVMLError("not asked")
+        return SimpleNamespace(gpu=85)
+
+
+def test_gpus_are_those_on_which_the_trainer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = TwoGpus()
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(usage, "_has_nvml", lambda: True)
+    used = used_by(ME)
+    assert (used.gpu, used.gpu_memory_bytes) == (0.85, 10**9)
+    library.ours.clear()
+    used = used_by(ME)
+    assert (used.gpu, used.gpu_memory_bytes) == (None, None), "another's use is not the trainer's"

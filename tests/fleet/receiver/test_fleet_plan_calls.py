@@ -1,0 +1,94 @@
+"""The plan endpoints over a socket: who may ask, and what a hostile body gets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from receiver_running import Receiver, Wire, running
+from test_fleet_manifest import TableDescriber
+
+from training.fleet.client.client import Refused
+from training.fleet.receiver.http import context as http_context
+from training.fleet.receiver.http import plans
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.plan import Reloader
+from training.fleet.service.preview import Previews
+from training.fleet.wire.messages import Refusal
+from training.fleet.wire.plans import PLAN_BODY_MAX
+
+JOB = {"name": "a", "model": "gbt", "mode": "oracle"}
+PATH = "/v1/manifest/plan"
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    folder = tmp_path_factory.mktemp("plans")
+    with running(folder) as receiver:
+        file = folder / "manifest.toml"
+        file.write_text("jobs = []")
+        audit = AuditLog(receiver.queue.db, receiver.hub.clock)
+        reloader = Reloader(file, receiver.service, receiver.writer, TableDescriber(), audit)
+        receiver.hub.previews = Previews(reloader, receiver.reader)
+        yield receiver
+
+
+def test_both_calls_answer_without_a_token(receiver: Receiver) -> None:
+    client = receiver.client(token=None)
+    own, given = client.plan(), client.plan({"jobs": [JOB]})
+    assert (own["reload"]["removed"], own["states"]) == (1, {})
+    assert (given["reload"]["inserted"], given["states"]) == (1, {"new": 1})
+    assert Path(own["file"]).name == "manifest.toml"
+    assert len(own["mark"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"jobs": 3}, "$.jobs"),
+        ({"jobs": [JOB | {"priority": "high"}]}, "$.jobs[0].priority"),
+        ({"jobs": [JOB, JOB | {"name": ""}]}, "$.jobs[1].name"),
+        ({"jobs": [JOB | {"name": "n" * 129}]}, "$.jobs[0].name"),
+        ({"jobs": [JOB | {"command": ["rm"]}]}, "$.jobs[0]"),
+        ({"jobs": [JOB | {"hyper": {"lr": [1]}}]}, "$.jobs[0].hyper"),
+        ({"jobs": [JOB | {"seed": -1}]}, "$.jobs[0].seed"),
+        ({"hosts": {"a/b": {}}}, "$.hosts"),
+        ({"hosts": {"pi": {"cuda": "no"}}}, "$.hosts[...].cuda"),
+        ({"trainers": {"own": {"command": "rm -rf"}}}, "$.trainers[...].command"),
+        ({"jobs": [], "run": "rm"}, "unknown field `run`"),
+    ],
+)
+def test_a_hostile_body_is_refused_with_its_path(receiver: Receiver, body: dict[str, Any], path: str) -> None:
+    with Wire(receiver) as wire:
+        status, _, answer = wire.request("POST", PATH, json.dumps(body).encode()).answer()
+    assert status == 400
+    assert path in json.loads(answer)["detail"]
+
+
+def test_a_body_beyond_the_limit_is_refused(receiver: Receiver) -> None:
+    with Wire(receiver) as wire:
+        assert wire.request("POST", PATH, b" " * (PLAN_BODY_MAX + 1)).problem() == (413, "too_large")
+
+
+def test_a_bad_plan_names_every_mistake(receiver: Receiver) -> None:
+    with pytest.raises(Refused) as caught:
+        receiver.client().plan({"jobs": [JOB | {"mode": "orcale"}, JOB | {"model": "gtb"}]})
+    assert [each["key"] for each in caught.value.extra["mistakes"]] == ["jobs[0].mode", "jobs[1].model", "jobs[1].name"]
+
+
+def test_a_proven_host_is_refused(receiver: Receiver) -> None:
+    principal = SimpleNamespace(operator=None, host_id="pi")
+    request: Any = SimpleNamespace(state=SimpleNamespace(principal=principal))
+    with pytest.raises(Refusal, match="sees its own jobs alone") as caught:
+        plans._check_reader(request)
+    assert caught.value.problem_type == "not_yours"
+
+
+def test_few_plans_wait_to_be_judged(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_context, "PREVIEWS_MAX", 0)
+    with Wire(receiver) as wire:
+        assert wire.request("GET", PATH).problem() == (429, "slow_down")

@@ -1,0 +1,253 @@
+"""Curves: each epoch that a trainer reports is a row, whichever way it came, and a job's attempts are one curve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from builders import a_beat, a_failure, a_job, a_worker_claim, some_lines
+from fakes import Counting, FakeClock, FakeShelf
+
+from training.fleet.queue import curves
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.views import CURVE_POINTS, Views
+from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
+from training.fleet.wire.messages import CurveReply, HeartbeatRequest, LogLines, OutputRequest, Usage
+from training.fleet.wire.progress import Point, kept_line, point_in
+
+JOB = "id-one"
+
+
+def told(epoch: int, **fields: Any) -> str:
+    return json.dumps({"event": "epoch", "epoch": epoch, "loss": 1 / epoch, "metric": None, **fields})
+
+
+class Fleet:
+    """A service with one job and views on its database."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
+        self.service = Service(self.queue, FakeShelf())
+        self.service.reload([a_job("one")], Plan())
+        self.views = Views(self.queue.db, self.service)
+        self.seq = 0
+
+    def claim(self, **fields: Any) -> str:
+        claim_id = self.service.claim(a_worker_claim(**fields)).claim_id
+        assert claim_id is not None
+        return claim_id
+
+    def beat(self, claim_id: str, *lines: str, first: int = 0, **fields: Any) -> int:
+        self.seq += 1
+        log = some_lines(*lines, first=first) if lines else None
+        return self.service.heartbeat(JOB, a_beat(claim_id, **{"seq": self.seq, "log": log, **fields})).log_next
+
+    def again(self, claim_id: str) -> str:
+        """Hand the job back; returns the claim of the next attempt."""
+        self.service.fail(JOB, a_failure(claim_id, reason="worker_shutdown", exit_code=None))
+        self.clock.advance(120.0)
+        return self.claim(request_id=f"again-{self.seq}")
+
+    def losses(self, **how: Any) -> dict[int, float | None]:
+        return {each.epoch: each.loss for each in self.views.curve(JOB, **how).points}
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    made = Fleet()
+    yield made
+    made.queue.close()
+
+
+# ── lines ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("line", "point"),
+    [
+        ('{"event": "epoch", "epoch": 3, "loss": 0.5}', Point(3, 0.5)),
+        ('{"event": "val", "epoch": 3.0, "metric": 1}', Point(3, None, 1.0)),
+        ('{"event": "epoch", "epoch": 0, "loss": 0.5, "seconds": 2}', Point(0, 0.5, None, 2.0)),
+        ('{"event": "epoch", "epoch": 1, "loss": 0.5, "seconds": -2}', Point(1, 0.5)),
+        ('{"event": "epoch", "epoch": 3}', None),
+        ('{"event": "epoch", "epoch": 0.5, "loss": 1}', None),
+        ('{"event": "epoch", "epoch": -1, "loss": 1}', None),
+        ('{"event": "epoch", "epoch": true, "loss": 1}', None),
+        ('{"event": "epoch", "epoch": 9007199254740993, "loss": 1}', None),
+        ('{"event": "epoch", "epoch": 1, "loss": NaN}', None),
+        ('{"event": "epoch", "epoch": 1, "loss": 1e999, "metric": "high"}', None),
+        ('{"epoch": 1, "loss": 1}', None),
+        ("epoch 1 loss 0.5", None),
+    ],
+)
+def test_a_line_tells_an_epoch_with_a_figure_or_nothing(line: str, point: Point | None) -> None:
+    assert point_in(line) == point
+
+
+def test_a_long_line_keeps_its_point_and_another_is_cut() -> None:
+    long = told(7, note="x" * 600, **{f"extra_{n}": n for n in range(50)})
+    kept = kept_line(long)
+    assert len(kept) <= LOG_LINE_CHARS_MAX
+    assert point_in(kept) == point_in(long) == Point(7, 1 / 7)
+    assert "extra_0" in kept, "what fits stays beside it"
+    assert kept_line("y" * 600) == "y" * LOG_LINE_CHARS_MAX
+    assert kept_line(told(7, event="z" * 600)) == told(7, event="z" * 600)[:LOG_LINE_CHARS_MAX]
+
+
+def test_every_line_is_a_row_whatever_brings_it(fleet: Fleet) -> None:
+    claim_id = fleet.claim()
+    assert fleet.beat(claim_id, told(1), "plain", told(2, metric=0.5, seconds=3.5)) == 3
+    fleet.service.fail(JOB, a_failure(claim_id, log=some_lines(told(3), first=3)))
+    fleet.service.output(JOB, OutputRequest(claim_id=claim_id, log=some_lines(told(4), first=4)))
+    rows = fleet.queue.db.all("curve", job_id=JOB, attempt=1, most=9, buckets=1)
+    assert [(row["epoch"], row["loss"], row["metric"], row["seconds"]) for row in rows] == [
+        (1, 1.0, None, None), (2, 0.5, 0.5, 3.5), (3, 1 / 3, None, None), (4, 0.25, None, None),
+    ]  # fmt: skip
+
+
+def test_a_line_counts_once_and_an_epoch_run_again_replaces_its_row(fleet: Fleet) -> None:
+    claim_id = fleet.claim()
+    fleet.beat(claim_id, told(1), told(2, loss=0.9))
+    fleet.beat(claim_id, told(2, loss=0.9), told(2, loss=0.7), first=1)
+    assert fleet.losses() == {1: 1.0, 2: 0.7}
+    fleet.beat(claim_id, told(1, loss=5.0), told(2, loss=6.0), first=0)
+    assert fleet.losses() == {1: 1.0, 2: 0.7}, "lines that the receiver has tell nothing new"
+    fleet.beat(claim_id, told(2, loss=None, metric=0.25), first=3)
+    (_, point) = fleet.views.curve(JOB).points
+    assert (point.loss, point.metric) == (0.7, 0.25), "a second line about an epoch adds its figure"
+
+
+def test_progress_tells_an_epoch_until_its_line_has_come(fleet: Fleet) -> None:
+    claim_id = fleet.claim()
+    fleet.beat(claim_id, progress=json.loads(told(5, loss=0.5)))
+    assert fleet.losses() == {5: 0.5}
+    fleet.beat(claim_id, progress=json.loads(told(5, loss=0.4)))
+    assert fleet.losses() == {5: 0.4}
+    fleet.beat(claim_id, told(5, loss=0.3), progress=json.loads(told(5, loss=0.4)))
+    assert fleet.losses() == {5: 0.3}
+    fleet.beat(claim_id, progress=json.loads(told(5, loss=0.9)))
+    assert fleet.losses() == {5: 0.3}, "what a line said stays"
+    fleet.beat(claim_id, seq=1, progress=json.loads(told(9, loss=0.9)))
+    assert 9 not in fleet.losses(), "a heartbeat that comes late tells nothing"
+
+
+# ── attempts ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_attempts_are_one_curve_that_says_where_each_begins(fleet: Fleet) -> None:
+    first = fleet.claim()
+    fleet.beat(first, *(told(n, loss=10.0 + n) for n in range(1, 7)))
+    second = fleet.again(first)
+    fleet.beat(second, *(told(n, loss=20.0 + n) for n in range(5, 9)))
+    reply = fleet.views.curve(JOB)
+    assert [(each.attempt, each.first, each.last, each.epochs) for each in reply.attempts] == [
+        (1, 1, 4, 4),
+        (2, 5, 8, 4),
+    ]
+    assert fleet.losses() == {n: n + (10.0 if n < 5 else 20.0) for n in range(1, 9)}
+    assert fleet.losses(attempt=1) == {n: 10.0 + n for n in range(1, 7)}
+    third = fleet.again(second)
+    fleet.beat(third, told(1, loss=30.0), told(2, loss=31.0))
+    assert fleet.losses() == {1: 30.0, 2: 31.0}, "one that began afresh is the whole curve"
+    assert fleet.losses(attempt=2) == {n: 20.0 + n for n in range(5, 9)}
+
+
+def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arrived(fleet: Fleet) -> None:
+    claim_id = fleet.claim()
+
+    def complete() -> bool | None:
+        (attempt,) = fleet.views.curve(JOB).attempts
+        return attempt.complete
+
+    def brought(*lines: str, first: int, total: int | None) -> None:
+        fleet.service.output(
+            JOB, OutputRequest(claim_id=claim_id, log=LogLines(first=first, lines=[*lines], total=total))
+        )
+
+    fleet.beat(claim_id, told(1))
+    assert complete() is False
+    fleet.service.fail(JOB, a_failure(claim_id, log=LogLines(first=1, lines=[told(2)])))
+    assert complete() is None, "a worker of before does not say how much there is"
+    brought(first=2, total=4)
+    assert complete() is False
+    brought(told(3), told(4), first=2, total=4)
+    assert complete() is True
+    assert len(fleet.losses()) == 4
+
+
+# ── bounds ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends_and_extremes(fleet: Fleet) -> None:
+    claim_id, epochs = fleet.claim(), 2_000
+    for first in range(0, epochs, 200):
+        lines = [told(n + 1, loss=1.0 + n % 7, metric=0.5) for n in range(first, first + 200)]
+        if first == 1000:
+            lines[77] = told(1078, loss=99.0, metric=0.01)
+        fleet.beat(claim_id, *lines, first=first)
+    reply = fleet.views.curve(JOB)
+    assert (reply.epochs, len(reply.points) <= CURVE_POINTS) == (epochs, True)
+    assert len(reply.points) > CURVE_POINTS / 4
+    shown = [point.epoch for point in reply.points]
+    assert shown == sorted(set(shown))
+    assert {1, 1078, epochs} <= set(shown)
+    assert len(fleet.losses(points=10**6)) == epochs, "whole where it is asked for"
+    assert len(fleet.views.curve(JOB, points=0).points) <= 10
+
+
+def test_an_attempt_keeps_a_bounded_number_of_epochs(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "POINTS_KEPT", 100)
+    claim_id = fleet.claim()
+    for first in range(0, 1_000, 50):
+        lines = [told(n + 1, loss=None, metric=-1.0 if n == 333 else n % 5) for n in range(first, first + 50)]
+        fleet.beat(claim_id, *lines, first=first)
+        assert len(fleet.losses(points=10**6)) <= 100
+    kept = fleet.losses(points=10**6)
+    assert {1, 334, 1000} <= set(kept)
+    assert sum(1 for epoch in kept if epoch <= 500) >= 10, "thinned evenly, not from one end"
+    fleet.beat(claim_id, told(2**53 - 1, loss=1.0), first=1_000)
+    assert 2**53 - 1 in fleet.losses(points=10**6), "the largest number breaks no sum"
+
+
+# ── use ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_heartbeat_brings_one_sample_of_use(fleet: Fleet) -> None:
+    claim_id = fleet.claim()
+    used = Usage(cpu=3.5, memory_bytes=2**30)
+    fleet.clock.advance(30.0)
+    fleet.beat(claim_id, usage=used)
+    fleet.beat(claim_id, usage=used)
+    fleet.beat(claim_id, usage=used, seq=1)
+    fleet.clock.advance(30.0)
+    fleet.beat(claim_id, usage=Usage(cpu=0.5, gpu=0.25, gpu_memory_bytes=5))
+    samples = fleet.views.curve(JOB).usage
+    assert [(each.seconds, each.cpu, each.memory_bytes, each.gpu) for each in samples] == [
+        (30.0, 3.5, 2**30, None), (60.0, 0.5, None, 0.25),
+    ]  # fmt: skip
+
+
+def test_samples_come_apart_as_an_attempt_ages_and_are_thinned(fleet: Fleet) -> None:
+    claim_id = fleet.claim()
+    for number in range(2_400):
+        fleet.clock.advance(30.0)
+        fleet.beat(claim_id, usage=Usage(cpu=64.0 if number == 700 else number % 3))
+    rows = fleet.queue.db.all("samples", job_id=JOB, attempt=1, most=10**6, buckets=1)
+    assert 1_000 < len(rows) < 2_200
+    reply: CurveReply = fleet.views.curve(JOB)
+    assert len(reply.usage) <= CURVE_POINTS
+    assert 64.0 in {each.cpu for each in reply.usage}
+    assert reply.usage[-1].seconds == rows[-1]["seconds"]
+
+
+def test_what_no_worker_of_ours_says_is_refused(fleet: Fleet) -> None:
+    for used in ({"cpu": -1}, {"cpu": 1e9}, {"gpu": 1.5}, {"memory_bytes": 2**60}, {"cpu": "much"}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"seq": 1, "usage": used}, HeartbeatRequest)
+    older = msgspec.convert({"seq": 1, "usage": {"power": 5}}, HeartbeatRequest)
+    assert older.usage == Usage(), "unknown members are ignored"

@@ -1,0 +1,206 @@
+"""Previews of a plan: what a reload would change, of the receiver's own manifest and of one that was read elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from builders import a_capability, a_completion, a_worker_claim
+from fakes import Counting, FakeClock, FakeShelf
+from test_fleet_manifest import TableDescriber
+
+from training.fleet.capability.describe import Description
+from training.fleet.cli.plan import _sent
+from training.fleet.database.writer import Writer
+from training.fleet.manifest.load import parse_manifest
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.plan import Reloader
+from training.fleet.service.preview import Previews
+from training.fleet.service.service import Service
+from training.fleet.store.datasets import DatasetStore
+from training.fleet.wire.messages import Refusal, ReloadReply
+from training.fleet.wire.plans import PlanReply, PlanRequest
+
+A = "a" * 64
+OWN = '[trainers.own]\ncommand = ["train"]\noutputs = ["x"]\n'
+
+
+def a_job(name: str, more: str = "", *, model: str = "gbt") -> str:
+    return f'[[jobs]]\nname = "{name}"\nmodel = "{model}"\nmode = "oracle"\n{more}\n'
+
+
+FIRST = OWN + "[hosts.pi]\npriority = 1\n" + "".join(a_job(f"j{n}", f"seed = {n}") for n in range(4))
+SECOND = (
+    OWN.replace('"x"', '"x", "y"')
+    + "[hosts.pi]\npriority = 2\n"
+    + a_job("j0", "seed = 0\npriority = 7")
+    + a_job("renamed", "seed = 1")
+    + a_job("cuda", "require_cuda = true\nmatrix.seed = [7, 8]")
+    + a_job("mine", "hyper.depth = 3", model="own")
+)
+
+
+class Stage:
+    """A receiver's service over a manifest's file, and its previews."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "manifest.toml"
+        self.clock, self.shelf = FakeClock(), FakeShelf()
+        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
+        self.service = Service(self.queue, self.shelf)
+        self.writer = Writer(self.queue.db)
+        self.asked: list[tuple[str, ...]] = []
+        audit = AuditLog(self.queue.db, self.clock)
+        datasets = DatasetStore(folder / "datasets")
+        self.reloader = Reloader(self.file, self.service, self.writer, self.describe, audit, datasets)
+        self.previews = Previews(self.reloader, self.queue.db)
+
+    def describe(self, command: Sequence[str]) -> Description:
+        self.asked.append(tuple(command))
+        return TableDescriber()(command)
+
+    def take(self, text: str) -> ReloadReply:
+        self.file.write_text(text)
+        return self.reloader("ada")
+
+    def given(self, text: str) -> PlanReply:
+        """Judge a file as ``cis490-jobs plan FILE`` does, over the wire."""
+        plan = parse_manifest(text, path=Path("plan.toml"), describer=TableDescriber())
+        body = msgspec.json.encode(_sent(plan, Path("plan.toml")))
+        return self.previews.given(msgspec.json.decode(body, type=PlanRequest))
+
+    def own(self, text: str) -> PlanReply:
+        self.file.write_text(text)
+        return self.previews.own()
+
+    def claim(self, host: str = "pi") -> tuple[str, str]:
+        reply = self.writer.submit(lambda: self.service.claim(a_worker_claim(host))).result()
+        assert reply.claim_id is not None
+        assert reply.job_id is not None
+        return reply.claim_id, reply.job_id
+
+    def deliver(self, claim_id: str, job_id: str) -> None:
+        permission = self.service.upload_permission(job_id, claim_id, None)
+        self.shelf.put(A, model=permission.model, mode=permission.mode)
+        self.service.upload_done(permission, A, 10)
+        self.service.complete(job_id, a_completion(claim_id, A))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.writer.close()
+    made.queue.close()
+
+
+def told(reply: ReloadReply) -> dict[str, Any]:
+    """All that a reload says of the plan; which file it read and when is no part of that."""
+    said: dict[str, Any] = msgspec.to_builtins(reply)
+    return {key: value for key, value in said.items() if key not in ("file", "saved_at", "now")}
+
+
+@pytest.mark.parametrize("judge", [Stage.given, Stage.own])
+def test_a_preview_says_what_the_reload_then_says_and_writes_nothing(stage: Stage, judge: Any) -> None:
+    stage.take(FIRST)
+    written = stage.queue._conn.total_changes
+    said = judge(stage, SECOND)
+    assert stage.queue._conn.total_changes == written
+    assert said.changed
+    counts = said.reload
+    assert (counts.inserted, counts.updated, counts.removed, counts.renamed) == (3, 2, 2, 1)
+    assert (counts.hosts, counts.trainers) == (1, 1)
+    assert told(said.reload) == told(stage.take(SECOND))
+    again = judge(stage, SECOND)
+    assert (again.changed, again.reload.unchanged) == (False, 5)
+
+
+def test_every_job_says_what_became_of_it(stage: Stage) -> None:
+    stage.take(FIRST)
+    claim_id, done = stage.claim()
+    stage.deliver(claim_id, done)
+    _, runs = stage.claim()
+    stage.service.cancel("j2")
+    said = {each.name: each for each in stage.given(FIRST + a_job("new", "seed = 9")).jobs}
+    assert [said[name].state for name in ("j0", "j1", "j2", "j3", "new")] == [
+        "completed",
+        "claimed",
+        "cancelled",
+        "pending",
+        "new",
+    ]
+    trained, live = said["j0"], said["j1"]
+    assert (trained.job_id, trained.artifact_id, trained.host, trained.at) == (done, A, "pi", stage.clock.now())
+    assert (live.job_id, live.host, live.at, live.artifact_id) == (runs, "pi", stage.clock.now(), None)
+    assert stage.given(FIRST).reload.cancelled == 1
+    edited = stage.given(FIRST.replace('"j3"', '"three"').replace("seed = 0\n", "seed = 0\nmin_cores = 2\n")).jobs
+    assert [(each.keys, each.was) for each in edited if each.outcome == "updated"] == [
+        (["min_cores"], None),
+        ([], "j3"),
+    ]
+
+
+def test_each_host_says_what_it_could_take_under_the_new_plan(stage: Stage) -> None:
+    stage.take(FIRST)
+    stage.claim("pi")
+    stage.clock.advance(10_000)
+    desktop = a_worker_claim("desktop", capability=a_capability(cuda=True))
+    stage.writer.submit(lambda: stage.service.claim(desktop)).result()
+    said = stage.given(SECOND + '[hosts.desktop]\ndeny_jobs = ["own"]\n')
+    assert said.waiting == 3
+    takes = {each.host: each for each in said.hosts}
+    assert (takes["desktop"].jobs, takes["desktop"].note) == (["cuda[seed=7]", "cuda[seed=8]"], None)
+    assert takes["desktop"].obstacles == {"model own is in the deny_jobs of host desktop": 1}
+    assert (takes["pi"].jobs, takes["pi"].note) == (["mine"], "not seen for 2 h 46 min")
+    nobody = stage.given(SECOND.replace("require_cuda = true", "min_cores = 99")).nowhere
+    assert list(nobody) == ["cuda[seed=7]", "cuda[seed=8]"]
+    assert "cpu_cores 4 < 99" in nobody["cuda[seed=7]"]
+
+
+def test_no_command_that_came_over_the_network_is_run(stage: Stage) -> None:
+    stage.take("jobs = []")
+    stage.asked.clear()
+    plan = '[trainers.own]\ncommand = ["rm"]\ndescribe = ["evil"]\n' + a_job("a", model="own")
+    body = {
+        "jobs": [{"name": "a", "model": "own", "mode": "oracle", "hyper": {"any": 1}}],
+        "trainers": {"own": {"command": ["rm"], "describe": ["evil"]}},
+    }
+    assert stage.previews.given(msgspec.convert(body, PlanRequest)).reload.inserted == 1
+    assert ("evil",) not in stage.asked
+    with pytest.raises(Refusal, match="evil"):
+        stage.own(plan)
+    assert ("evil",) in stage.asked, "the receiver's own manifest is the operator's word"
+
+
+@pytest.mark.parametrize(
+    ("job", "key", "words"),
+    [
+        ({"dataset": "nobodys"}, "jobs[0].dataset", "there is no data set `nobodys`"),
+        ({"hyper": {"leaves": 3}}, "jobs[0].hyper.leaves", "gbt has no hyperparameter"),
+        ({"model": "gtb"}, "jobs[0].model", "there is no model `gtb`"),
+        ({"split_recipe": "host"}, "jobs[0].split_recipe", "needs train_hosts"),
+        ({"name": "a\x1b[2J"}, "jobs[0].name", "printable"),
+    ],
+)
+def test_a_given_plan_is_checked_anew_with_every_reason(
+    stage: Stage, job: dict[str, Any], key: str, words: str
+) -> None:
+    stage.take("jobs = []")
+    body = {"jobs": [{"name": "a", "model": "gbt", "mode": "oracle", **job}], "file": "mine.toml"}
+    with pytest.raises(Refusal) as caught:
+        stage.previews.given(msgspec.convert(body, PlanRequest))
+    assert caught.value.problem_type == "bad_manifest"
+    (mistake,) = caught.value.extra["mistakes"]
+    assert (mistake["file"], mistake["key"]) == ("mine.toml", key)
+    assert words in mistake["message"]
+
+
+def test_a_plan_without_a_list_of_jobs_is_noted_as_a_reload_notes_it(stage: Stage) -> None:
+    stage.take(FIRST)
+    text = "[hosts.pi]\npriority = 1\n"
+    assert any("the plan has no jobs" in note for note in stage.given(text).reload.notes)
+    assert told(stage.given(text).reload) == told(stage.take(text))

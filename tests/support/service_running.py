@@ -1,0 +1,88 @@
+"""A receiver's service without HTTP and without a disk: a queue in memory, a clock and a shelf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from builders import a_completion, a_job, a_worker_claim
+from fakes import Counting, FakeClock, FakeShelf
+
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import Attempt, Job
+from training.fleet.scheduling.policy import Policy
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.views import Views
+from training.fleet.wire.messages import ClaimReply, ClaimRequest, ProblemType, Refusal, ReloadReply
+
+A = "a" * 64
+POLICY = Policy()
+
+
+class Receiver:
+    """A service of which a test names jobs and hosts alone; :meth:`close` it."""
+
+    def __init__(self) -> None:
+        self.clock, self.dataset_store = FakeClock(), FakeShelf()
+        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
+        self.service = Service(self.queue, self.dataset_store)
+        self.close = self.queue.close
+
+    def restart(self) -> None:
+        self.service = Service(self.queue, self.dataset_store, self.service.plan)
+
+    @property
+    def views(self) -> Views:
+        return Views(self.queue.db, self.service)
+
+    def plan(self, *jobs: dict[str, Any], **plan: Any) -> ReloadReply:
+        return self.service.reload(list(jobs), Plan(**plan))
+
+    def claim(self, request: ClaimRequest) -> ClaimReply:
+        return self.service.claim(request)
+
+    def granted(self, host: str = "pi", **fields: Any) -> str:
+        reply = self.claim(a_worker_claim(host, **fields))
+        assert reply.claim_id is not None, reply.reason
+        return reply.claim_id
+
+    def job(self, name: str = "one") -> Job:
+        job = self.queue.get(f"id-{name}")
+        assert job is not None
+        return job
+
+    def attempt(self, name: str = "one") -> Attempt:
+        return self.queue.attempts.of_job(f"id-{name}")[-1]
+
+    def status(self, name: str = "one") -> str:
+        return self.job(name).status
+
+    def deliver(self, claim_id: str | None, artifact: str = A, name: str = "one", **words: Any) -> None:
+        permission = self.service.upload_permission(f"id-{name}", claim_id, words.get("host_id"))
+        self.dataset_store.put(artifact, model=permission.model, mode=permission.mode)
+        self.service.upload_done(permission, artifact, 10)
+        self.service.complete(f"id-{name}", a_completion(claim_id, artifact, **words))
+
+    def watch(self, seconds: float) -> int:
+        """Let time go by under ordinary looks at the clock; returns how many attempts were swept."""
+        swept = 0
+        for _ in range(round(seconds / POLICY.sweep_period_s)):
+            self.clock.advance(POLICY.sweep_period_s)
+            swept += self.service.tick()
+        return swept
+
+
+def with_two_jobs() -> Receiver:
+    """A receiver whose plan names ``one`` and ``two``, to be granted in this order."""
+    made = Receiver()
+    made.plan(a_job("one", priority=90), a_job("two"))
+    return made
+
+
+def refused(problem_type: ProblemType, call: Callable[[], object]) -> str:
+    """The sentence of the refusal, which must be of this kind."""
+    with pytest.raises(Refusal) as caught:
+        call()
+    assert caught.value.problem_type is problem_type, caught.value.detail
+    return caught.value.detail

@@ -1,0 +1,43 @@
+"""A hyperparameter's flag: what trainers declare, and what the fleet reads of it in ``--describe``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+DESCRIBE_VERSION = 1
+
+
+class FlagType(StrEnum):
+    """The type of a hyperparameter's value."""
+
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+    STR = "str"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """The values that a hyperparameter may have. Bounds are inclusive unless marked open; ``None`` is unbounded."""
+
+    key: str
+    type: FlagType
+    min: float | None = None
+    max: float | None = None
+    min_open: bool = False
+    max_open: bool = False
+    choices: tuple[str, ...] | None = None
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.key.replace("_", "-")
+
+    def permits_number(self, number: float) -> bool:
+        """Permit a finite number within the bounds."""
+        if isinstance(number, float) and not math.isfinite(number):
+            return False
+        low = self.min is None or (number > self.min if self.min_open else number >= self.min)
+        high = self.max is None or (number < self.max if self.max_open else number <= self.max)
+        return low and high

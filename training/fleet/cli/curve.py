@@ -1,0 +1,204 @@
+"""``cis490-jobs curve``: loss and metric of jobs by epoch, and what their trainers use, drawn in the terminal."""
+
+from __future__ import annotations
+
+import csv
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from training.fleet.cli import complete
+from training.fleet.cli.chart import BAR, LEVELS, Panel, Points, figure, spark
+from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.wire.constants import DONE, USAGE
+from training.fleet.wire.words import duration, number, size
+from training.printable import json_text, one_line, printable
+
+WHOLE = 20_000  # epochs, more than which a receiver gives of no job
+JOBS_MAX = len(string.ascii_lowercase)  # each has its letter
+WIDTH, WIDTH_MAX = 80, 120  # where there is no terminal, and where there is a wide one
+HEIGHT = 12
+NAME_MAX = 40
+SERIES = ("loss", "metric")
+COLOURS = ("cyan", "yellow", "magenta", "green", "red", "blue")
+COLUMNS = ("job", "job_id", "attempt", "epoch", "loss", "metric", "seconds")
+
+Reply = Mapping[str, Any]
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command()(curve)
+
+
+def curve(
+    ctx: typer.Context,
+    jobs: Annotated[
+        list[str],
+        typer.Argument(metavar="JOB...", help="Names, ids, or unique prefixes of ids.", autocompletion=complete.jobs),
+    ],
+    attempt: Annotated[int | None, typer.Option(help="Only this attempt.", min=1)] = None,
+    log: Annotated[bool, typer.Option("--log", help="A logarithmic axis for the loss.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Every epoch, for a spreadsheet.")] = False,
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> int:
+    """Draw loss and metric by epoch, and what the trainer uses of its host; several jobs in one picture."""
+    context: CommandContext = ctx.obj
+    machine = as_json or context.as_json
+    if as_csv and machine:
+        raise CannotError("--csv and --json are two forms; ask for one of them", USAGE)
+    if len(jobs) > JOBS_MAX:
+        raise CannotError(f"one picture holds {JOBS_MAX} jobs; name fewer", USAGE)
+    client = context.client(receiver_url)
+    replies = [client.curve(job, attempt=attempt, points=WHOLE if as_csv else None) for job in jobs]
+    if as_csv:
+        writer = csv.writer(context.out, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(row for reply in replies for row in _rows(reply))
+        return DONE
+    if machine:
+        print(json_text({"curves": replies}), file=context.out)
+        return DONE
+    width = min(context.console().width, WIDTH_MAX) if context.out.isatty() else WIDTH
+    lines = list(_drawn(replies, max(40, width), plain=not _has_signs(context), log=log))
+    context.show(False, None, lambda: Group(*lines))
+    return DONE
+
+
+def _rows(reply: Reply) -> Iterator[list[object]]:
+    for point in reply["points"]:
+        counted = [int(point[key]) for key in ("attempt", "epoch")]
+        yield [
+            printable(reply["name"]),
+            printable(reply["job_id"]),
+            *counted,
+            *(number(point[key]) for key in COLUMNS[4:]),
+        ]
+
+
+def _has_signs(context: CommandContext) -> bool:
+    """Return True when the stream can show Braille and blocks."""
+    try:
+        f"⣿{BAR}{LEVELS}".encode(getattr(context.out, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _drawn(replies: Sequence[Reply], width: int, *, plain: bool, log: bool) -> Iterator[Text]:
+    told = False
+    for name in SERIES:
+        curves = [_series(reply, name) for reply in replies]
+        if any(curves):
+            if told:
+                yield Text()
+            told = True
+            yield from _panel(name, replies, curves, width, plain=plain, log=log and name == "loss")
+    for place, reply in enumerate(replies):
+        yield from _notes(reply, "" if len(replies) == 1 else f"{_letter(place)}  ")
+    for reply in replies:
+        yield from _usage(reply, width, plain=plain, named=len(replies) > 1)
+
+
+def _series(reply: Reply, name: str) -> list[tuple[float, float]]:
+    pairs = ((number(point.get("epoch")), number(point.get(name))) for point in reply["points"])
+    return [(epoch, value) for epoch, value in pairs if epoch is not None and value is not None]
+
+
+def _panel(
+    name: str, replies: Sequence[Reply], curves: Sequence[Points], width: int, *, plain: bool, log: bool
+) -> Iterator[Text]:
+    """Draw one series of all jobs under its heading."""
+    heading = f"{name} by epoch{' (logarithmic)' if log else ''}"
+    rough = Panel.around(curves, 1, HEIGHT, log=log)
+    if rough is None:
+        yield Text(f"{heading}: no value is above 0", "bold")
+        return
+    labels = rough.labels()
+    panel = Panel.around(curves, max(10, width - len(labels[0]) - 2), HEIGHT, log=log)
+    assert panel is not None
+    alone = len(replies) == 1
+    if alone and not plain:
+        panel.dots(curves[0])
+    else:
+        panel.letters(curves, string.ascii_lowercase)
+    if alone:
+        for begun in replies[0]["attempts"][1:]:
+            panel.bar(float(number(begun.get("first")) or 0), "|" if plain else BAR)
+    yield Text(heading, "bold")
+    edge = "|" if plain else "│"
+    for label, cells in zip(labels, panel.cells, strict=True):
+        row = Text(f"{label} {edge}")
+        for sign, of in cells:
+            row.append(sign, COLOURS[of % len(COLOURS)] if of is not None and of >= 0 and not alone else "")
+        row.rstrip()
+        yield row
+    first, last = figure(panel.x[0]), figure(panel.x[1])
+    margin = " " * (len(labels[0]) + 2)
+    if len(curves) and any(len(curve) > 1 for curve in curves):
+        yield Text(f"{margin}{first}{last.rjust(panel.width - len(first))}")
+    for place, (reply, points) in enumerate(zip(replies, curves, strict=True)):
+        mark = "" if alone else f"{_letter(place)}  {one_line(reply['name'], NAME_MAX)}: "
+        yield Text(f"{mark}{_summary(points)}", "" if alone else COLOURS[place % len(COLOURS)])
+
+
+def _letter(place: int) -> str:
+    return string.ascii_lowercase[place]
+
+
+def _summary(points: Points) -> str:
+    if not points:
+        return "none"
+    lowest, highest = min(points, key=lambda point: point[1]), max(points, key=lambda point: point[1])
+    last = points[-1]
+    return (
+        f"last {figure(last[1])} (epoch {last[0]:.0f}), lowest {figure(lowest[1])} ({lowest[0]:.0f}), "
+        f"highest {figure(highest[1])} ({highest[0]:.0f})"
+    )
+
+
+def _notes(reply: Reply, mark: str) -> Iterator[Text]:
+    """Say what the picture cannot: of which attempts it is made, that it was thinned, that there is nothing to draw."""
+    name, attempts = one_line(reply["name"], NAME_MAX), reply["attempts"]
+    if not attempts:
+        yield Text(f"{mark}{name} is {printable(reply['status'])} and has reported no epoch")
+        return
+    ranges = [
+        f"attempt {each['attempt']} on {printable(each['host'])} from epoch {each['first']}"
+        + (f" ({printable(each['end_reason'])})" if each.get("end_reason") else "")
+        + (", whose last lines have not arrived" if each.get("end_reason") and each.get("complete") is False else "")
+        for each in attempts
+    ]
+    thinned = ""
+    if len(reply["points"]) < (number(reply.get("epochs")) or 0):
+        thinned = f"; {len(reply['points'])} of {reply['epochs']:,} epochs are drawn, the extremes among them"
+    yield Text(f"{mark}{name} is {printable(reply['status'])}: {', '.join(ranges)}{thinned}")
+
+
+def _usage(reply: Reply, width: int, *, plain: bool, named: bool) -> Iterator[Text]:
+    """Draw what the trainer used, a row each, up to the last heartbeat."""
+    kinds = (
+        ("CPU", "cpu", lambda value: f"{value:.{1 if value >= 1 else 2}f} cores"),
+        ("memory", "memory_bytes", size),
+        ("GPU", "gpu", lambda value: f"{value:.0%}"),
+        ("GPU memory", "gpu_memory_bytes", size),
+    )
+    samples = reply.get("usage") or []
+    said = False
+    for title, key, words in kinds:
+        values = [value for each in samples if (value := number(each.get(key))) is not None]
+        if not values:
+            continue
+        if not said:
+            said = True
+            whose = f" of {one_line(reply['name'], NAME_MAX)}" if named else ""
+            of = f"attempt {reply['usage_attempt']}, {duration(samples[-1].get('seconds'))} since its grant"
+            yield Text()
+            yield Text(f"use{whose} ({of})", "bold")
+        drawn = "" if plain else spark(values, max(8, width - 50))
+        yield Text(f"{title.ljust(10)} {drawn}  {words(values[-1])}, at most {words(max(values))}")

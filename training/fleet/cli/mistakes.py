@@ -1,0 +1,36 @@
+"""The mistakes of a manifest that was not taken, for people and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from training.fleet.cli.context import CommandContext
+from training.fleet.client.client import Refused
+from training.printable import json_text, one_line
+
+
+def mistakes_of(refusal: Refused) -> list[Mapping[str, object]]:
+    """Return the mistakes that a refusal names; none when it is about something else."""
+    found = refusal.extra.get("mistakes")
+    return found if isinstance(found, list) else []
+
+
+REFUSED_SO = "the manifest was not taken; nothing has changed"
+
+
+def complain_of(context: CommandContext, mistakes: Sequence[object], as_json: bool, said: str = REFUSED_SO) -> None:
+    """Print every mistake, below what they mean."""
+    if as_json or context.as_json:
+        print(json_text({"mistakes": list(mistakes)}), file=context.out)
+        return
+    context.complain(said)
+    for mistake in mistakes:
+        print(_sentence(mistake), file=context.err)
+
+
+def _sentence(entry: object) -> str:
+    if not isinstance(entry, Mapping):
+        return one_line(entry)
+    place = ":".join(str(entry[key]) for key in ("file", "line") if entry.get(key))
+    sentence = "; ".join(str(entry[key]) for key in ("message", "suggestion") if entry.get(key))
+    return one_line(": ".join(part for part in (place, entry.get("key"), sentence) if part), 2000)

@@ -1,0 +1,70 @@
+"""``cis490-jobs notify``: the channels that carry notices to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from training.fleet.cli.context import CommandContext
+from training.fleet.wire.constants import DONE, REFUSED
+from training.printable import duration, one_line, printable
+
+_Url = Annotated[str | None, typer.Option(help="As for all commands.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def hook(app: typer.Typer) -> None:
+    """Add these commands to ``app``."""
+    group = typer.Typer(help="Show the channels for notices, and try them.", rich_markup_mode=None)
+    group.callback(invoke_without_command=True)(channels)
+    group.command("test")(send_test)
+    app.add_typer(group, name="notify")
+
+
+def channels(ctx: typer.Context, receiver_url: _Url = None, as_json: _AsJson = False) -> int:
+    """Show the channels of the plan's [notify.*]: when each last sent, and what waits."""
+    if ctx.invoked_subcommand is not None:
+        return DONE
+    context: CommandContext = ctx.obj
+    data = context.client(receiver_url).notify()
+    context.show(as_json, data, lambda: _table(data))
+    return DONE
+
+
+def _table(data: Mapping[str, Any]) -> Table | str:
+    if not data["channels"]:
+        return "The plan has no channel: add [notify.NAME] to the manifest, then `cis490-jobs reload`."
+    table = Table(box=None, pad_edge=False)
+    for head in ("channel", "kind", "last sent", "waiting", "state"):
+        table.add_column(head, justify="right" if head == "waiting" else "left")
+    for each in data["channels"]:
+        sent = "never" if each["sent_at"] is None else f"{duration(data['now'] - each['sent_at'])} ago"
+        state = "ready"
+        if each["error"] is not None:
+            again = "" if each["next_at"] is None else f" (tried again in {duration(each['next_at'] - data['now'])})"
+            state = f"{one_line(each['error'], 200)}{again}"
+        table.add_row(printable(each["channel"]), printable(each["kind"]), sent, str(each["waiting"]), state)
+    return table
+
+
+def send_test(
+    ctx: typer.Context,
+    channel: Annotated[str | None, typer.Argument(help="Its name in [notify.*]; without one, all.")] = None,
+    receiver_url: _Url = None,
+    as_json: _AsJson = False,
+) -> int:
+    """Send a test message now; exit code 1 when it did not arrive everywhere."""
+    context: CommandContext = ctx.obj
+    data = context.client(receiver_url).notify_test(channel)
+    results = data["results"]
+    lines = [
+        f"{printable(each['channel'])}: "
+        + ("the test message arrived" if each["error"] is None else one_line(each["error"], 300))
+        for each in results
+    ]
+    nothing = "The plan has no channel: add [notify.NAME] to the manifest, then `cis490-jobs reload`."
+    context.show(as_json, data, lambda: "\n".join(lines) or nothing)
+    return DONE if results and all(each["error"] is None for each in results) else REFUSED

@@ -1,0 +1,260 @@
+"""``cis490-jobs plan`` and ``apply``: what an edit would do, and doing it.
+
+A file is read here, with the rights of who runs the command; the receiver gets its jobs as plain data and judges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from training.files import mark_of, write_whole
+from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.mistakes import complain_of, mistakes_of
+from training.fleet.cli.planned import render_plan
+from training.fleet.cli.render import render_reload
+from training.fleet.cli.why import Asked, render_why, why_data
+from training.fleet.client.client import ClientError, FleetClient, Refused
+from training.fleet.wire.constants import DONE, REFUSED, USAGE
+from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
+from training.fleet.wire.words import Json
+from training.printable import printable
+
+if TYPE_CHECKING:
+    from training.fleet.manifest.types import JobSpec, Manifest
+
+INVALID, WOULD_CHANGE = 2, 3  # exit codes of `plan`
+NOT_TAKEN = "this manifest has mistakes, and a reload would take nothing of it"
+BEFORE = ".before"  # ending of the manifest that `apply` replaced
+
+Url = Annotated[str | None, typer.Option(help="As for all commands.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def hook(app: typer.Typer) -> None:
+    """Add these commands to ``app``."""
+    for command in (plan, apply):
+        app.command()(command)
+
+
+def plan(
+    ctx: typer.Context,
+    given: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="Read here; without it the receiver's manifest.", show_default=False),
+    ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="JOB [OTHER] instead of FILE: what makes a job's id, or two jobs differ.")
+    ] = False,
+    within: Annotated[Path | None, typer.Option("--in", metavar="FILE", help="With --why: look there first.")] = None,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what a manifest would change, and change nothing. Exit code 0: nothing, 2: it is invalid, 3: something."""
+    context: CommandContext = ctx.obj
+    names = list(given or ())
+    if why:
+        return _why(context, names, within, receiver_url, as_json)
+    if len(names) > 1 or within is not None:
+        raise CannotError("plan takes one FILE; jobs are named behind --why", USAGE)
+    file = Path(names[0]) if names else None
+    answer = _judged(context, context.client(receiver_url), file, as_json)
+    if answer is None:
+        return INVALID
+    context.show(as_json, answer, lambda: render_plan(answer, file))
+    return WOULD_CHANGE if answer["changed"] else DONE
+
+
+def apply(
+    ctx: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Takes the manifest's place.", show_default=False)
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what a manifest would change, ask, and do it: FILE takes the manifest's place, and is read."""
+    context: CommandContext = ctx.obj
+    client = context.client(receiver_url)
+    seen = None if file is None else mark_of(file)
+    answer = _judged(context, client, file, as_json)
+    if answer is None:
+        return INVALID
+    machine = as_json or context.as_json
+    if not machine:
+        context.show(False, answer, lambda: render_plan(answer, file))
+    if not answer["changed"]:
+        context.show(as_json, {"plan": answer, "reload": None, "kept": None}, lambda: "nothing to do")
+        return DONE
+    target = None if file is None else _place(answer, file)
+    client.get_json("/v1/tokens")  # an operator's call: who may not reload replaces no file
+    if not (yes or context.confirm("Apply this?")):
+        context.complain("nothing was applied")
+        return REFUSED
+    kept = None
+    if target is not None and file is not None and target != file.resolve():
+        kept = _put(file, seen, target, answer)
+    try:
+        reload = client.reload()
+    except Refused as refusal:
+        _put_back(kept, target)
+        mistakes = mistakes_of(refusal)
+        if not mistakes:
+            raise
+        complain_of(context, mistakes, as_json)
+        return INVALID
+    except ClientError as error:
+        where = "" if target is None else f"; {file} is in place, and read at the next reload"
+        raise CannotError(f"{error}{where}", REFUSED) from None
+    shape = {"plan": answer, "reload": reload, "kept": None if kept is None else str(kept)}
+    said = [render_reload(reload)]
+    if kept is not None:
+        said.append(printable(f"the manifest of before is {kept}"))
+    context.show(as_json, shape, lambda: "\n".join(said))
+    return DONE
+
+
+# -- judging ----------------------------------------------------------------------------------------------------
+
+
+def _judged(context: CommandContext, client: FleetClient, file: Path | None, as_json: bool) -> Json | None:
+    """Ask what a manifest would change; None when it is invalid, which has been said."""
+    manifest = None
+    if file is not None:
+        manifest = _read(context, file, as_json)
+        if manifest is None:
+            return None
+    try:
+        return client.plan(None if manifest is None or file is None else _sent(manifest, file))
+    except Refused as refusal:
+        mistakes = mistakes_of(refusal)
+        if not mistakes:
+            raise
+        complain_of(context, _located(mistakes, manifest, file), as_json, NOT_TAKEN)
+        return None
+
+
+def _read(context: CommandContext, file: Path, as_json: bool) -> Manifest | None:
+    """Read and check a file with this user's rights; None when it has mistakes, which have been said."""
+    from training.fleet.manifest.load import ManifestError, load_manifest  # for these commands only
+
+    try:
+        return load_manifest(file)
+    except ManifestError as error:
+        complain_of(context, [mistake.to_dict() for mistake in error.mistakes], as_json, NOT_TAKEN)
+        return None
+
+
+def _sent(manifest: Manifest, file: Path) -> dict[str, Any]:
+    """Write a checked plan as the request: jobs without ids, tables without their names."""
+    return {
+        "file": str(file),
+        "jobs": [_without(job.to_dict(), "job_id") for job in manifest.jobs] if manifest.names_jobs else None,
+        "hosts": {name: _without(host.to_dict(), "name") for name, host in manifest.hosts.items()},
+        "trainers": {name: _without(own.to_dict(), "name") for name, own in manifest.trainers.items()},
+    }
+
+
+def _without(table: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {each: value for each, value in table.items() if each != key and value is not None}
+
+
+def _located(mistakes: Sequence[Json], manifest: Manifest | None, file: Path | None) -> list[Json]:
+    """Name the job in mistakes that the receiver found: it counts the jobs that a matrix made one by one."""
+    if manifest is None or file is None:
+        return list(mistakes)
+    found: list[Json] = []
+    for mistake in mistakes:
+        key = str(mistake.get("key") or "")
+        number, closed, rest = key.removeprefix("jobs[").partition("]")
+        if key.startswith("jobs[") and closed and number.isdecimal() and int(number) < len(manifest.jobs):
+            mistake = {**mistake, "key": f'job "{manifest.jobs[int(number)].name}"{rest}'}
+        found.append(mistake)
+    return found
+
+
+# -- applying ---------------------------------------------------------------------------------------------------
+
+
+def _place(answer: Json, file: Path) -> Path:
+    """Find the receiver's manifest on this machine; CannotError says where FILE must be put instead."""
+    said, mark, machine = answer.get("file"), answer.get("mark"), printable(answer.get("machine") or "")
+    target = Path(str(said))
+    if not said or not mark or mark_of(target) != mark:
+        where = f"{printable(said or 'its manifest')} on {machine or 'its machine'}"
+        raise CannotError(
+            f"the receiver reads {where}, which is not here: put {file} there, then `cis490-jobs apply` or "
+            "`cis490-jobs reload`"
+        )
+    return target.resolve()
+
+
+def _put(file: Path, seen: str | None, target: Path, answer: Json) -> Path:
+    """Put FILE in the manifest's place, durably, and keep the one of before beside it; returns that."""
+    kept = target.with_name(target.name + BEFORE)
+    try:
+        content, before, mode = file.read_bytes(), target.read_bytes(), target.stat().st_mode & 0o777
+        for path, mark in ((file, seen), (Path(str(answer["file"])), answer["mark"])):
+            if mark_of(path) != mark:
+                raise CannotError(f"{path} was changed meanwhile; look at the plan again")
+        write_whole(kept, before, mode=mode)
+        write_whole(target, content, mode=mode)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CannotError(
+            f"cannot put {file} in the place of {target}: {reason}; run this as a user who may write in {target.parent}"
+        ) from None
+    return kept
+
+
+def _put_back(kept: Path | None, target: Path | None) -> None:
+    """Undo :func:`_put` after the receiver refused."""
+    if kept is not None and target is not None:
+        write_whole(target, kept.read_bytes(), mode=target.stat().st_mode & 0o777)
+
+
+# -- why --------------------------------------------------------------------------------------------------------
+
+
+def _why(context: CommandContext, names: Sequence[str], within: Path | None, url: str | None, as_json: bool) -> int:
+    if len(names) not in (1, 2) or not all(name.strip() for name in names):
+        raise CannotError("name one job or two: plan --why JOB [OTHER]", USAGE)
+    client, manifest = context.client(url), None
+    if within is not None:
+        manifest = _read(context, within, as_json)
+        if manifest is None:
+            return INVALID
+    jobs = [_asked(client, manifest, name) for name in names]
+    context.show(as_json, why_data(jobs), lambda: render_why(jobs))
+    return DONE
+
+
+def _asked(client: FleetClient, manifest: Manifest | None, name: str) -> Asked:
+    """Find a job in the file, or else at the receiver."""
+    if manifest is not None:
+        job = next((each for each in manifest.jobs if each.name == name), None)
+        if job is not None:
+            return _of_file(client, manifest, job)
+    detail = client.job(name)
+    return Asked(str(detail["job"]["name"]), str(detail["job"]["job_id"]), detail["spec"])
+
+
+def _of_file(client: FleetClient, manifest: Manifest, job: JobSpec) -> Asked:
+    """Make the job dict that the receiver would: with its data set's id, and the command of an own trainer."""
+    from training.contract import job_identity
+
+    own = manifest.trainers.get(job.model)
+    spec = job.to_dict() | ({} if own is None else {"trainer": own.to_dict()})
+    if job.dataset is not None:
+        known = client.datasets.datasets()["datasets"]
+        names = {name: str(each["dataset_id"]) for each in known for name in each["names"]}
+        catalogue = Catalogue(frozenset(str(each["dataset_id"]) for each in known), names)
+        try:
+            spec["dataset"] = catalogue.resolve(job.dataset)
+        except UnknownDataset as error:
+            raise CannotError(f"job {job.name}: {error}") from None
+    return Asked(job.name, job_identity(spec), spec)

@@ -1,0 +1,87 @@
+"""``cis490-jobs plan --why``: the fields of which a job's id is made, and those in which two jobs differ. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from training.contract import identity_of, job_identity
+from training.fleet.cli.render import cell, short_id, table
+from training.fleet.scheduling.edits import changed
+from training.fleet.wire.words import Json
+from training.printable import one_line
+
+_NOT_THERE = "—"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A job by what it asks for, whether it is known to the receiver or stands in a file."""
+
+    name: str
+    job_id: str
+    spec: Json
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of its id, those of `hyper` one by one."""
+        found = identity_of(self.spec)
+        hyper = found.pop("hyper", None) or {}
+        return {**found, **{f"hyper.{key}": hyper[key] for key in sorted(hyper)}}
+
+
+def why_data(jobs: Sequence[Asked]) -> dict[str, Any]:
+    """Return the answer for machines; with two jobs also what differs: in the id (`differ`), and beside it."""
+    data: dict[str, Any] = {
+        "jobs": [{"name": job.name, "job_id": job.job_id, "fields": job.fields} for job in jobs],
+    }
+    if len(jobs) == 2:
+        one, other = jobs
+        data["differ"] = differing(one.fields, other.fields)
+        data["beside"] = _beside(one.spec, other.spec)
+    return data
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """List the fields whose values differ, as JSON tells them apart."""
+    return [key for key in {**one, **other} if _shown(one, key) != _shown(other, key)]
+
+
+def _beside(one: Json, other: Json) -> list[str]:
+    in_the_id = {*identity_of(one), *identity_of(other), "trainer.command", "name", "job_id"}
+    return [key for key in changed(one, other) if key.partition(".")[0] not in in_the_id and key not in in_the_id]
+
+
+def render_why(jobs: Sequence[Asked]) -> RenderableType:
+    """Draw one job's fields, or only those in which two differ."""
+    if len(jobs) == 1:
+        (job,) = jobs
+        made = table("FIELD", "VALUE")
+        for key in job.fields:
+            made.add_row(cell(key), cell(_shown(job.fields, key), chars_max=2000))
+        title = Text(f"{one_line(job.name, 140)} is {job.job_id}, the SHA-256 of:")
+        mismatch = job_identity(job.spec) != job.job_id
+        note = [Text("its id is not that of these fields: another program made it")] if mismatch else []
+        return Group(title, Text(), made, *note)
+    one, other = jobs
+    keys, beside = differing(one.fields, other.fields), _beside(one.spec, other.spec)
+    also = [Text(f"also different, and no part of an id: {', '.join(beside)}")] if beside else []
+    if not keys:
+        return Group(
+            Text(f"{one_line(one.name, 140)} and {one_line(other.name, 140)} are the same job: one model"), *also
+        )
+    made = table("FIELD", one_line(one.name, 140), one_line(other.name, 140))
+    for key in keys:
+        values = (_shown(each.fields, key) for each in jobs)
+        made.add_row(cell(key), *(cell(value, chars_max=2000) for value in values))
+    made.add_row(cell("(id)"), short_id(one.job_id), short_id(other.job_id))
+    return Group(made, *also)
+
+
+def _shown(fields: Mapping[str, Any], key: str) -> str:
+    return json.dumps(fields[key], ensure_ascii=False) if key in fields and fields[key] is not None else _NOT_THERE

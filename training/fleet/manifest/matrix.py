@@ -1,0 +1,177 @@
+"""A job's ``matrix``: one entry of the plan that stands for many jobs. Pure.
+
+``matrix = { seed = [0, 1, 2], "hyper.max_depth" = [4, 6] }`` makes the six jobs that a person would write by hand, with
+the same ids; each is called after its values, ``gbt[seed=0,max_depth=4]``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from training.fleet.capability.describe import shown
+from training.fleet.manifest.reader import KeyPath, Problem, Table, WrongValueError, nearest
+from training.printable import printable
+
+JOBS_MAX = 1_000  # of one matrix …
+PLAN_JOBS_MAX = 20_000  # … and of all in a plan
+NAME_CHARS_MAX = 128
+# The members of a job's identity. Anything else would make jobs that train the same model.
+KEYS = ("model", "mode", "seed", "split_recipe", "dataset")
+_HYPER = "hyper"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One key of a matrix, its place in a job and in the file, and the values that it takes."""
+
+    key: str
+    in_job: KeyPath
+    at: KeyPath
+    values: Sequence[Any]
+
+    def part(self, label: str, index: int) -> str:
+        """Write one value as a part of a job's name."""
+        value = self.values[index]
+        if isinstance(value, str):
+            return f"{label}={printable(value)}"
+        return f"{label}={json.dumps(value) if isinstance(value, float) else shown(value)}"
+
+
+def spread(entry: Table, room: int = PLAN_JOBS_MAX) -> list[Table]:
+    """Make the jobs of an entry: a table each, which reports a mistake where its value stands in the file.
+
+    ``room`` is how many more jobs the matrices of this plan may make. Of a matrix with mistakes only so many jobs are
+    made that each of its values is checked once.
+    """
+    if "matrix" not in entry.values:
+        entry.skip("matrix")
+        return [entry]
+    before = len(entry.problems)
+    axes = _axes(entry)
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > min(JOBS_MAX, room):
+        words = f"at most {JOBS_MAX} are allowed" if count > JOBS_MAX else f"all of a plan at most {PLAN_JOBS_MAX}"
+        entry.report(("matrix",), f"makes {count} jobs, and {words}", "leave values out")
+    whole = len(entry.problems) == before
+    choices = _choices(axes, whole=whole)
+    once: set[Problem] = set()
+    return [
+        _one(entry, axes, choice, name, once)
+        for choice, name in zip(choices, _names(entry, axes, choices), strict=True)
+    ]
+
+
+def _choices(axes: Sequence[Axis], *, whole: bool) -> list[tuple[int, ...]]:
+    """List the index of the value on each axis: for each job, or so that each value is met once."""
+    if whole:
+        return list(product(*(range(len(axis.values)) for axis in axes)))
+    longest = max((len(axis.values) for axis in axes), default=1)
+    return [tuple(n % len(axis.values) for axis in axes) for n in range(min(longest, JOBS_MAX))]
+
+
+def _names(entry: Table, axes: Sequence[Axis], choices: Sequence[tuple[int, ...]]) -> list[Any]:
+    """Call each job after its values; a wrong name stays as it is, to be reported by who reads it."""
+    name = entry.values.get("name")
+    if not isinstance(name, str) or not name or not axes:
+        return [name] * len(choices)
+    labels = _labels(axes)
+    values = [zip(axes, labels, choice, strict=True) for choice in choices]
+    names = [f"{name}[{','.join(axis.part(label, n) for axis, label, n in each)}]" for each in values]
+    longest = max(map(len, names))
+    if longest > NAME_CHARS_MAX >= len(name):
+        words = (
+            f"with the values of its matrix a name has {longest} characters, and at most {NAME_CHARS_MAX} are allowed"
+        )
+        entry.report(("name",), words, "shorten it")
+        return [f"{n}" for n in range(len(choices))]
+    return names
+
+
+def _one(entry: Table, axes: Sequence[Axis], choice: Sequence[int], name: Any, once: set[Problem]) -> Table:
+    values = {key: value for key, value in entry.values.items() if key != "matrix"}
+    moved: dict[KeyPath, KeyPath] = {}
+    for axis, index in zip(axes, choice, strict=True):
+        moved[axis.in_job] = (*axis.at, index)
+        key, *below = map(str, axis.in_job)
+        inside = values.get(key, {}) if below else None
+        if inside is None:
+            values[key] = axis.values[index]
+        elif isinstance(inside, Mapping):  # anything else is a mistake of the entry itself
+            values[key] = {**inside, below[0]: axis.values[index]}
+    if name is not None:
+        values["name"] = name
+    made = Table(values, entry.path, entry.problems, moved=moved, once=once)
+    made.skip("matrix")
+    return made
+
+
+def _labels(axes: Sequence[Axis]) -> list[str]:
+    """Name the keys in a job's name: the last part of each, or whole keys where two end alike."""
+    short = [str(axis.in_job[-1]) for axis in axes]
+    return [axis.key if short.count(label) > 1 else label for axis, label in zip(axes, short, strict=True)]
+
+
+def _axes(entry: Table) -> list[Axis]:
+    """Read the matrix; every mistake in it is reported, and what is wrong is left out."""
+    before = len(entry.problems)
+    matrix: dict[str, Any] = entry.take("matrix", _table, {})
+    found: dict[str, Axis] = {}
+    for key, at, values in _entries(matrix):
+        in_job: KeyPath = (_HYPER, key.partition(".")[2]) if key.startswith(f"{_HYPER}.") else (key,)
+        if len(in_job) == 1 and key not in KEYS:
+            words = f"`{printable(key)[:80]}` cannot vary in a matrix: each job would train the same model"
+            entry.report(at, words, nearest(key, [*KEYS, "hyper.<key>"]))
+            continue
+        if key in found:
+            entry.report(at, f"`{printable(key)[:80]}` is there twice", "remove one")
+            continue
+        inside = entry.values.get(_HYPER)
+        there = in_job[-1] in inside if len(in_job) > 1 and isinstance(inside, Mapping) else key in entry.values
+        if there:
+            entry.report(at, f"the job itself sets `{printable(key)[:80]}`, too", "remove one")
+        if _listed(entry, at, values):
+            found[key] = Axis(key, in_job, at, values)
+    if not matrix and len(entry.problems) == before:
+        entry.report(("matrix",), "is empty", "write matrix = { seed = [0, 1, 2] }, or leave it out")
+    return list(found.values())
+
+
+def _entries(matrix: Mapping[str, Any]) -> list[tuple[str, KeyPath, Any]]:
+    """List keys, places and values: ``"hyper.lr" = […]`` and ``hyper.lr = […]`` mean the same."""
+    found: list[tuple[str, KeyPath, Any]] = []
+    for key, value in matrix.items():
+        if key == _HYPER and isinstance(value, Mapping):
+            found += [(f"{_HYPER}.{inner}", ("matrix", key, inner), values) for inner, values in value.items()]
+        else:
+            found.append((key, ("matrix", key), value))
+    return found
+
+
+def _listed(entry: Table, at: KeyPath, values: Any) -> bool:
+    """Check the values of a key: a list of different single values."""
+    before = len(entry.problems)
+    if not isinstance(values, list):
+        entry.report(at, f"must be a list of values, not {shown(values)}", "put it in brackets: […]")
+    elif not values:
+        entry.report(at, "is an empty list, of which no job can be made", "name its values, or remove it")
+    else:
+        met = set()
+        for index, value in enumerate(values):
+            if not isinstance(value, bool | int | float | str):
+                entry.report((*at, index), f"must be one value, not {shown(value)}")
+            elif (isinstance(value, bool), value) in met:
+                entry.report((*at, index), f"{shown(value)} is there twice", "remove one")
+            else:
+                met.add((isinstance(value, bool), value))
+    return len(entry.problems) == before
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise WrongValueError(f"must be a table, not {shown(value)}", "write matrix = { seed = [0, 1, 2] }")

@@ -1,0 +1,183 @@
+"""The figures as text for Prometheus, by prometheus-client. Loaded at the first scrape: a receiver at rest lacks it.
+
+:data:`METRICS` is the list, in the order in which they are shown; docs/metrics.md says the same, and a test holds both
+equal to what is exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import CollectorRegistry
+
+from training.fleet.metrics.snapshot import Credential, HostState, Snapshot, Snapshots
+from training.fleet.metrics.tally import Histogram, Tally
+from training.fleet.scheduling.job import FAULT_OF
+
+_KINDS: Mapping[str, Any] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+    "info": InfoMetricFamily,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric under the name that expressions use; of a histogram, without ``_bucket``, ``_count`` and ``_sum``."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+
+def _gauge(name: str, help: str, *labels: str) -> Metric:  # noqa: A002 - Prometheus' own word
+    return Metric(name, "gauge", labels, help)
+
+
+METRICS = (
+    _gauge(
+        "cis490_oldest_pending_job_age_seconds",
+        "Longest wait of a pending job that is not held, 0 without one.",
+        "needs",
+    ),
+    _gauge("cis490_jobs", "Jobs by status.", "status"),
+    _gauge("cis490_blocked_jobs", "Pending jobs that no host takes as things are, by the first obstacle.", "obstacle"),
+    Metric("cis490_attempts_total", "counter", ("end", "fault"), "Attempts that ended since the receiver's start."),
+    Metric(
+        "cis490_attempt_duration_seconds", "histogram", ("model",), "Attempts that completed, from grant to delivery."
+    ),
+    Metric(
+        "cis490_claim_duration_seconds", "histogram", (), "Deciding one claim, its commit included; waiting is not."
+    ),
+    Metric(
+        "cis490_transaction_duration_seconds", "histogram", (), "One transaction of the writer, its commit included."
+    ),
+    Metric("cis490_http_requests_total", "counter", ("operation", "status"), "Answers since the receiver's start."),
+    _gauge("cis490_waiting_claims", "Claims that wait for a job now."),
+    _gauge("cis490_hosts", "Hosts that ever asked for work, by state.", "state"),
+    _gauge("cis490_host_seen_timestamp_seconds", "When a host was heard last.", "host"),
+    _gauge("cis490_host_attempts", "Attempts that a host holds now.", "host"),
+    _gauge("cis490_host_quarantined", "1 while a host gets no jobs.", "host"),
+    _gauge("cis490_host_undelivered_jobs", "Finished jobs that lie undelivered on a host, as last reported.", "host"),
+    _gauge("cis490_host_memory_bytes", "A host's memory, as its worker said with its last claim.", "host", "kind"),
+    _gauge(
+        "cis490_host_gpu_memory_bytes", "The memory of a host's GPU, as its worker said last.", "host", "gpu", "kind"
+    ),
+    _gauge("cis490_disk_free_bytes", "Free space on the disk of models, database or data sets.", "kind"),
+    _gauge("cis490_disk_size_bytes", "Size of that disk.", "kind"),
+    _gauge("cis490_database_bytes", "Size of the database with its log."),
+    _gauge("cis490_store_bytes", "Size of all models, and of all data sets.", "kind"),
+    _gauge("cis490_granting", "1 while the receiver grants jobs, 0 when its disk is low."),
+    _gauge("cis490_missing_datasets", "Data sets that the plan names and that are not here."),
+    _gauge("cis490_backup_timestamp_seconds", "When the state was backed up last; absent while it never was."),
+    _gauge("cis490_certificate_expiry_timestamp_seconds", "When a certificate ends.", "role", "name"),
+    _gauge("cis490_token_expiry_timestamp_seconds", "When a token ends.", "role", "name"),
+    _gauge("cis490_snapshot_timestamp_seconds", "When these figures were taken."),
+    Metric("cis490_build_info", "info", (), "The receiver's version."),
+)
+
+
+class FleetCollector:
+    """Hands a snapshot to prometheus-client, metric by metric."""
+
+    def __init__(self, snapshots: Snapshots, version: str) -> None:
+        self._snapshots = snapshots
+        self._version = version
+
+    def describe(self) -> list[Any]:
+        """Return nothing: registering must take no snapshot."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Make every metric of :data:`METRICS`."""
+        found = dict(_samples(self._snapshots.latest(), self._snapshots.tally, self._version))
+        for metric in METRICS:
+            name = metric.name.removesuffix("_info")  # which prometheus-client adds
+            family = _KINDS[metric.kind](name, metric.help, labels=metric.labels)
+            for labels, value in found[metric.name]:
+                if isinstance(value, Histogram):
+                    family.add_metric(labels, _buckets(value), value.total_s)
+                else:
+                    family.add_metric(labels, value)
+            yield family
+
+
+class Exposition:
+    """The text of the figures. Used by the one thread that owns the snapshots."""
+
+    def __init__(self, snapshots: Snapshots, version: str) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(FleetCollector(snapshots, version))
+        ProcessCollector(registry=self._registry)
+
+    def text(self, accept: str) -> tuple[bytes, str]:
+        """Return the figures and their media type, as this ``Accept`` header prefers: OpenMetrics or plain text.
+
+        Raises DatabaseError and StoreError.
+        """
+        encode, media = choose_encoder(accept)
+        return encode(self._registry), media
+
+
+Samples = Iterable[tuple[tuple[str, ...], Any]]
+
+
+def _samples(now: Snapshot, tally: Tally, version: str) -> Iterator[tuple[str, Samples]]:
+    yield "cis490_oldest_pending_job_age_seconds", _by_one(now.oldest_s)
+    yield "cis490_jobs", _by_one(now.jobs)
+    yield "cis490_blocked_jobs", _by_one(now.blocked)
+    yield "cis490_attempts_total", [((end, FAULT_OF[end]), count) for end, count in now.ends.items()]
+    yield "cis490_attempt_duration_seconds", _by_one(now.durations)
+    yield "cis490_claim_duration_seconds", [((), tally.claims)]
+    yield "cis490_transaction_duration_seconds", [((), tally.transactions)]
+    yield "cis490_http_requests_total", sorted(tally.requests.items())
+    yield "cis490_waiting_claims", [((), now.waiting_claims)]
+    yield "cis490_hosts", _by_one(now.states)
+    yield "cis490_host_seen_timestamp_seconds", [((each.name,), each.seen_at) for each in now.hosts]
+    yield "cis490_host_attempts", [((each.name,), each.attempts) for each in now.hosts]
+    yield "cis490_host_quarantined", [((each.name,), each.state is HostState.QUARANTINED) for each in now.hosts]
+    yield "cis490_host_undelivered_jobs", [((each.name,), each.undelivered) for each in now.hosts]
+    yield (
+        "cis490_host_memory_bytes",
+        [((each.name, kind), size) for each in now.hosts for kind, size in each.memory.items()],
+    )
+    yield (
+        "cis490_host_gpu_memory_bytes",
+        [
+            ((each.name, str(number), kind), size)
+            for each in now.hosts
+            for number, gpu in enumerate(each.gpus)
+            for kind, size in gpu.items()
+        ],
+    )
+    yield "cis490_disk_free_bytes", [((kind,), free) for kind, (free, _) in now.disks.items()]
+    yield "cis490_disk_size_bytes", [((kind,), size) for kind, (_, size) in now.disks.items()]
+    yield "cis490_database_bytes", [((), now.database_bytes)]
+    yield "cis490_store_bytes", _by_one(now.stored)
+    yield "cis490_granting", [((), now.granting)]
+    yield "cis490_missing_datasets", [((), now.missing_datasets)]
+    yield "cis490_backup_timestamp_seconds", [] if now.backed_up_at is None else [((), now.backed_up_at)]
+    yield "cis490_certificate_expiry_timestamp_seconds", _ends(now.certificates)
+    yield "cis490_token_expiry_timestamp_seconds", _ends(now.tokens)
+    yield "cis490_snapshot_timestamp_seconds", [((), now.made_at)]
+    yield "cis490_build_info", [((), {"version": version})]
+
+
+def _by_one(found: Mapping[Any, Any]) -> Samples:
+    return [((str(key),), value) for key, value in found.items()]
+
+
+def _ends(credentials: Iterable[Credential]) -> Samples:
+    return [((each.role, each.name), each.expires_at) for each in credentials]
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    bounds = [*(str(each) for each in histogram.bounds), "+Inf"]
+    return list(zip(bounds, histogram.cumulative(), strict=True))

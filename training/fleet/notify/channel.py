@@ -1,0 +1,72 @@
+"""A channel of the manifest's ``[notify.*]``: its kind, the notices that it carries, and where its secrets stand. Pure.
+
+A secret (a webhook's address, a token, a password) never stands in the manifest: the channel names the file or the
+environment variable that holds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ChannelKind(StrEnum):
+    """The ways to reach somebody."""
+
+    WEBHOOK = "webhook"
+    NTFY = "ntfy"
+    EMAIL = "email"
+    COMMAND = "command"
+
+
+class NoticeKind(StrEnum):
+    """The occasions for a notice."""
+
+    FAILURE = "failure"  # a job failed for good
+    PLAN_DONE = "plan_done"  # no job of the plan waits or runs any more
+    QUARANTINE = "quarantine"  # a host gets no more jobs until it is well or released
+    DISK = "disk"  # the receiver's disk is so full that it hands out no jobs
+    CERTIFICATE = "certificate"  # one expires within days, and nobody has renewed it
+
+
+class Security(StrEnum):
+    """The encryption of a connection to a mail server."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """The place of a secret: a file with one line, or an environment variable of the receiver. One of the two."""
+
+    file: str | None = None
+    env: str | None = None
+
+    def __str__(self) -> str:
+        return f"the file {self.file}" if self.file is not None else f"the variable ${self.env}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """A checked ``[notify.NAME]``; which fields count depends on ``kind``."""
+
+    name: str
+    kind: ChannelKind
+    on: tuple[NoticeKind, ...] = tuple(NoticeKind)
+    url: Secret | None = None  # webhook: its address; ntfy: the topic's
+    token: Secret | None = None  # ntfy: an access token
+    host: str = ""  # email: the mail server …
+    port: int = 587
+    security: Security = Security.STARTTLS
+    user: str = ""  # … and the account on it; empty: no login
+    password: Secret | None = None
+    sender: str = ""
+    to: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()  # command: its arguments
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The secrets that this channel needs."""
+        return tuple(each for each in (self.url, self.token, self.password) if each is not None)

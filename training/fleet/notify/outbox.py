@@ -1,0 +1,158 @@
+"""The durable outbox: notices as rows, and how far each channel has got. Used on the thread that owns the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from training.clock import Clock
+from training.fleet.database.writer import Database, Row, id_of
+from training.fleet.notify.channel import Channel, NoticeKind
+from training.fleet.notify.rules import (
+    NOTICES_MAX,
+    SENTENCE_CHARS_MAX,
+    Message,
+    Notice,
+    due_at,
+    folded,
+    message,
+    retry_after_s,
+)
+from training.printable import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A channel's state: how many notices wait, and what the last try said. Times in epoch seconds."""
+
+    channel: str
+    kind: str
+    waiting: int
+    sent_at: float | None  # the last message that arrived
+    tries: int  # of the message under way
+    next_at: float | None
+    error: str | None
+
+
+class Outbox:
+    """Notices, and the channels' places among them."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def add(
+        self,
+        kind: NoticeKind,
+        subject: str,
+        sentence: str,
+        *,
+        event: int | None = None,
+        job_id: str | None = None,
+        lasting: bool = False,
+    ) -> None:
+        """Keep a notice. A ``lasting`` one holds until :meth:`over`."""
+        self._db.run(
+            "add_notice",
+            at=self._clock.now(),
+            kind=kind,
+            subject=subject,
+            sentence=one_line(sentence, SENTENCE_CHARS_MAX),
+            event=event,
+            job_id=job_id,
+            lasting=int(lasting),
+        )
+
+    def lasting(self, kind: NoticeKind) -> set[str]:
+        """Return the subjects of the lasting notices of this kind that are not over."""
+        return {row["subject"] for row in self._db.all("lasting_notices", kind=kind)}
+
+    def over(self, kind: NoticeKind, subject: str) -> None:
+        """End a lasting notice: the next one of its kind and subject is news again."""
+        self._db.run("end_notice", kind=kind, subject=subject, now=self._clock.now())
+
+    def place(self, channels: Iterable[Channel]) -> None:
+        """Make room for the plan's channels: a new one begins with what comes from now on, one that is gone goes."""
+        names = {channel.name for channel in channels}
+        known = {row["name"] for row in self._db.all("notify_channels")}
+        for name in sorted(known - names):
+            self._db.run("forget_notify_channel", name=name)
+        for name in sorted(names - known):
+            self._db.run("add_notify_channel", name=name)
+
+    def next(self, channel: Channel) -> Message | None:
+        """Return the message that is to be sent on this channel now; its notices are fixed from here on."""
+        now, row = self._clock.now(), self._db.one("notify_channel", name=channel.name)
+        if row is None or (row["next_at"] is not None and row["next_at"] > now):
+            return None
+        notices = self._after(row, channel)
+        if row["fixed"] is not None:
+            notices = [each for each in notices if each.seq <= row["fixed"]]
+            if not notices:  # the plan's `on` was changed meanwhile
+                self._db.run("notify_sent", name=channel.name, seq=row["fixed"], now=row["sent_at"])
+                return None
+            return message(notices, id_of(self._db))
+        if not notices:
+            self._db.run("skip_notices", name=channel.name)  # of kinds that it does not carry
+            return None
+        if due_at(notices[0].at, row["sent_at"]) > now:
+            return None
+        notices = list(folded(notices, channel.kind))
+        self._db.run("fix_notify_message", name=channel.name, seq=notices[-1].seq)
+        return message(notices, id_of(self._db))
+
+    def sent(self, channel: Channel) -> None:
+        """Note that the fixed message arrived."""
+        row = self._db.one("notify_channel", name=channel.name)
+        if row is not None and row["fixed"] is not None:
+            self._db.run("notify_sent", name=channel.name, seq=row["fixed"], now=self._clock.now())
+
+    def failed(self, channel: Channel, error: str) -> None:
+        """Note that the fixed message did not arrive, and when it is tried again."""
+        row = self._db.one("notify_channel", name=channel.name)
+        if row is not None:
+            tries = row["tries"] + 1
+            next_at = self._clock.now() + retry_after_s(tries)
+            self._db.run("notify_failed", name=channel.name, tries=tries, next_at=next_at, error=error)
+
+    def waiting(self, channels: Iterable[Channel]) -> list[Waiting]:
+        """Return the state of each channel of the plan."""
+        rows = {row["name"]: row for row in self._db.all("notify_channels")}
+        found = []
+        for channel in channels:
+            row = rows.get(channel.name)
+            state = (
+                (0, None, 0, None, None)
+                if row is None
+                else (
+                    self._count(row["sent"], channel),
+                    row["sent_at"],
+                    row["tries"],
+                    row["next_at"],
+                    row["error"],
+                )
+            )
+            found.append(Waiting(channel.name, channel.kind, *state))
+        return found
+
+    def _count(self, after: int, channel: Channel) -> int:
+        counts = self._db.all("count_notices", after=after)
+        return sum(row["n"] for row in counts if row["kind"] in channel.on)
+
+    def _after(self, row: Row, channel: Channel) -> list[Notice]:
+        """Return the first waiting notices of a channel, page by page past those that it does not carry."""
+        found: list[Notice] = []
+        after = row["sent"]
+        while len(found) < NOTICES_MAX:
+            page = self._db.all("notices", after=after, most=NOTICES_MAX)
+            found += [_notice(each) for each in page if each["kind"] in channel.on]
+            if len(page) < NOTICES_MAX:
+                break
+            after = page[-1]["seq"]
+        return found[:NOTICES_MAX]
+
+
+def _notice(row: Row) -> Notice:
+    return Notice(
+        row["seq"], row["at"], NoticeKind(row["kind"]), row["subject"], row["sentence"], row["event"], row["job_id"]
+    )

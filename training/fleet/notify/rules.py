@@ -1,0 +1,108 @@
+"""The rules of notifications: what one message holds, when it is sent, and when it is tried again. Pure.
+
+A channel sends the notices in their order, each once. A first notice goes out at once; what follows within
+``FOLD_S`` is folded into one message. The notices of a message are fixed before it is first sent, so that a repetition
+after a crash or a lost answer has the same key and the same content, and later notices wait for the next message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from training.fleet.notify.channel import ChannelKind, NoticeKind
+
+FOLD_S = 60.0  # between two messages of a channel
+RETRY_FIRST_S, RETRY_MOST_S = 10.0, 900.0
+NOTICES_MAX = 200  # in a message
+SENTENCE_CHARS_MAX = 500
+# A message's text: ntfy takes 4,096 bytes, and a character of ours may be four.
+CHARS_MAX = {ChannelKind.NTFY: 1000, ChannelKind.WEBHOOK: 20_000, ChannelKind.EMAIL: 100_000,
+             ChannelKind.COMMAND: 100_000}  # fmt: skip
+_WORDS = {
+    NoticeKind.FAILURE: "failed jobs",
+    NoticeKind.PLAN_DONE: "finished plans",
+    NoticeKind.QUARANTINE: "quarantined hosts",
+    NoticeKind.DISK: "full disks",
+    NoticeKind.CERTIFICATE: "expiring certificates",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that somebody may want to know. ``seq`` orders them; ``event`` is the event row's number, if any."""
+
+    seq: int
+    at: float  # epoch seconds
+    kind: NoticeKind
+    subject: str  # a job's name, a host, a certificate's owner
+    sentence: str
+    event: int | None = None
+    job_id: str | None = None
+
+    def key(self, database_id: str) -> str:
+        """Return the key by which a recipient tells a repetition."""
+        number = f"notice-{self.seq}" if self.event is None else f"event-{self.event}"
+        return f"cis490-{database_id[:12]}-{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The content of one sending. ``key`` is that of its last notice."""
+
+    key: str
+    title: str
+    text: str
+    notices: tuple[Notice, ...]
+    database_id: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Write the message for a webhook or a command; times are epoch seconds."""
+        notices = [
+            {
+                "key": each.key(self.database_id),
+                "at": each.at,
+                "kind": each.kind.value,
+                "subject": each.subject,
+                "sentence": each.sentence,
+                "event": each.event,
+                "job_id": each.job_id,
+            }
+            for each in self.notices
+        ]
+        return {"key": self.key, "title": self.title, "text": self.text, "notices": notices}
+
+
+def folded(notices: Sequence[Notice], kind: ChannelKind) -> Sequence[Notice]:
+    """Take as many of the waiting notices, in order, as one message of this kind of channel holds; at least one."""
+    chars, taken = 0, 0
+    for each in notices[:NOTICES_MAX]:
+        chars += len(each.sentence) + 2
+        if taken and chars > CHARS_MAX[kind]:
+            break
+        taken += 1
+    return notices[:taken]
+
+
+def message(notices: Sequence[Notice], database_id: str) -> Message:
+    """Write the message of these notices; there is at least one."""
+    last = notices[-1]
+    if len(notices) == 1:
+        title, text = f"CIS490: {_WORDS[last.kind][:-1]}: {last.subject}", last.sentence
+    else:
+        kinds = Counter(each.kind for each in notices)
+        said = ", ".join(f"{n} {_WORDS[kind] if n > 1 else _WORDS[kind][:-1]}" for kind, n in kinds.items())
+        title, text = f"CIS490: {said}", "\n".join(f"- {each.sentence}" for each in notices)
+    return Message(last.key(database_id), title, text, tuple(notices), database_id)
+
+
+def retry_after_s(tries: int) -> float:
+    """Return the pause after the ``tries``-th failed try (from 1): 10 s doubling to 15 minutes, for ever."""
+    return float(min(RETRY_MOST_S, RETRY_FIRST_S * 2.0 ** min(tries - 1, 20)))
+
+
+def due_at(oldest: float, sent_at: float | None) -> float:
+    """Return when notices of which the oldest came at ``oldest`` are sent: at once, or ``FOLD_S`` after the last."""
+    return oldest if sent_at is None else max(oldest, sent_at + FOLD_S)

@@ -1,0 +1,177 @@
+"""Carry a message over a channel: webhook, ntfy, e-mail, command. The one place of notifications that does I/O.
+
+Every way ends within ``TIMEOUT_S`` or raises :class:`SendError` with one sentence, which never holds a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import smtplib
+import ssl
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from email.message import EmailMessage
+from http.client import HTTPException
+from typing import Any
+
+from training.fleet.notify.channel import Channel, ChannelKind, NoticeKind, Secret, Security
+from training.fleet.notify.rules import Message
+from training.fleet.notify.secret import SendError, read_secret
+from training.printable import one_line
+
+if sys.platform == "win32":
+    from training.fleet.process import windows as system
+else:
+    from training.fleet.process import posix as system
+
+TIMEOUT_S = 20.0
+ANSWER_BYTES_MAX = 4096
+ERROR_BYTES_MAX = 4096
+_URGENT = {NoticeKind.FAILURE, NoticeKind.QUARANTINE, NoticeKind.DISK}
+
+
+def send(channel: Channel, message: Message) -> None:
+    """Carry ``message`` over ``channel``. Raises SendError."""
+    _WAYS[channel.kind](channel, message)
+
+
+# -- over HTTP --------------------------------------------------------------------------------------------------
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follow no redirect: the address is a secret, and its answer names another place."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _webhook(channel: Channel, message: Message) -> None:
+    assert channel.url is not None
+    _post(_address(channel.url), message.to_dict(), {"Idempotency-Key": message.key})
+
+
+def _ntfy(channel: Channel, message: Message) -> None:
+    """Publish as JSON to the topic's server, so that titles may hold any character (docs.ntfy.sh/publish)."""
+    assert channel.url is not None
+    address = _address(channel.url)
+    server, _, topic = address.rstrip("/").rpartition("/")
+    if not topic or server.endswith(":/"):
+        raise SendError(f"{channel.url} must hold a topic's address, as https://ntfy.sh/my-topic")
+    urgent = any(notice.kind in _URGENT for notice in message.notices)
+    body = {"topic": topic, "title": message.title, "message": message.text, "priority": 4 if urgent else 3}
+    token = {} if channel.token is None else {"Authorization": f"Bearer {read_secret(channel.token)}"}
+    _post(server, body, {"Idempotency-Key": message.key, **token})
+
+
+def _address(secret: Secret) -> str:
+    address = read_secret(secret)
+    with contextlib.suppress(ValueError):  # of brackets or a port that are none
+        parts = urllib.parse.urlsplit(address)
+        if parts.scheme in ("http", "https") and parts.hostname and address.isascii() and parts.port != 0:
+            return address
+    raise SendError(f"{secret} must hold an address that begins with https:// or http://")
+
+
+def _post(address: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+    data = json.dumps(body).encode()
+    try:
+        request = urllib.request.Request(  # noqa: S310 - _address lets only http and https through
+            address, data, {"Content-Type": "application/json", "User-Agent": "cis490-receiver", **headers}
+        )
+        opener = urllib.request.build_opener(_NoRedirect)
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            answer.read(ANSWER_BYTES_MAX)
+    except urllib.error.HTTPError as error:
+        with error:
+            said = one_line(error.read(ANSWER_BYTES_MAX).decode(errors="replace"), 120)
+        raise SendError(f"the other side answered {error.code}: {said or 'without a word'}") from None
+    except urllib.error.URLError as error:
+        raise SendError(f"the other side cannot be reached: {one_line(error.reason, 120)}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise SendError(f"the other side cannot be reached: {type(error).__name__}") from None
+
+
+# -- by mail ----------------------------------------------------------------------------------------------------
+
+
+def _email(channel: Channel, message: Message) -> None:
+    letter = EmailMessage()
+    letter["From"], letter["To"] = channel.sender, ", ".join(channel.to)
+    letter["Subject"] = one_line(message.title, 150)
+    letter["Message-ID"] = f"<{message.key}@{channel.sender.rpartition('@')[2]}>"
+    letter["Auto-Submitted"] = "auto-generated"
+    letter.set_content(message.text + "\n")
+    password = None if channel.password is None else read_secret(channel.password)
+    try:
+        with _connected(channel) as server:
+            if channel.security is Security.STARTTLS:
+                server.starttls(context=ssl.create_default_context())
+            if password is not None:
+                server.login(channel.user, password)
+            refused = server.send_message(letter)
+    except smtplib.SMTPAuthenticationError:
+        raise SendError(f"{channel.host} does not take this user and password") from None
+    except smtplib.SMTPRecipientsRefused as error:
+        said = next(iter(error.recipients.values()))[1]
+        words = one_line(said.decode(errors="replace"), 120)
+        raise SendError(f"{channel.host} refused every recipient: {words}") from None
+    except (smtplib.SMTPException, OSError, ValueError) as error:
+        raise SendError(f"{channel.host} did not take the mail: {one_line(error, 150)}") from None
+    if refused:
+        raise SendError(f"{channel.host} refused {', '.join(map(one_line, refused))}; the others have the mail")
+
+
+def _connected(channel: Channel) -> smtplib.SMTP:
+    if channel.security is Security.TLS:
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(channel.host, channel.port, timeout=TIMEOUT_S, context=context)
+    return smtplib.SMTP(channel.host, channel.port, timeout=TIMEOUT_S)
+
+
+# -- by a command -----------------------------------------------------------------------------------------------
+
+
+def _command(channel: Channel, message: Message) -> None:
+    """Run the command with the message as JSON on standard input; its exit code 0 means that it arrived.
+
+    The receiver's own variables (``CIS490_*``) stay here: one is the operator's token.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CIS490_")}
+    argv = list(channel.command)
+    if argv[0] in ("python", "python3"):  # as in a trainer's command: this environment's
+        argv[0] = sys.executable
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as errors:
+        given.write(json.dumps(message.to_dict()).encode() + b"\n")
+        given.seek(0)
+        try:
+            process = subprocess.Popen(
+                argv, stdin=given, stdout=subprocess.DEVNULL, stderr=errors, env=environment, **system.popen_options()
+            )
+        except (OSError, ValueError) as error:
+            raise SendError(f"`{channel.command[0]}` cannot be started: {one_line(error, 150)}") from None
+        try:
+            code = process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            system.kill_group(process.pid)
+            process.kill()
+            process.wait()
+            raise SendError(f"`{channel.command[0]}` did not end within {TIMEOUT_S:.0f} s") from None
+        if code:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - ERROR_BYTES_MAX))
+            lines = errors.read().decode(errors="replace").strip().splitlines() or ["no word of why"]
+            raise SendError(f"`{channel.command[0]}` ended with exit code {code}: {one_line(lines[-1], 150)}")
+
+
+_WAYS: Mapping[ChannelKind, Callable[[Channel, Message], None]] = {
+    ChannelKind.WEBHOOK: _webhook,
+    ChannelKind.NTFY: _ntfy,
+    ChannelKind.EMAIL: _email,
+    ChannelKind.COMMAND: _command,
+}

@@ -1,0 +1,76 @@
+"""The page that compares jobs: what made the difference?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from training.fleet.pages.curves import figures
+from training.fleet.pages.job import flat
+from training.fleet.pages.rendering import Frame, render
+from training.fleet.service.views import Views
+from training.fleet.wire import words
+from training.fleet.wire.messages import ProblemType, Refusal
+from training.printable import counted, one_line
+
+JOBS_MAX = 4
+_LABELS = frozenset({"name", "job_id"})  # differ always, and make no difference
+
+Json = Mapping[str, Any]
+
+
+def page(views: Views, job_ids: Sequence[str], frame: Frame) -> str:
+    """Render two to four jobs side by side."""
+    ids = list(dict.fromkeys(job_ids))
+    if not 2 <= len(ids) <= JOBS_MAX:
+        raise Refusal(ProblemType.BAD_REQUEST, f"compare takes two to {JOBS_MAX} jobs: /compare?jobs=NAME,NAME")
+    details: list[dict[str, Any]] = [msgspec.to_builtins(views.job(each)) for each in ids]
+    unlike, alike = differences([detail["spec"] for detail in details])
+    return render(
+        "compare.html",
+        frame,
+        jobs=[detail["job"] for detail in details],
+        sentence=sentence([detail["job"]["name"] for detail in details], unlike, len(alike)),
+        unlike=unlike,
+        alike=alike,
+        figures=figures(views, [(detail["job"]["job_id"], detail["job"]["name"]) for detail in details]),
+        ends=[*zip(*(_end(detail) for detail in details), strict=True)],
+    )
+
+
+def differences(specs: Sequence[Json]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
+    """Return the fields in which specs differ, with each one's value, and those that are equal."""
+    found = [dict(flat(spec)) for spec in specs]
+    keys = [key for key in dict.fromkeys(key for each in found for key in each) if key not in _LABELS]
+    rows = [(key, [each.get(key, "–") for each in found]) for key in keys]
+    unlike = [(key, values) for key, values in rows if len(set(values)) > 1]
+    return unlike, [(key, values[0]) for key, values in rows if len(set(values)) == 1]
+
+
+def sentence(names: Sequence[str], unlike: Sequence[tuple[str, list[str]]], alike: int) -> str:
+    """Say in one line what the jobs differ in."""
+    told = [one_line(name, 60) for name in names]
+    who = f"{', '.join(told[:-1])} and {told[-1]}"
+    if not unlike:
+        return f"{who} ask for the same."
+    fields = ", ".join(one_line(key, 40) for key, _ in unlike[:4]) + (" and others" if len(unlike) > 4 else "")
+    return f"{who} differ in {len(unlike)} of {counted(len(unlike) + alike, 'fields')}: {fields}."
+
+
+def _end(detail: Json) -> list[tuple[str, str]]:
+    """List what became of a job, by the same labels for each."""
+    job, attempts = detail["job"], detail["attempts"]
+    last = attempts[-1] if attempts else None
+    took = words.duration(last["ended_at"] - last["granted_at"]) if last and last["ended_at"] else ""
+    said = job["trained"] or {}
+    pairs = (
+        ("host", job["host"]),
+        ("attempts", len(attempts)),
+        ("the last one took", took),
+        ("trained on data", str(said.get("data") or "")[: words.ID_SHOWN]),
+        ("trained by code", str(said.get("code") or "")[: words.ID_SHOWN]),
+        ("error", one_line(job["error"] or "", 200)),
+    )
+    return [(label, str(value or "–")) for label, value in pairs]

@@ -1,0 +1,71 @@
+"""The page of events: what happened while I was away?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+from urllib.parse import urlencode
+
+from training.fleet.pages.rendering import Frame, local, render
+from training.fleet.service.views import Event, Views
+from training.fleet.wire import words
+
+ROWS_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The page's address: its filters, and where it goes on. Empty: all, from now."""
+
+    job: str = ""  # an id
+    host: str = ""
+    kind: str = ""  # a transition
+    before: int | None = None
+
+    def address(self, **changed: Any) -> str:
+        """Return the address with some parts changed; a changed filter begins anew."""
+        said = {**asdict(self), "before": None, **changed}
+        given = urlencode({key: value for key, value in said.items() if value})
+        return f"/events?{given}" if given else "/events"
+
+
+def page(views: Views, query: Query, frame: Frame) -> str:
+    """Render one page of at most fifty rows."""
+    found = views.events(
+        before=query.before, job_id=query.job, host=query.host, transition=query.kind, limit=ROWS_MAX + 1
+    )
+    shown = found[:ROWS_MAX]
+    return render(
+        "events.html",
+        frame,
+        query=query,
+        days=[*days(shown)],
+        sentence=sentence(shown, query, frame.now),
+        older=query.address(before=shown[-1].seq) if len(found) > ROWS_MAX else None,
+        hosts=[known.hostname for known in views.workers().workers],
+        kinds=words.EVENTS,
+        job_name=shown[0].name if query.job and shown else query.job,
+    )
+
+
+def days(events: list[Event]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """Group events by day, in the receiver's own zone."""
+    for day, group in groupby(events, key=lambda event: _day(event.at)):
+        yield day, [{**asdict(event), "clock": f"{local(event.at):%H:%M:%S}"} for event in group]
+
+
+def _day(at: float) -> str:
+    there = local(at)
+    return f"{there:%A}, {there.day} {there:%B %Y}"
+
+
+def sentence(events: list[Event], query: Query, now: float) -> str:
+    """Say in one line what the page shows."""
+    if not events:
+        return "Nothing has happened yet." if query == Query() else "Nothing like that has happened."
+    last = events[0]
+    if query.before is not None:
+        return f"What happened before {words.ago(last.at, now)}."
+    return f"Last, {words.ago(last.at, now)}: {last.name} {words.happened(asdict(last))}."

@@ -1,0 +1,149 @@
+"""The fleet's page: is everything all right, and when is it done?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from training.fleet.pages.rendering import Frame, job_path, render
+from training.fleet.pages.timeline import Day, day
+from training.fleet.service.views import JobFilter, Place, Views, Waiting
+from training.fleet.wire import words
+from training.fleet.wire.messages import HealthReply
+from training.printable import counted, duration, one_line
+
+MOVES_MAX = 2000  # in the picture of the last day
+FAILED_SHOWN = 3
+HOSTS_SHOWN = 100
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that needs the operator, with the command that helps where there is one."""
+
+    text: str
+    link: str | None = None
+    command: str | None = None
+
+
+def page(views: Views, health: HealthReply, frame: Frame) -> str:
+    """Render the page from the last committed state."""
+    workers = views.workers(limit=HOSTS_SHOWN)
+    live: list[Json] = msgspec.to_builtins(views.live())
+    waiting = views.waiting()
+    counts = views.counts()
+    granted = [(str(job["host"]), job["name"], job["claimed_at"] or frame.now) for job in live]
+    failed: list[Json] = []
+    if counts["failed"]:
+        found, _ = views.found(JobFilter(status="failed"), "newest", Place(), FAILED_SHOWN)
+        failed = msgspec.to_builtins(found)
+    today = day(views.moves(MOVES_MAX), granted, counts["pending"], frame.now)
+    hosts = msgspec.to_builtins(workers.workers)
+    return render(
+        "fleet.html",
+        frame,
+        sentence=sentence(counts, live, waiting),
+        notices=[*notices(health, hosts, counts, failed)],
+        plan_notes=health.plan_notes,
+        counts=counts,
+        hosts=[_host(host, live, today) for host in hosts],
+        more_hosts=workers.next_after is not None,
+        live=live,
+        waiting=waiting,
+        day=today,
+    )
+
+
+def sentence(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]], waiting: Sequence[Waiting]) -> str:
+    """Say in one line how far the plan is."""
+    total, trained = sum(counts.values()) - counts["cancelled"], counts["completed"]
+    if not total:
+        return "There are no jobs yet."
+    if trained == total:
+        return "The one job is trained." if total == 1 else f"All {total} jobs are trained."
+    parts = []
+    training = counts["running"] + counts["claimed"]
+    if training:
+        parts.append(f"{training} {'is' if training == 1 else 'are'} training{_done_in(counts, live)}")
+    if pending := counts["pending"]:
+        parts.append(f"{pending} {'waits' if pending == 1 else 'wait'}{_stuck(pending, waiting)}")
+    if counts["failed"]:
+        parts.append(f"{counts['failed']} failed")
+    return (
+        f"{trained} of {counted(total, 'jobs')} {'is' if 1 in (trained, total) else 'are'} trained; {', '.join(parts)}."
+    )
+
+
+def _done_in(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]]) -> str:
+    """Say when all is done, where nothing waits and every trainer says how long it needs."""
+    left = [words.number((job.get("progress") or {}).get("eta_s")) for job in live]
+    known = [each for each in left if each is not None]
+    if counts["pending"] or not known or len(known) < len(left):
+        return ""
+    return f" (done in about {duration(max(known))})"
+
+
+def _stuck(pending: int, waiting: Sequence[Waiting]) -> str:
+    stuck = sum(group.count for group in waiting if group.reason is not None)
+    if not stuck:
+        return ""
+    return " for what no host offers now" if stuck >= pending else f" ({stuck} of them for what no host offers now)"
+
+
+def notices(
+    health: HealthReply, hosts: Sequence[Json], counts: Mapping[str, int], failed: Sequence[Json]
+) -> Iterator[Notice]:
+    """List what needs the operator, the worst first."""
+    if health.detail:
+        yield Notice(health.detail)
+    for job in failed:
+        cause = one_line(job.get("error") or job.get("ended_by") or "no reason was given", 200)
+        remedy = f"cis490-jobs requeue {job['name']}"
+        yield Notice(f"{one_line(job['name'], 60)} failed: {cause}", job_path(job), remedy)
+    if counts["failed"] > len(failed):
+        yield Notice(f"{counts['failed'] - len(failed)} more failed", None, "cis490-jobs status")
+    for name, why in sorted(health.quarantined.items()):
+        yield Notice(f"{name} gets no jobs: {why}")
+    for name, why in sorted(health.refused.items()):
+        yield Notice(f"{name}: {why}")
+    for name, why in sorted(health.missing_datasets.items()):
+        yield Notice(f"data set {name}: {why}")
+    for host in hosts:
+        if host["obstacle"]:
+            yield Notice(f"{host['hostname']}: {host['obstacle']}")
+        if host["set_aside"]:
+            kept = ", ".join(map(str, host["set_aside"]))
+            yield Notice(
+                f"{host['hostname']} keeps finished work that was refused: {kept}",
+                None,
+                "cis490-trainer-worker --deliver JOB",
+            )
+    for name, why in sorted(health.never_asked.items()):
+        yield Notice(f"{name}: {why}")
+
+
+def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day) -> Json:
+    """Put beside a host what it does and did."""
+    name = host["hostname"]
+    return {
+        **host,
+        "now": [job for job in live if job["host"] == name],
+        "segments": today.hosts.get(name, ()),
+        "can": _can(host["capability"]),
+    }
+
+
+def _can(capability: Mapping[str, Any]) -> str:
+    """Say a host's hardware in a few words."""
+    cores = words.number(capability.get("cpu_cores"))
+    ram = words.number(capability.get("ram_total_gib"))
+    said = [f"{cores:.0f} cores" if cores else "", f"{ram:.0f} GiB" if ram else ""]
+    devices = capability.get("cuda_devices")
+    if capability.get("cuda_available") and isinstance(devices, list):
+        said += [one_line(device.get("name"), 30) for device in devices[:2] if isinstance(device, Mapping)]
+    return ", ".join(filter(None, said))

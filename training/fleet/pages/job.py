@@ -1,0 +1,102 @@
+"""A job's page: what happens with it, and why?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from training.fleet.pages.curves import figures
+from training.fleet.pages.rendering import Frame, render
+from training.fleet.service.views import Views
+from training.fleet.wire import words
+from training.fleet.wire.messages import ProblemType, Refusal
+from training.printable import one_line
+
+LINES_SHOWN = 20  # of the log's end
+LINES_MAX = 5000
+EVENTS_SHOWN = 50
+
+Json = Mapping[str, Any]
+
+
+def page(views: Views, job_id: str, frame: Frame, *, attempt: int | None = None, whole_log: bool = False) -> str:
+    """Render the page; ``attempt``: whose log is shown, by default the last one's."""
+    detail: dict[str, Any] = msgspec.to_builtins(views.job(job_id))
+    job, attempts = detail["job"], detail["attempts"]
+    number = attempt or job["attempt"]
+    if attempt and all(each["attempt"] != attempt for each in attempts):
+        raise Refusal(ProblemType.BAD_REQUEST, f"{one_line(job['name'], 60)} has no attempt {attempt}")
+    explained = msgspec.to_builtins(views.explain(job_id)) if job["status"] == "pending" else None
+    log = views.log_end(job_id, number, LINES_MAX if whole_log else LINES_SHOWN) if number else None
+    return render(
+        "job.html",
+        frame,
+        job=job,
+        spec=detail["spec"],
+        attempts=attempts[::-1],
+        events=detail["events"][::-1][:EVENTS_SHOWN],
+        sentence=sentence(detail, explained, frame.now),
+        explained=explained,
+        log=log,
+        facts=[*facts(detail)],
+        asked=[*flat(detail["spec"])],
+        record=[*flat(attempts[-1]["record"])] if attempts and attempts[-1]["record"] else [],
+        whole_log=whole_log,
+        figures=figures(views, [(job_id, job["name"])]),
+    )
+
+
+def sentence(detail: Json, explained: Json | None, now: float) -> str:
+    """Say in one line what happens with the job, since when and why."""
+    job, last = detail["job"], (detail["attempts"] or [None])[-1]
+    name, status = one_line(job["name"], 80), job["status"]
+    over = words.ago(job["finished_at"], now)
+    if status == "completed":
+        took = words.duration(last["ended_at"] - last["granted_at"]) if last and last["ended_at"] else ""
+        return f"{name} is trained: by {job['host']}" + (f" in {took}" if took else "") + f", {over}."
+    if status == "failed":
+        return f"{name} failed {over}: {one_line(job['error'] or job['ended_by'] or 'no reason was given', 300)}"
+    if status == "cancelled":
+        return f"{name} was cancelled {over}: {one_line(job['ended_by'] or 'nobody said why', 200)}."
+    if status == "pending":
+        return f"{name}: {one_line((explained or {}).get('summary', 'it waits'), 400)}."
+    since = words.duration(now - job["claimed_at"]) if job["claimed_at"] else ""
+    how = ", ".join(filter(None, (words.progress(job), _left(job, now))))
+    doing = "is training on" if status == "running" else "was given to"
+    return f"{name} {doing} {job['host']} since {since}" + (f": {how}." if how else ".")
+
+
+def _left(job: Json, now: float) -> str:
+    left = words.eta(job, now)
+    return f"about {left} left" if left and not words.silence(job, now) else left
+
+
+def facts(detail: Json) -> Iterator[tuple[str, str]]:
+    """List what to know of a job beside its state."""
+    job, spec = detail["job"], detail["spec"]
+    said = (
+        ("model", f"{job['model']}, {job['mode']}"),
+        ("priority", str(job["priority"])),
+        ("split", words.split(spec)),
+        ("data set", str(spec.get("dataset") or "")[: words.ID_SHOWN]),
+        ("hyperparameters", ", ".join(f"{key} = {value}" for key, value in (spec.get("hyper") or {}).items())),
+        ("needs", words.needs(spec)),
+        ("trained on", words.trained(job)),
+        ("held", words.held(job, detail["now"])),
+        ("note", job["note"] or ""),
+        ("ended by", job["ended_by"] or ""),
+        ("id", job["job_id"]),
+    )
+    return ((label, text) for label, text in said if text)
+
+
+def flat(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """List the values of a JSON object by dotted keys."""
+    if isinstance(value, Mapping) and value:
+        for key, each in value.items():
+            yield from flat(each, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        yield prefix, one_line("–" if shown in (None, "", {}) else shown, 300)

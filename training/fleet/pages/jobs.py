@@ -1,0 +1,125 @@
+"""The page of jobs: where is it? Filters, order and place stand in the address and nowhere else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from training.fleet.pages.rendering import Frame, render
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.service.views import HELD, Counted, JobFilter, Place, Views
+from training.printable import counted, one_line
+
+ROWS_MAX = 50
+ORDERS: Mapping[str, str] = {"newest": "last change", "name": "name", "priority": "priority", "arrival": "arrival"}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The page's address."""
+
+    wanted: JobFilter = field(default_factory=JobFilter)
+    sort: str = "newest"
+    after: Place = field(default_factory=Place)
+
+    @classmethod
+    def of(cls, asked: Mapping[str, str]) -> Query:
+        """Read an address; an order or place that makes no sense counts as none."""
+        wanted = JobFilter(*(asked.get(name, "") for name in ("status", "model", "mode", "host", "q")))
+        sort = asked.get("sort", "newest")
+        return cls(wanted, sort if sort in ORDERS else "newest", place(asked.get("after", "")))
+
+    def address(self, **changed: str) -> str:
+        """Return the address with some parts changed; what is changed begins with the first page."""
+        said = {**asdict(self.wanted), "sort": self.sort, **changed}
+        said["q"] = said.pop("text")
+        if said["sort"] == "newest":
+            del said["sort"]
+        given = urlencode({key: value for key, value in said.items() if value})
+        return f"/jobs?{given}" if given else "/jobs"
+
+
+def place(text: str) -> Place:
+    """Read a place from an address: number of arrival, key as a number, key as a text."""
+    seq, _, rest = text.partition(",")
+    number, _, word = rest.partition(",")
+    try:
+        known = Place(int(seq[:15]), float(number[:30]), word)
+    except ValueError:
+        return Place()
+    return known if known.seq > 0 and abs(known.number) < 1e15 else Place()
+
+
+def page(views: Views, query: Query, frame: Frame) -> str:
+    """Render one page of at most fifty rows, with the numbers of all that the filters let through."""
+    shown, following = views.found(query.wanted, query.sort, query.after, ROWS_MAX)
+    kinds = views.counted(query.wanted.text)
+    held = views.held()
+    total = held if query.wanted == JobFilter(status=HELD) else matching(kinds, query.wanted)
+    goes_on = None
+    if following is not None:
+        goes_on = query.address(after=f"{following.seq},{following.number!r},{following.word}")
+    return render(
+        "jobs.html",
+        frame,
+        query=query,
+        jobs=msgspec.to_builtins(shown),
+        sentence=sentence(total, len(shown), query),
+        states=_options(kinds, query.wanted, "status", [*JobStatus]),
+        models=_options(kinds, query.wanted, "model"),
+        modes=_options(kinds, query.wanted, "mode"),
+        hosts=_options(kinds, query.wanted, "host"),
+        held=held,
+        total=total,
+        orders=ORDERS,
+        following=goes_on,
+        narrowed=query.wanted != JobFilter(),
+    )
+
+
+def matching(kinds: Sequence[Counted], wanted: JobFilter, but: str = "") -> int | None:
+    """Count what the filters let through, all ``but`` one; None where the counts cannot tell."""
+    if wanted.status == HELD and but != "status":
+        return None
+    return sum(each.n for each in kinds if _passes(each, wanted, but))
+
+
+def _passes(kind: Counted, wanted: JobFilter, but: str) -> bool:
+    return all(
+        name == but or not getattr(wanted, name) or getattr(kind, name) == getattr(wanted, name)
+        for name in ("status", "model", "mode", "host")
+    )
+
+
+def _options(
+    kinds: Sequence[Counted], wanted: JobFilter, name: str, order: Sequence[str] = ()
+) -> list[tuple[str, int]]:
+    """List the values that a filter can take beside the other ones, with the number of jobs of each."""
+    found = Counter[str]()
+    for each in kinds:
+        value = getattr(each, name)
+        if value and _passes(each, wanted, name):
+            found[value] += each.n
+    chosen = getattr(wanted, name)
+    if chosen and chosen != HELD:
+        found.setdefault(chosen, 0)
+    key: Callable[[str], Any] = (lambda value: order.index(value) if value in order else len(order)) if order else str
+    return [(value, found[value]) for value in sorted(found, key=key)]
+
+
+def sentence(total: int | None, shown: int, query: Query) -> str:
+    """Say in one line what the page shows."""
+    wanted = query.wanted
+    said = [wanted.status, wanted.mode, wanted.model]
+    what = " ".join(one_line(each, 40) for each in said if each)
+    where = f" on {one_line(wanted.host, 40)}" if wanted.host else ""
+    named = f" with “{one_line(wanted.text, 40)}” in the name" if wanted.text else ""
+    if not shown and query.after == Place():
+        return f"No {what + ' ' if what else ''}jobs{where}{named}."
+    number = counted(total if total is not None else shown, "jobs")
+    return f"{number.replace(' ', f' {what} ', 1) if what else number}{where}{named}."

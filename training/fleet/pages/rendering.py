@@ -1,0 +1,130 @@
+"""The one way from values to HTML.
+
+Every text passes :mod:`training.printable` and is escaped, whatever the template says: remote text can neither become
+markup nor steer what is around it. Jinja2 is loaded with the first page, for a receiver at rest needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from training.fleet.pages.static import static_path
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.wire import words
+from training.printable import counted, one_line, printable
+
+# Glyph and class of each state; its word stands beside it, so that nobody needs the colour.
+GLYPHS: Mapping[str, str] = {
+    "pending": "○",
+    "claimed": "◔",
+    "running": "◐",
+    "completed": "●",
+    "failed": "✕",
+    "cancelled": "⊘",
+    "held": "‖",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The part that all pages share, around their own. ``now`` in epoch seconds of the receiver's clock."""
+
+    now: float
+    viewer: str = ""  # the operator who looks, where one was proven
+    version: str = ""
+    address: str = ""  # of the page, where it can be followed
+
+
+def render(template: str, frame: Frame, **values: Any) -> str:
+    """Render a template of this package; its values may be remote."""
+    return _environment().get_template(template).render(frame=frame, **values)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals |= {
+        "static": static_path,
+        "job_path": job_path,
+        "time": time_element,
+        "clock": clock_element,
+        "state": state_element,
+        "words": words,
+        "counted": counted,
+        "GLYPHS": GLYPHS,
+        "STATUSES": [*JobStatus],
+    }
+    environment.filters |= {"one_line": one_line, "part": path_part}
+    return environment
+
+
+def _shown(value: object) -> object:
+    """Make a value printable in one line before it is escaped; what is markup already is ours."""
+    if value is None:
+        return ""
+    return value if isinstance(value, Markup) else printable(value)
+
+
+def path_part(text: object) -> str:
+    """Quote a text as one segment of a path."""
+    return quote(str(text), safe="")
+
+
+def job_path(job: Mapping[str, Any]) -> str:
+    """Return the address of a job's page: by its name, unless a browser or another job would take that differently."""
+    name = str(job.get("name") or "")
+    by_name = job.get("in_manifest", True) and name.strip(".") != ""
+    return f"/jobs/{path_part(name if by_name else job.get('job_id'))}"
+
+
+def local(at: float) -> datetime:
+    """Return a time in the receiver's own zone: mostly its operator's."""
+    return datetime.fromtimestamp(at, UTC).astimezone()
+
+
+def time_element(at: object, now: float) -> Markup:
+    """Show a time as people say it ("3 min ago"), exact on hover and for programs; empty where it is not known."""
+    known = words.number(at)
+    if known is None:
+        return Markup("")
+    said = words.ago(known, now) if known <= now else f"in {words.duration(known - now)}"
+    there = local(known)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        there.isoformat(timespec="seconds"), there.strftime("%a %d %b %Y, %H:%M:%S %Z"), said
+    )
+
+
+def clock_element(at: float) -> Markup:
+    """Show a time of today in hours and minutes."""
+    there = local(at)
+    return Markup('<time datetime="{}">{}</time>').format(there.isoformat(timespec="seconds"), f"{there:%H:%M %Z}")
+
+
+def state_element(job: Mapping[str, Any]) -> Markup:
+    """Show a job's state by glyph, word and colour."""
+    status = str(job.get("status"))
+    held = bool(job.get("held_by")) and status not in ("completed", "cancelled")
+    look = "held" if held and status == "pending" else status
+    marks = (["held"] if held else []) + ([] if job.get("in_manifest", True) else ["not in the plan"])
+    word = printable(status) + (f" ({', '.join(marks)})" if marks else "")
+    known = look if look in GLYPHS else "pending"
+    return Markup('<span class="state {}"><span aria-hidden="true">{}</span> {}</span>').format(
+        known, GLYPHS[known], escape(word)
+    )

@@ -1,0 +1,57 @@
+"""The files that pages load: style, scripts, icon. Served from this package alone, each under its digest.
+
+What others wrote is vendored unchanged, with its licence beside it; ``tools/supply_chain.py`` has the SHA-256 of each.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("static")
+MEDIA: Mapping[str, str] = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """One file as it is served. Its digest is part of its address, so a browser may keep it for ever."""
+
+    media: str
+    digest: str
+    body: bytes
+    compressed: bytes  # by gzip
+
+
+def static_path(name: str) -> str:
+    """Return the address of a file of this package."""
+    stem, _, suffix = name.rpartition(".")
+    return f"/static/{stem}.{_files()[name].digest[:_DIGITS]}.{suffix}"
+
+
+def static_file(address: str) -> StaticFile | None:
+    """Find a file by the last segment of its address; None for what is not there, or is another version."""
+    return _by_address().get(address)
+
+
+@cache
+def _files() -> Mapping[str, StaticFile]:
+    return {path.name: _read(path) for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA}
+
+
+@cache
+def _by_address() -> Mapping[str, StaticFile]:
+    return {static_path(name).rpartition("/")[2]: found for name, found in _files().items()}
+
+
+def _read(path: Path) -> StaticFile:
+    body = path.read_bytes()
+    return StaticFile(MEDIA[path.suffix], hashlib.sha256(body).hexdigest(), body, gzip.compress(body, 9, mtime=0))

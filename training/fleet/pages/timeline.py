@@ -1,0 +1,93 @@
+"""The last day as a picture: what each host trained, and how many jobs waited. Pure: moves in, segments out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from training.fleet.scheduling.job import LIVE
+from training.fleet.service.views import Move
+
+DAY_S = 86400.0
+_PENDING = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """An attempt within the day. Times in epoch seconds; ``end`` is the state it led to, "running" while it lives."""
+
+    name: str
+    begin: float
+    finish: float
+    end: str
+
+    @property
+    def length(self) -> float:
+        return self.finish - self.begin
+
+    @property
+    def look(self) -> str:
+        """Return the class it is drawn with; given back, lost and cancelled look alike."""
+        return self.end if self.end in ("running", "completed", "failed") else "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """Segments by host, and the number of waiting jobs from each time on, both in order of time."""
+
+    begin: float
+    finish: float
+    hosts: Mapping[str, Sequence[Segment]]
+    waiting: Sequence[tuple[float, int]]
+
+    def share(self, at: float) -> float:
+        """Return the place of a time within the day, 0 to 1."""
+        return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
+
+    @property
+    def waiting_most(self) -> int:
+        return max((count for _, count in self.waiting), default=0)
+
+
+@dataclass
+class _Hosts:
+    segments: dict[str, list[Segment]] = field(default_factory=dict)
+
+    def add(self, host: str, segment: Segment) -> None:
+        self.segments.setdefault(host, []).append(segment)
+
+
+def day(moves: Sequence[Move], live: Iterable[tuple[str, str, float]], pending: int, now: float) -> Day:
+    """Draw up the day before ``now`` from the moves in it, newest first.
+
+    ``live``: host, name and grant of each attempt under way; ``pending``: how many jobs wait now.
+    """
+    begin = now - DAY_S
+    within = [move for move in moves if move.at >= begin]
+    # Where the moves do not reach back over the whole day, it begins with the oldest.
+    if within and len(within) == len(moves) and moves[-1].seq > 1:
+        begin = within[-1].at
+    hosts, ends, open_since = _Hosts(), [], dict[tuple[str, int | None], float]()
+    for move in reversed(within):
+        key = (move.job_id, move.attempt)
+        goes, went = move.to_status in LIVE, move.from_status in LIVE
+        if goes and not went and move.host:
+            open_since[key] = move.at
+        elif went and not goes and move.host:
+            since = open_since.pop(key, begin)
+            hosts.add(move.host, Segment(move.name, since, move.at, move.to_status))
+        if (move.from_status == _PENDING) != (move.to_status == _PENDING):
+            ends.append((move.at, 1 if move.to_status == _PENDING else -1))
+    for host, name, granted_at in live:
+        hosts.add(host, Segment(name, max(granted_at, begin), now, "running"))
+    return Day(begin, now, hosts.segments, _steps(ends, pending, begin, now))
+
+
+def _steps(changes: Sequence[tuple[float, int]], pending: int, begin: float, now: float) -> list[tuple[float, int]]:
+    """Count back from now: how many waited from each time on."""
+    steps, count = [(now, pending)], pending
+    for at, change in reversed(changes):
+        steps.append((at, count))
+        count = max(0, count - change)
+    steps.append((begin, count))
+    return steps[::-1]

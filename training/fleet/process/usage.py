@@ -1,0 +1,98 @@
+"""The use that a trainer makes of its host: CPU time, memory and GPU of its processes, or of their control group.
+
+Best effort: a figure that the system does not tell is None, and nothing here raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """``cpu_s`` so far; the others now. ``gpu`` is a share of 1, the mean of the GPUs on which it runs."""
+
+    cpu_s: float = 0.0
+    memory_bytes: int | None = None
+    gpu: float | None = None
+    gpu_memory_bytes: int | None = None
+
+
+def used_by(pid: int, group: Path | None = None) -> Used:
+    """Look at the process ``pid`` and its descendants; ``group`` is the folder of their control group."""
+    import psutil
+
+    cpu_s, memory, pids = 0.0, 0, set[int]()
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in (root, *root.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                cpu_s += sum(process.cpu_times()[:4])  # own and reaped children's, in user and in system
+                memory += process.memory_info().rss
+                pids.add(process.pid)
+    found = Used(cpu_s, memory or None)
+    if group is not None:
+        found = replace(found, memory_bytes=_group_memory(group) or found.memory_bytes)
+    gpu = ask_nvml(lambda nvml: _on_gpus(nvml, pids)) if pids else None
+    return found if gpu is None else replace(found, gpu=gpu[0], gpu_memory_bytes=gpu[1])
+
+
+def _group_memory(group: Path) -> int | None:
+    """Read a group's memory without the page cache that the kernel can drop; None where it is not counted."""
+    with contextlib.suppress(OSError, ValueError):
+        used = int((group / "memory.current").read_text())
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return max(0, used - int(stat.get("inactive_file", 0)))
+    return None
+
+
+def _on_gpus(nvml: Any, pids: Collection[int]) -> tuple[float, int] | None:
+    """Sum the memory of these processes on all GPUs, and average how busy the GPUs are on which they run."""
+    busy: list[float] = []
+    memory = 0
+    for number in range(nvml.nvmlDeviceGetCount()):
+        device = nvml.nvmlDeviceGetHandleByIndex(number)
+        ours = [each for each in nvml.nvmlDeviceGetComputeRunningProcesses(device) if each.pid in pids]
+        if ours:
+            busy.append(nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100)
+            memory += sum(each.usedGpuMemory or 0 for each in ours)  # Windows does not tell
+    return (min(1.0, sum(busy) / len(busy)), memory) if busy else None
+
+
+def ask_nvml(question: Callable[[Any], _T]) -> _T | None:
+    """Ask NVIDIA's library between init and shutdown; ``None`` without library, driver or answer."""
+    if sys.platform == "linux" and not _has_nvml():
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return question(pynvml)
+    except pynvml.NVMLError:
+        return None
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _has_nvml() -> bool:
+    """Return True when the driver's library is there: asking pynvml takes 2 MiB of a small board's memory."""
+    import ctypes
+
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,71 @@
+"""The curves of attempts: a row for each epoch that a trainer reported, and samples of what it used of its host.
+
+Bounded: an attempt with too many epochs is thinned, evenly over them, and of each bucket the lowest and highest figures
+stay; samples come further and further apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from training.fleet.database.writer import Database, Row
+from training.fleet.scheduling.job import Attempt
+
+POINTS_KEPT = 20_000  # epochs of one attempt; beyond these, half of them
+SAMPLES_APART_S = 1.0  # two samples of an attempt at least …
+SAMPLES_APART_SHARE = 0.001  # … and this share of its age: all heartbeats of eight hours, and never many thousands
+_A_POINT_BUCKET = 4  # rows of a bucket: lowest and highest loss and metric
+_A_SAMPLE_BUCKET = 8  # lowest and highest CPU, memory, GPU, GPU memory
+
+
+class Curves:
+    """Curves in the queue's database."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def add(self, attempt: Attempt, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
+        """Keep what these lines (number, point) say; of an epoch that was told before, the figures that are new.
+
+        A point has ``epoch``, ``loss``, ``metric`` and ``seconds``, the last three perhaps None.
+        """
+        self._keep("add_point", attempt, [{"line": line, **point} for line, point in points])
+
+    def hear(self, attempt: Attempt, point: Mapping[str, Any]) -> None:
+        """Keep a point that a heartbeat tells ahead of its line; what a line said stays."""
+        self._keep("hear_point", attempt, [point])
+
+    def add_sample(self, attempt: Attempt, seq: int, seconds: float, used: Mapping[str, Any]) -> None:
+        """Keep what the attempt used, ``seconds`` after its grant; the same heartbeat again changes nothing."""
+        key = {"job_id": attempt.job_id, "attempt": attempt.attempt, "seq": seq, "seconds": seconds}
+        apart_s = max(SAMPLES_APART_S, SAMPLES_APART_SHARE * seconds)
+        self._db.run("add_sample", **key, apart_s=apart_s, **used)
+
+    def of_job(self, job_id: str, attempt: int | None, most: int) -> list[Row]:
+        """Read a job's curve, or one attempt's: at most ``most`` rows, in the order of epochs.
+
+        Where a later attempt went over the same epochs again, its rows are the curve.
+        """
+        buckets = max(1, (most - 2) // _A_POINT_BUCKET)
+        return self._db.all("curve", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
+
+    def spans(self, job_id: str, attempt: int | None) -> list[Row]:
+        """Say for each attempt in that curve how many rows it has in it, with the first and last epoch."""
+        return self._db.all("curve_spans", job_id=job_id, attempt=attempt)
+
+    def samples(self, job_id: str, attempt: int, most: int) -> list[Row]:
+        """Read at most ``most`` samples of an attempt, in the order of time."""
+        buckets = max(1, (most - 2) // _A_SAMPLE_BUCKET)
+        return self._db.all("samples", job_id=job_id, attempt=attempt, most=most, buckets=buckets)
+
+    def _keep(self, statement: str, attempt: Attempt, points: list[Mapping[str, Any]]) -> None:
+        if not points:
+            return
+        key = {"job_id": attempt.job_id, "attempt": attempt.attempt}
+        with self._db.transaction():
+            for point in points:
+                self._db.run(statement, **key, **point)
+            row = self._db.one("count_points", **key)
+            if row is not None and row["n"] > POINTS_KEPT:
+                self._db.run("thin_points", **key, buckets=POINTS_KEPT // 2 // _A_POINT_BUCKET)

@@ -1,0 +1,95 @@
+"""The effect of a plan on the queue, as values: :meth:`JobQueue.sync` writes it, :func:`foresee` only looks.
+
+Both judge each job by :func:`judged` and are summed by :meth:`Synced.of`, so that a preview says what the reload will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from training import strict_json
+from training.fleet.database.writer import Database, Row
+from training.fleet.queue.rows import job_of, known_job
+from training.fleet.scheduling.edits import LISTED_MAX, Change, Edit, Kind, Outcome, change, leaving, standing
+from training.fleet.scheduling.job import Job, JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The changes of a plan in the queue."""
+
+    counts: dict[str, int]
+    edits: list[Edit]
+    cancelled: int  # jobs of the plan that stay so
+
+    @classmethod
+    def of(cls, changes: Iterable[Change], left: Sequence[Edit], removed: int, cancelled: Sequence[Job]) -> Synced:
+        """Sum up. ``left`` may tell only the first of the ``removed`` jobs; ``cancelled`` are those of the plan."""
+        counts = {word.value: 0 for word in Outcome}
+        edits: list[Edit] = []
+        for each in changes:
+            counts[each.outcome] += 1
+            edits += each.edits
+        told = {edit.job_id for edit in edits if edit.kind is Kind.REVIVED}
+        edits += [*left, *(standing(job) for job in cancelled if job.job_id not in told)]
+        counts["removed"] = removed
+        for kind, word in ((Kind.RENAME, "renamed"), (Kind.REVIVED, "revived")):
+            counts[word] = sum(edit.kind is kind for edit in edits)
+        return cls(counts, edits, len(cancelled))
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """A job of a plan that is not taken over yet: what it asks, the queue's job if there is one, and its change."""
+
+    spec: Mapping[str, Any]
+    job: Job | None
+    change: Change
+
+    @property
+    def status(self) -> JobStatus | None:
+        """Return the job's status once the plan is taken over; None for a new job."""
+        if self.job is None:
+            return None
+        return JobStatus.PENDING if self.change.requeues else self.job.status
+
+
+def name_of(spec: Mapping[str, Any]) -> str:
+    """Return a job's name as its row has it."""
+    return str(spec.get("name") or spec["job_id"])
+
+
+def judged(spec: Mapping[str, Any], text: str, row: Row | None, job: Job | Callable[[], Job] | None) -> Change:
+    """Judge one job of a plan by what a row says of it; a callable ``job`` is asked only when something differs."""
+    if row is None:
+        return change(None, spec, same=False)
+    same = (row["name"], row["spec"]) == (name_of(spec), text)
+    if same and row["in_manifest"]:
+        return Change(Outcome.UNCHANGED)
+    return change(job() if callable(job) else job, spec, same=same)
+
+
+def planned_ids(db: Database) -> frozenset[str]:
+    """Read the ids of the last plan's jobs: a pass over the whole table, so keep it until the next reload."""
+    return frozenset(row["job_id"] for row in db.all("plan_ids"))
+
+
+def foresee(db: Database, specs: Sequence[Mapping[str, Any]], planned: frozenset[str]) -> tuple[Synced, list[Foreseen]]:
+    """Read what a reload with these job dicts would do after a plan with these ids, and write nothing."""
+    rows = [db.one("job", job_id=spec["job_id"]) for spec in specs]
+    found = []
+    for spec, row in zip(specs, rows, strict=True):
+        job = None if row is None else job_of(row)
+        found.append(Foreseen(spec, job, judged(spec, strict_json.canonical(spec), row, job)))
+    gone = sorted(planned.difference(spec["job_id"] for spec in specs))
+    names = {name_of(spec) for spec in specs}
+    left = [leaving(known_job(db, job_id), names) for job_id in gone[:LISTED_MAX]]
+    cancelled = [
+        (row["seq"], replace(each.job, name=name_of(each.spec)))
+        for each, row in zip(found, rows, strict=True)
+        if each.job is not None and row is not None and each.status is JobStatus.CANCELLED
+    ]
+    in_order = [job for _, job in sorted(cancelled, key=lambda pair: pair[0])]
+    return Synced.of((each.change for each in found), left, len(gone), in_order), found

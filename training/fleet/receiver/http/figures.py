@@ -1,0 +1,40 @@
+"""The parts of a receiver that its figures for Prometheus are made of. Loaded at the first scrape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training.fleet.metrics.exposition import Exposition
+from training.fleet.metrics.snapshot import Credential, Snapshots, Sources
+
+if TYPE_CHECKING:
+    from training.fleet.receiver.http.context import Context
+
+
+def exposition(context: Context, last_event: int) -> Exposition:
+    """Make the text of this receiver's figures; ``last_event`` is the newest event's number at its start."""
+    path = getattr(context.reader, "path", ":memory:")
+    sources = Sources(
+        reader=context.reader,
+        service=context.service,
+        views=context.views,
+        store=context.store,
+        datasets=context.datasets,
+        database=None if path == ":memory:" else Path(path),
+        credentials=lambda: _credentials(context),
+        clock=context.clock,
+    )
+    return Exposition(Snapshots(sources, context.tally, last_event), context.settings.version)
+
+
+def _credentials(context: Context) -> tuple[list[Credential], list[Credential]]:
+    """List the certificates and the tokens that are not revoked, the receiver's own certificate first."""
+    registry = context.authenticator.registry
+    own = None if context.authority is None else context.authority.server_expires_at()
+    certificates = [] if own is None else [Credential("receiver", "receiver", own)]
+    certificates += [
+        Credential(each.role, each.name, each.expires_at) for each in registry.certificates() if each.revoked_at is None
+    ]
+    tokens = [Credential(each.role, each.name, each.expires_at) for each in registry.tokens() if not each.revoked_at]
+    return certificates, tokens

@@ -1,0 +1,79 @@
+"""Answers for browsers: HTML under a strict policy, rendered off the event loop.
+
+Jinja2 and the pages are loaded when the first one is asked for: a receiver that nobody looks at needs neither.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.problems import PLAIN, headers_of, response_of, unrouted, wants_page
+from training.fleet.wire.identity import Principal
+from training.fleet.wire.messages import Refusal
+
+if TYPE_CHECKING:
+    from training.fleet.pages.rendering import Frame
+
+# A page loads its own style and scripts, and nothing else from anywhere; no text can become script.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types htmx"
+)
+PAGE_HEADERS = {
+    **PLAIN,
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_LEVEL = 6
+
+
+async def refused(
+    context: Context, request: Request, refusal: Refusal, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Answer with a refusal: a page to a browser that wants one, a problem document to all others."""
+    if not wants_page(request):
+        return response_of(refusal, headers)
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import refusal as refusals
+
+        return refusals.page(refusal, frame)
+
+    answer = await page(context, request, make, refusal.problem_type.status)
+    answer.headers.update({**headers_of(refusal), **(headers or {})})
+    return answer
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Answer for unknown paths and methods."""
+    return await refused(request.app.state.context, request, *unrouted(request, error))
+
+
+async def page(context: Context, request: Request, make: Callable[[Frame], str], status: int = 200) -> Response:
+    """Render on the reader's thread; ``make`` asks the database there."""
+    zipped, principal = takes_gzip(request), cast("Principal | None", getattr(request.state, "principal", None))
+
+    path = request.scope.get("raw_path", b"/").partition(b"?")[0].decode("ascii", "replace")
+    address = f"{path}?{request.url.query}" if request.url.query else path
+
+    def body() -> bytes:
+        from training.fleet.pages.rendering import Frame
+
+        viewer = "" if principal is None else principal.operator or principal.reader or ""
+        text = make(Frame(context.clock.now(), viewer, context.settings.version, address)).encode()
+        return gzip.compress(text, _LEVEL, mtime=0) if zipped else text
+
+    headers = {**PAGE_HEADERS, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
+    return Response(await context.look(body), status, headers, "text/html; charset=utf-8")
+
+
+def takes_gzip(request: Request) -> bool:
+    """Return True unless the client does not say that it takes gzip; nobody in use sends ``gzip;q=0``."""
+    return "gzip" in request.headers.get("Accept-Encoding", "") and "gzip;q=0" not in request.headers["Accept-Encoding"]

@@ -1,0 +1,163 @@
+"""Notices to people: the timed work that makes and sends them, and the endpoints about their channels.
+
+Each channel sends one message at a time, on a thread of its own: a dead one keeps neither the others nor the queue
+waiting. A stop waits for none; the message under way is sent again after it, with the same key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from training.fleet.database.writer import DatabaseError
+from training.fleet.notify.channel import Channel
+from training.fleet.notify.outbox import Outbox
+from training.fleet.notify.rules import Message
+from training.fleet.notify.secret import SendError
+from training.fleet.receiver.http.bodies import read_json
+from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.problems import reply
+from training.fleet.service.notices import Notices
+from training.fleet.wire.messages import (
+    ChannelView,
+    NotifyReply,
+    NotifyTestReply,
+    NotifyTestRequest,
+    NotifyTestView,
+    ProblemType,
+    Refusal,
+)
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LOOK_S = 5.0  # between two looks for news
+Send = Callable[[Channel, Message], None]
+
+
+def _send(channel: Channel, message: Message) -> None:
+    """Send, loading what speaks HTTP and SMTP only now: a receiver at rest needs neither."""
+    from training.fleet.notify.senders import send
+
+    send(channel, message)
+
+
+class Notifier:
+    """Makes notices and sends them. Call :meth:`tick` every few seconds."""
+
+    def __init__(self, context: Context, send: Send = _send) -> None:
+        self._context = context
+        self._send = send
+        queue = context.service.queue
+        self._outbox = Outbox(queue.db, queue.clock)
+        self._notices = Notices(queue.db, queue.clock, self._outbox, context.store.has_room)
+        self._sending: dict[str, asyncio.Task[None]] = {}
+
+    async def tick(self) -> None:
+        """Look for news, and start sending what is due."""
+        if self._context.halted is not None:
+            return
+        channels = await self._context.call(self._look)
+        for channel in channels:
+            if channel.name not in self._sending:
+                task = asyncio.ensure_future(self._work_off(channel))
+                self._sending[channel.name] = task
+                task.add_done_callback(partial(self._ended, channel.name))
+
+    async def forget_old(self) -> None:
+        """Delete old notices that every channel sent; it reads them all, so now and then is enough."""
+        await self._context.call(self._notices.forget_old)
+
+    def _ended(self, name: str, _task: asyncio.Task[None]) -> None:
+        self._sending.pop(name, None)
+
+    async def settled(self) -> None:
+        """Wait until no message is under way."""
+        while self._sending:
+            await asyncio.wait(list(self._sending.values()))
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Wait for no message any more."""
+        for task in self._sending.values():
+            task.cancel()
+
+    def _look(self) -> tuple[Channel, ...]:
+        channels = self._context.service.plan.channels
+        self._outbox.place(channels)
+        self._notices.look()
+        return channels
+
+    async def _work_off(self, channel: Channel) -> None:
+        """Send the channel's messages until none is due."""
+        try:
+            while (message := await self._context.call(partial(self._outbox.next, channel))) is not None:
+                error = await self.try_to_send(channel, message)
+                if error is None:
+                    await self._context.call(partial(self._outbox.sent, channel))
+                    logger.info("notify %s: sent %s", channel.name, message.key)
+                else:
+                    await self._context.call(partial(self._outbox.failed, channel, error))
+                    logger.warning("notify %s: %s", channel.name, error)
+        except DatabaseError as error:
+            logger.warning("notify %s: left for the next time: %s", channel.name, error)
+
+    async def try_to_send(self, channel: Channel, message: Message) -> str | None:
+        """Send on a thread that a stop need not wait for; returns why it did not arrive, or None."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[str | None] = loop.create_future()
+
+        def settle(error: str | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        def work() -> None:
+            error: str | None = None
+            try:
+                self._send(channel, message)
+            except SendError as wrong:
+                error = str(wrong)
+            except Exception as wrong:  # a channel must not take the receiver with it
+                logger.exception("notify %s", channel.name)
+                error = f"a bug in the receiver, {type(wrong).__name__}; its log has the rest"
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(settle, error)
+
+        threading.Thread(target=work, name=f"notify-{channel.name}", daemon=True).start()
+        return await done
+
+    async def test(self, channel: Channel) -> NotifyTestView:
+        """Send a test message."""
+        key, text = f"cis490-test-{secrets.token_hex(8)}", "This is a test: notices of the training fleet arrive here."
+        message = Message(key, "CIS490: a test", text, (), self._context.database_id)
+        error = await self.try_to_send(channel, message)
+        return NotifyTestView(channel=channel.name, kind=channel.kind, error=error)
+
+
+async def notify(context: Context, _request: Request) -> Response:
+    """List the channels for notices."""
+    channels = context.service.plan.channels
+    outbox = Outbox(context.reader, context.clock)
+    found = await context.look(lambda: outbox.waiting(channels))
+    return reply(NotifyReply(channels=[ChannelView(**asdict(each)) for each in found], now=context.clock.now()))
+
+
+async def notify_test(context: Context, request: Request) -> Response:
+    """Send a test message, and say for each channel if it arrived."""
+    body = await read_json(context, request, NotifyTestRequest)
+    channels = [each for each in context.service.plan.channels if body.channel in (None, each.name)]
+    if body.channel is not None and not channels:
+        known = ", ".join(each.name for each in context.service.plan.channels) or "none"
+        raise Refusal(ProblemType.UNKNOWN_NAME, f"the plan has no channel {body.channel}; its [notify.*] are: {known}")
+    notifier = Notifier(context)
+    return reply(NotifyTestReply(results=list(await asyncio.gather(*map(notifier.test, channels)))))

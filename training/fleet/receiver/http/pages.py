@@ -1,0 +1,136 @@
+"""The dashboard's endpoints: call a view, hand it to its page. Pages are imported when the first one is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from training.fleet.receiver.http import html, live
+from training.fleet.receiver.http.bodies import proven_host, query_number, readable_job, resolved
+from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.health import health_now
+from training.fleet.receiver.http.problems import PLAIN
+from training.fleet.receiver.security import access
+from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.routes import EVENTS, HTML, ROUTES
+
+if TYPE_CHECKING:
+    from training.fleet.pages.rendering import Frame
+
+COMPARED_MAX = 8  # names looked up; the page says how many it takes
+ADDRESS_MAX = 2000
+_KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
+
+
+async def fleet_page(context: Context, request: Request) -> Response:
+    health = await health_now(context)
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import fleet
+
+        return fleet.page(context.views, health, frame)
+
+    return await html.page(context, request, make)
+
+
+async def jobs_page(context: Context, request: Request) -> Response:
+    asked = request.query_params
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import jobs
+
+        return jobs.page(context.views, jobs.Query.of(asked), frame)
+
+    return await html.page(context, request, make)
+
+
+async def job_page(context: Context, request: Request) -> Response:
+    job_id = await resolved(context, request)
+    attempt = query_number(request, "attempt", 0) or None
+    whole = request.query_params.get("log") == "all"
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import job
+
+        return job.page(context.views, job_id, frame, attempt=attempt, whole_log=whole)
+
+    return await html.page(context, request, make)
+
+
+async def compare_page(context: Context, request: Request) -> Response:
+    named = request.query_params.getlist("jobs")
+    refs = named[0].split(",") if len(named) == 1 else named
+    job_ids = [await readable_job(context, request, ref) for ref in refs[:COMPARED_MAX] if ref]
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import compare
+
+        return compare.page(context.views, job_ids, frame)
+
+    return await html.page(context, request, make)
+
+
+async def events_page(context: Context, request: Request) -> Response:
+    """Show every job's events, so to operators alone where callers are proven."""
+    if (host := proven_host(request)) is not None:
+        raise Refusal(ProblemType.NOT_YOURS, f"host {host} may look at jobs that it has worked on, not at all events")
+    asked = request.query_params
+    before = query_number(request, "before", 0) or None
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import events
+
+        query = events.Query(asked.get("job", ""), asked.get("host", ""), asked.get("kind", ""), before)
+        return events.page(context.views, query, frame)
+
+    return await html.page(context, request, make)
+
+
+async def stream(context: Context, request: Request) -> Response:
+    """Follow the page at ``?of=ADDRESS``, for whoever may look at it."""
+    address = request.query_params.get("of", "/")
+    pages = [(row, live.part_of(address, row.path)) for row in ROUTES if row.media == HTML]
+    row, parts = next(((row, parts) for row, parts in pages if parts is not None), (None, None))
+    if row is None or parts is None or len(address) > ADDRESS_MAX:
+        raise Refusal(ProblemType.NOT_FOUND, "this address is no page that can be followed")
+    access.check(row.access, request.state.principal)
+    endpoint, asked = FOLLOWED[row.name], live.request_for(request, address, parts)
+    await endpoint(context, asked)  # refuses who may not look at it, for each viewer
+
+    async def make() -> bytes:
+        return live.middle(live.body_of(await endpoint(context, asked)))
+
+    def check() -> None:
+        context.authenticator.recheck_revocation(request)
+
+    who = context.authenticator.address(request)
+    headers = {**html.PAGE_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    frames = context.live.frames(address, make, who, check)
+    return StreamingResponse(frames, headers=headers, media_type=EVENTS)
+
+
+async def static_file(_context: Context, request: Request) -> Response:
+    from training.fleet.pages.static import static_file as find
+
+    found = find(request.path_params["file"])
+    if found is None:
+        raise Refusal(ProblemType.NOT_FOUND, "there is no such file, or it is another release's; load the page again")
+    tag = f'"{found.digest[:32]}"'
+    headers = {
+        "X-Content-Type-Options": PLAIN["X-Content-Type-Options"],
+        "Cache-Control": _KEPT,
+        "ETag": tag,
+        "Vary": "Accept-Encoding",
+    }
+    if request.headers.get("If-None-Match") == tag:
+        return Response(status_code=304, headers=headers)
+    if html.takes_gzip(request):
+        return Response(found.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.media)
+    return Response(found.body, headers=headers, media_type=found.media)
+
+
+FOLLOWED = {
+    each.__name__: each for each in (fleet_page, jobs_page, job_page, compare_page, events_page)
+}  # by the name in the route table

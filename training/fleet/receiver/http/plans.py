@@ -1,0 +1,39 @@
+"""The endpoints of a plan before its reload: what it would change. Every rule is in the service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from training.fleet.receiver.http.bodies import proven_host, read_json
+from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.problems import reply
+from training.fleet.service.preview import Previews
+from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.plans import PLAN_BODY_MAX, PlanReply, PlanRequest
+
+
+async def plan(context: Context, request: Request) -> Response:
+    """Judge the receiver's own manifest."""
+    _check_reader(request)
+    return await _preview(context, Previews.own)
+
+
+async def plan_of(context: Context, request: Request) -> Response:
+    """Judge a plan that was read elsewhere."""
+    _check_reader(request)
+    body = await read_json(context, request, PlanRequest, PLAN_BODY_MAX)
+    return await _preview(context, lambda previews: previews.given(body))
+
+
+def _check_reader(request: Request) -> None:
+    """Refuse a proven host: the answer tells of jobs that it never worked on."""
+    host_id = proven_host(request)
+    if host_id is not None:
+        raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} sees its own jobs alone; ask as an operator")
+
+
+async def _preview(context: Context, look: Callable[[Previews], PlanReply]) -> Response:
+    return reply(await context.preview(look))

@@ -1,0 +1,42 @@
+"""The answer of a reload: what it changed, or, before it is done, what it would change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import msgspec
+
+from training.fleet.queue.foresee import Synced
+from training.fleet.scheduling.edits import first, host_edits, trainer_edits
+from training.fleet.service.hosts import HostRegistry, Plan
+from training.fleet.wire.messages import EditView, ReloadReply
+
+
+def told(synced: Synced, before: Plan | None, after: HostRegistry, held: Mapping[str, list[str]]) -> ReloadReply:
+    """Tell the changes from the plan ``before`` (None: there was none to compare with) to the one that ``after`` has.
+
+    ``held`` says which jobs train on which host.
+    """
+    hosts = [] if before is None else host_edits(before.hosts, after.plan.hosts, held)
+    trainers = [] if before is None else trainer_edits(before.trainers, after.plan.trainers)
+    counts = synced.counts
+    return ReloadReply(
+        inserted=counts["inserted"],
+        updated=counts["updated"],
+        unchanged=counts["unchanged"],
+        removed=counts["removed"],
+        renamed=counts["renamed"],
+        revived=counts["revived"],
+        hosts=len(hosts),
+        trainers=len(trainers),
+        cancelled=synced.cancelled,
+        notes=notes(after),
+        edits=msgspec.convert([asdict(edit) for edit in first([*synced.edits, *hosts, *trainers])], list[EditView]),
+    )
+
+
+def notes(registry: HostRegistry) -> list[str]:
+    """Return the warnings about the plan: valid, but hardly meant."""
+    found = [*registry.plan.notes, *(f"host {name}: {said}" for name, said in registry.never_asked().items())]
+    return found + [f"data set {name}: {said}" for name, said in registry.plan.missing(registry.datasets).items()]

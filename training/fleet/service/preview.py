@@ -1,0 +1,178 @@
+"""Previews of a plan: what a reload would change, and which host could take what. Nothing is written.
+
+A preview and a reload read alike (:meth:`Reloader.read`), judge alike (:mod:`training.fleet.queue.foresee`) and
+say it in the same words (:mod:`training.fleet.service.changes`).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from training.files import mark_of
+from training.fleet.capability.describe import Describer
+from training.fleet.database.writer import Database
+from training.fleet.manifest.load import Manifest, check_values
+from training.fleet.queue.foresee import Foreseen, foresee, planned_ids
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.queue.rows import jobs_by_host
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.edits import Kind
+from training.fleet.scheduling.job import LIVE, Host, JobStatus, Needs
+from training.fleet.scheduling.quarantine import Quarantine
+from training.fleet.service.changes import told
+from training.fleet.service.hosts import HostRegistry
+from training.fleet.service.plan import Proposal, Reloader
+from training.fleet.service.references import References
+from training.fleet.service.views import outlook
+from training.fleet.wire.plans import (
+    HOSTS_MAX,
+    SHOWN_MAX,
+    TAKEN_MAX,
+    HostOutlook,
+    PlannedJob,
+    PlanReply,
+    PlanRequest,
+)
+from training.printable import duration
+
+NEW = "new"
+
+
+@dataclass
+class Previews:
+    """Answers to "what would this plan change?". ``reader`` is a connection of its own, beside the writer's."""
+
+    reloader: Reloader
+    reader: Database
+    _planned: tuple[int, frozenset[str]] = field(default=(-1, frozenset()), init=False)  # by the queue's edition
+
+    def own(self) -> PlanReply:
+        """Judge the receiver's own manifest as it lies there now; raises Refusal as a reload does."""
+        mark = mark_of(self.reloader.path)
+        return self._answer(self.reloader.read(), mark)
+
+    def given(self, request: PlanRequest) -> PlanReply:
+        """Judge a plan that came over the network: plain data, checked anew. No command in it is run."""
+        values = plain(request)
+
+        def check(describer: Describer, datasets: References) -> Manifest:
+            return check_values(values, path=Path(request.file), describer=describer, datasets=datasets)
+
+        return self._answer(self.reloader.read(check), mark_of(self.reloader.path))
+
+    def _answer(self, proposal: Proposal, mark: str | None) -> PlanReply:
+        service = self.reloader.service
+        registry = HostRegistry(list(service.host_registry.known.values()), proposal.plan)
+        registry.datasets = service.host_registry.datasets if proposal.here is None else proposal.here
+        synced, jobs = foresee(self.reader, proposal.jobs, self._planned_ids())
+        held = jobs_by_host(self.reader.all("live_jobs_by_host"))
+        reload = told(synced, service.compared_with, registry, held)
+        waiting = _waiting(jobs)
+        hosts, nowhere = self._outlooks(waiting, registry)
+        return PlanReply(
+            changed=reload.changed,
+            reload=reload,
+            states=dict(Counter(_state(each) for each in jobs)),
+            jobs=[_planned(each) for each in jobs[:SHOWN_MAX]],
+            waiting=sum(map(len, waiting.values())),
+            hosts=hosts[:HOSTS_MAX],
+            nowhere=nowhere,
+            file=str(self.reloader.path.absolute()),
+            mark=mark,
+            machine=platform.node(),
+            now=service.queue.clock.now(),
+        )
+
+    def _planned_ids(self) -> frozenset[str]:
+        """Return the ids of the present plan's jobs, read once after each reload.
+
+        Previews and reloads have one thread: none looks while another writes.
+        """
+        edition = self.reloader.service.queue.edition
+        if self._planned[0] != edition:
+            self._planned = (edition, planned_ids(self.reader))
+        return self._planned[1]
+
+    def _outlooks(
+        self, waiting: Mapping[Needs, Sequence[str]], registry: HostRegistry
+    ) -> tuple[list[HostOutlook], dict[str, str]]:
+        """Tell what each host could take, and which jobs nobody could."""
+        service = self.reloader.service
+        now, out = service.queue.clock.now(), quarantines(self.reader)
+        known = sorted(registry.known.values(), key=lambda each: each.name)
+        unheard = {registry.host(each): None if service.alive(each) else now - each.last_seen for each in known}
+        hosts = [_outlook_of(host, silent, waiting, out) for host, silent in unheard.items()]
+        nowhere: dict[str, str] = {}
+        for needs, names in waiting.items():
+            obstacle = rules.lacks_data(needs, registry.datasets) or outlook(needs, unheard, out).obstacle
+            if obstacle is not None:
+                nowhere |= dict.fromkeys(names[: SHOWN_MAX - len(nowhere)], obstacle)
+        return hosts, nowhere
+
+
+def plain(request: PlanRequest) -> dict[str, Any]:
+    """Return the request as the tables of a manifest."""
+    values: dict[str, Any] = {"hosts": request.hosts, "trainers": request.trainers}
+    if request.jobs is not None:
+        values["jobs"] = request.jobs
+    built: dict[str, Any] = msgspec.to_builtins(values)
+    return built
+
+
+def _state(each: Foreseen) -> str:
+    return each.status or NEW
+
+
+def _planned(each: Foreseen) -> PlannedJob:
+    job, spec = each.job, each.spec
+    keys = [key for edit in each.change.edits if edit.kind is Kind.JOB for key in edit.keys]
+    common = {"name": str(spec["name"]), "job_id": spec["job_id"], "state": _state(each)}
+    if job is None:
+        return PlannedJob(**common, outcome=each.change.outcome)
+    return PlannedJob(
+        **common,
+        outcome=each.change.outcome,
+        host=None if each.status is JobStatus.PENDING else job.worker_hostname,
+        at=job.claimed_at if each.status in LIVE else job.finished_at,
+        artifact_id=job.artifact_id,
+        keys=keys,
+        was=next((edit.was for edit in each.change.edits if edit.kind is Kind.RENAME), None),
+        ended_by=job.ended_by,
+        held_by=job.held_by,
+    )
+
+
+def _waiting(jobs: Sequence[Foreseen]) -> dict[Needs, list[str]]:
+    """Group the jobs that would wait for a host by their needs."""
+    found: dict[Needs, list[str]] = {}
+    for each in jobs:
+        if each.job is None:
+            found.setdefault(Needs.of(each.spec), []).append(str(each.spec["name"]))
+        elif each.status is JobStatus.PENDING and not each.job.held:
+            needs = replace(each.job, spec=dict(each.spec)).needs
+            found.setdefault(needs, []).append(str(each.spec["name"]))
+    return found
+
+
+def _outlook_of(
+    host: Host, unheard_s: float | None, waiting: Mapping[Needs, Sequence[str]], out: Mapping[str, Quarantine]
+) -> HostOutlook:
+    jobs: list[str] = []
+    obstacles: Counter[str] = Counter()
+    for needs, names in waiting.items():
+        misfit = rules.fits(needs, host)
+        if misfit is None and host.name in out:
+            misfit = out[host.name].sentence()
+        if misfit is None:
+            jobs += names
+        else:
+            obstacles[misfit] += len(names)
+    note = None if unheard_s is None else f"not seen for {duration(unheard_s)}"
+    return HostOutlook(host=host.name, takes=len(jobs), jobs=jobs[:TAKEN_MAX], obstacles=dict(obstacles), note=note)

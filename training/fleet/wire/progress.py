@@ -1,0 +1,113 @@
+"""Progress lines of trainers: JSON objects with an ``event``, and the points of a curve in them.
+
+Pure, standard library only. Both sides read them: a worker passes the latest one on, the receiver keeps each epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
+
+PROGRESS_BYTES_MAX = 8192  # of its fields, as they are sent
+PROGRESS_FIRST = (
+    "event",
+    "epoch",
+    "epochs",
+    "loss",
+    "metric",
+    "seconds",
+    "eta_s",
+    "message",
+)  # the known ones
+EPOCH_MAX = 2**53 - 1  # the largest whole number that every reader of JSON keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An epoch as a trainer reported it. None: it did not say."""
+
+    epoch: int
+    loss: float | None = None
+    metric: float | None = None
+    seconds: float | None = None  # since the trainer began
+
+
+def point_of(progress: Mapping[str, Any] | None) -> Point | None:
+    """Return the point in a progress object; None without a whole ``epoch`` and a figure beside it."""
+    epoch = None if progress is None else _number(progress.get("epoch"))
+    if progress is None or epoch is None or epoch != int(epoch) or not 0 <= epoch <= EPOCH_MAX:
+        return None
+    loss, metric, seconds = (_number(progress.get(name)) for name in ("loss", "metric", "seconds"))
+    if loss is None and metric is None:
+        return None
+    return Point(int(epoch), loss, metric, seconds if seconds is not None and seconds >= 0 else None)
+
+
+def point_in(line: str) -> Point | None:
+    """Return the point in a line of output."""
+    return point_of(parse_progress(line)) if '"epoch"' in line else None
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number; a truth value is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+        return None
+    return float(value)
+
+
+def kept_line(line: str) -> str:
+    """Cut a line to what a log holds; of a line with a point its known fields stay readable, and what else fits."""
+    if len(line) <= LOG_LINE_CHARS_MAX:
+        return line
+    if point_in(line) is not None:
+        fields, _ = taken(line, LOG_LINE_CHARS_MAX)
+        short = json.dumps(fields, ensure_ascii=False).encode(errors="replace").decode()
+        if point_in(short) is not None:
+            return short
+    return line[:LOG_LINE_CHARS_MAX]
+
+
+def parse_progress(line: str) -> dict[str, Any] | None:
+    """Parse a line of output as progress, or None. Only finite numbers, texts and truth values stay."""
+    return taken(line)[0]
+
+
+def taken(line: str, bytes_max: int = PROGRESS_BYTES_MAX) -> tuple[dict[str, Any] | None, str]:
+    """Return a line's progress, and a remark on fields left out: the known fields first, then in order
+    as many as ``bytes_max`` hold."""
+    if not line.startswith("{"):
+        return None, ""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, ""
+    if not isinstance(value, dict) or not isinstance(value.get("event"), str):
+        return None, ""
+    fields = {
+        key: field
+        for key, field in value.items()
+        if field is None or isinstance(field, bool | str) or (isinstance(field, int | float) and abs(field) < 1e300)
+    }
+    room, kept = bytes_max, set[str]()
+    for key in sorted(fields, key=lambda key: key not in PROGRESS_FIRST):
+        size = len(json.dumps({key: fields[key]}, ensure_ascii=False).encode(errors="replace"))
+        if size <= room:
+            room -= size
+            kept.add(key)
+    if "event" not in kept:
+        return (
+            None,
+            f"a progress line whose event has more than {bytes_max:,} bytes is not taken",
+        )
+    left = [key for key in fields if key not in kept]
+    complaint = ""
+    if left:
+        complaint = (
+            f"of the progress line before this one {len(left)} of {len(fields)} fields are not taken: "
+            f"{bytes_max:,} bytes are"
+        )
+    return {key: field for key, field in fields.items() if key in kept}, complaint

@@ -1,0 +1,184 @@
+"""The words for what the receiver's answers say, the same on pages and on the command line. Pure: values in, text out.
+
+Values are remote: of any type, and not yet printable; who shows a text makes it so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from training.fleet.wire.constants import HEARTBEAT_S
+from training.printable import duration as long_time
+from training.printable import one_line
+from training.printable import size as bytes_in_words
+
+Json = Mapping[str, Any]
+
+ID_SHOWN = 12  # digits of an id or digest
+STATUSES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
+
+
+def number(value: object) -> float | None:
+    """Read a finite number from the wire; other values count as none."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if good and abs(value) < 1e15 and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+def duration(seconds: object) -> str:
+    """A length of time; empty when it is not known."""
+    known = number(seconds)
+    return "" if known is None else long_time(known)
+
+
+def ago(then: object, now: object) -> str:
+    known, present = number(then), number(now)
+    return "" if known is None or present is None else f"{duration(present - known)} ago"
+
+
+def size(count: object) -> str:
+    """Format bytes from the wire; other values count as none."""
+    return bytes_in_words(number(count) or 0.0)
+
+
+def progress(view: Json) -> str:
+    """Show how far the trainer is: epochs done of epochs planned, or its last line."""
+    said = view.get("progress")
+    if not isinstance(said, Mapping) or view.get("status") not in ("running", "claimed"):
+        return ""
+    done, planned = number(said.get("epoch")), number(said.get("epochs"))
+    if done is not None and planned:
+        return f"{done:.0f}/{planned:.0f} ({min(done / planned, 1):.0%})"
+    here, whole = number(said.get("bytes")), number(said.get("bytes_total"))
+    if said.get("event") == "fetch" and here is not None and whole:
+        return f"fetching its data ({min(here / whole, 1):.0%} of {size(whole)})"
+    return one_line(said.get("event") or "", 40)
+
+
+def share_done(view: Json) -> float | None:
+    """Return how much of its work a live job has done, 0 to 1; None when its trainer does not say."""
+    said = view.get("progress")
+    if not isinstance(said, Mapping):
+        return None
+    fetching = said.get("event") == "fetch"
+    keys = ("bytes", "bytes_total") if fetching else ("epoch", "epochs")
+    done, planned = number(said.get(keys[0])), number(said.get(keys[1]))
+    return None if done is None or not planned or planned < 0 else min(max(done / planned, 0.0), 1.0)
+
+
+def silence(view: Json, now: object) -> str:
+    """Show for how long the host of a running job has been silent, once that exceeds two heartbeats; else nothing."""
+    heard, present = number(view.get("heartbeat_at")), number(now)
+    live = view.get("status") in ("running", "claimed")
+    if not live or heard is None or present is None or present - heard <= 2 * HEARTBEAT_S:
+        return ""
+    return f"not seen for {duration(present - heard)}"
+
+
+def eta(view: Json, now: object) -> str:
+    """Show the time left by the trainer's estimate, or that it is unknown because the host is silent."""
+    if unheard := silence(view, now):
+        return unheard
+    said = view.get("progress")
+    running = view.get("status") == "running" and isinstance(said, Mapping)
+    return duration(said.get("eta_s")) if running and isinstance(said, Mapping) else ""
+
+
+def held(view: Json, now: object) -> str:
+    """Show who holds a job, and since when; empty when it is not held."""
+    if not view.get("held_by"):
+        return ""
+    since = ago(view.get("held_at"), now)
+    return f"by {view['held_by']}" + (f", {since}" if since else "")
+
+
+def left(view: Json) -> bool:
+    """Tell whether a job is history: over, and no longer named by the plan."""
+    return not view.get("in_manifest", True) and view.get("status") in ("completed", "cancelled")
+
+
+def trained(view: Json) -> str:
+    """Show what a completed model was trained on, as its worker reported."""
+    if view.get("status") != "completed":
+        return ""
+    told = view.get("trained")
+    said = told if isinstance(told, Mapping) else {}
+    words = [
+        f"{what} {str(said[key])[:ID_SHOWN]}" if said.get(key) else f"{what} not known"
+        for key, what in (("data", "data"), ("code", "code"), ("commit", "commit"))
+    ]
+    return ", ".join(words)
+
+
+def split(spec: Json) -> str:
+    hosts = ", ".join(map(str, spec.get("train_hosts") or []))
+    said = f"by {spec.get('split_recipe')}" + (f", trained on {hosts}" if hosts else "")
+    return f"{said}, seed {spec.get('seed')}"
+
+
+def needs(spec: Json) -> str:
+    said = ["a GPU" if spec.get("require_cuda") else ""]
+    said.append("a GPU if possible" if spec.get("prefer_cuda") else "")
+    for key, words in (
+        ("min_vram_gib", "GiB of VRAM"),
+        ("min_ram_gib", "GiB of RAM"),
+        ("min_cores", "cores"),
+    ):
+        said.append(f"{spec[key]:g} {words}" if number(spec.get(key)) else "")
+    for key, words in (("allowed_hosts", "only on"), ("denied_hosts", "not on")):
+        said.append(f"{words} {', '.join(map(str, spec[key]))}" if spec.get(key) else "")
+    return ", ".join(filter(None, said))
+
+
+def unlike(granted: object, spec: Json) -> str:
+    """Show differences between an attempt's grant and the present plan."""
+    if not isinstance(granted, Mapping):
+        return "not known"
+    keys = sorted(key for key in granted.keys() | spec.keys() if granted.get(key) != spec.get(key))
+    return ", ".join(f"{key} = {_plainly(granted.get(key))}" for key in keys)
+
+
+def _plainly(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} = {_plainly(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    return "not set" if value is None else str(value)
+
+
+# The words for what happened to a job, by the transition of its event row.
+EVENTS: Mapping[str, str] = {
+    "insert": "was added by the plan",
+    "claim": "was given to",
+    "heartbeat": "began training on",
+    "complete": "was trained by",
+    "adopt": "was trained by",
+    "deliver": "was delivered by hand from",
+    "readopt": "goes on on",
+    "retry": "failed and is tried again, on",
+    "hand_back": "was handed back by",
+    "sweep": "was lost with",
+    "exhaust": "failed for good, on",
+    "pardon": "waits again",
+    "cancel": "was cancelled",
+    "take_out": "was cancelled",
+    "requeue": "was queued again",
+    "hold": "was held",
+    "unhold": "was unheld",
+}
+
+
+def plainly_said(detail: object) -> str:
+    """Show an event's detail; the name of an end ("trainer_failed") as words."""
+    said = str(detail or "")
+    return said.replace("_", " ") if said.isidentifier() else said
+
+
+def happened(event: Json) -> str:
+    """Say what happened to a job, without its name: "was trained by office-print"."""
+    said, host = EVENTS.get(str(event.get("transition")), str(event.get("transition"))), event.get("host")
+    whole = said.endswith((" to", " on", " by", " from", " with"))
+    if host and whole:
+        return f"{said} {host}"
+    return said.rpartition(" ")[0].rstrip(",") if whole else said

@@ -1,0 +1,48 @@
+"""PURE: a request without an answer: the network is gone, or the receiver is down, busy or another one.
+
+The worker drops nothing and repeats every request for as long as it lives, after pauses that double. Its trainer goes
+on; where the settings ask for it, the trainer pauses shortly before the lease ends.
+"""
+
+from __future__ import annotations
+
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.state import REPORTING, Phase, Transition
+
+
+def claim(transition: Transition, answer: t.NotAnswered) -> None:
+    """Ask again later with the same id, so that a grant whose answer was lost is found again."""
+    transition.set(tries=transition.state.tries + 1)
+    transition.say_unanswered(f"no work: {answer.detail}", answer, first=transition.state.tries == 1)
+    transition.again_later(transition.settings.poll_s, answer.retry_after_s)
+
+
+def report(transition: Transition, answer: t.NotAnswered) -> None:
+    """Keep undelivered work for the database that granted it, and send the report again later."""
+    transition.set(tries=transition.state.tries + 1)
+    assignment = transition.work.assignment
+    about = str(transition.phase)
+    if answer.stranger and assignment.database_id is not None:
+        about = f"{assignment.name} is kept for the database {assignment.database_id}"
+    text = f"{about}: {answer.detail}; trying again"
+    transition.say_unanswered(text, answer, first=transition.state.tries == 1)
+    transition.again_later(transition.settings.retry_first_s, answer.retry_after_s)
+
+
+def heartbeat(transition: Transition, answer: t.NotAnswered, interval_s: float) -> None:
+    """Send the next heartbeat sooner than ``interval_s``, the usual time, while there is hope of saving the lease."""
+    tries = transition.work.beat_tries + 1
+    if transition.phase not in REPORTING or not answer.stranger:  # else the report says the same
+        text = f"a heartbeat was not answered: {answer.detail}"
+        transition.say_unanswered(text, answer, first=tries == 1)
+    ceiling = min(interval_s, 2.0 ** min(tries, 16))
+    wait_s = max(transition.chance() * ceiling, answer.retry_after_s or 0.0)
+    transition.set_work(beat_tries=tries, beat_at=transition.now + wait_s)
+
+
+def pause_at(transition: Transition) -> float | None:
+    """Return the time at which a running trainer must pause for want of a confirmed lease."""
+    wanted = transition.settings.on_silence == t.OnSilence.PAUSE
+    if not wanted or transition.phase is not Phase.RUNNING or transition.work.paused:
+        return None
+    return transition.work.renewed_at + transition.settings.silence_share * transition.work.lease_s

@@ -1,0 +1,55 @@
+"""PURE: the use that a trainer made of its host since the last heartbeat, as the next one reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from training.fleet.worker.state import events as t
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The measurements since the last sample: CPU and GPU become their means, memory its highest."""
+
+    since: float | None = None  # the measurement before the first of them, and its CPU time
+    since_cpu_s: float = 0.0
+    at: float | None = None  # the last
+    cpu_s: float = 0.0
+    memory_bytes: int | None = None
+    gpus: tuple[float, ...] = ()
+    gpu_memory_bytes: int | None = None
+
+    def add(self, measured: t.Measured, now: float) -> Usage:
+        begun = self.since is None
+        return Usage(
+            since=now if begun else self.since,
+            since_cpu_s=measured.cpu_s if begun else self.since_cpu_s,
+            at=now,
+            cpu_s=measured.cpu_s,
+            memory_bytes=_higher(self.memory_bytes, measured.memory_bytes),
+            gpus=self.gpus if measured.gpu is None else (*self.gpus[-100:], measured.gpu),
+            gpu_memory_bytes=_higher(self.gpu_memory_bytes, measured.gpu_memory_bytes),
+        )
+
+    def sample(self) -> Mapping[str, Any] | None:
+        """Return the sample for a heartbeat; None without a measurement since the last one."""
+        if self.at is None or self.since is None:
+            return None
+        passed_s = self.at - self.since
+        return {
+            # processes that ended in between may take their time with them
+            "cpu": round(max(0.0, self.cpu_s - self.since_cpu_s) / passed_s, 3) if passed_s > 0 else None,
+            "memory_bytes": self.memory_bytes,
+            "gpu": round(sum(self.gpus) / len(self.gpus), 3) if self.gpus else None,
+            "gpu_memory_bytes": self.gpu_memory_bytes,
+        }
+
+    def sent(self) -> Usage:
+        """Begin anew after a sample: its last measurement is where the next CPU time counts from."""
+        return replace(Usage(), since=self.at or self.since, since_cpu_s=self.cpu_s, cpu_s=self.cpu_s)
+
+
+def _higher(one: int | None, other: int | None) -> int | None:
+    return max((each for each in (one, other) if each is not None), default=None)
