@@ -33,6 +33,7 @@ PAGES = {
     "compare": "/compare?jobs=gbt-realistic,mlp-oracle,cnn-oracle",
     "events": "/events",
     "refusal": "/jobs/nobody",
+    "login": "/login?to=/events",
 }
 LOOKS: list[tuple[Any, int]] = [(scheme, width) for scheme in ("light", "dark") for width in (360, 1280)]
 REPORTED = "document.addEventListener('securitypolicyviolation', (e) => console.error('CSP: ' + e.violatedDirective))"

@@ -111,7 +111,7 @@ def test_hostile_text_shows_as_text_on_every_page(tmp_path: Path) -> None:
         assert granted is not None
         client.fail(granted["job_id"], error=HOSTILE, claim_id=granted["claim_id"])
         for route in ROUTES:
-            if route.media == HTML:
+            if route.media == HTML and route.method == "GET":
                 page = get(receiver, address(route.path))[2]
                 assert "<script>alert" not in page, route.path
                 assert not re.search("[\u202e\x1b]", page), route.path

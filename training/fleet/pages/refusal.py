@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from training.fleet.pages.rendering import Frame, render
-from training.fleet.wire.messages import Refusal
+from training.fleet.pages.rendering import Frame, path_part, render
+from training.fleet.wire.messages import ProblemType, Refusal
+
+_LOGIN_HELPS = (ProblemType.OPERATOR_TOKEN, ProblemType.NO_CERTIFICATE, ProblemType.CERTIFICATE_EXPIRED)
 
 
-def page(refusal: Refusal, frame: Frame) -> str:
-    """Render a refusal; its sentence has cause and remedy."""
+def page(refusal: Refusal, frame: Frame, again: bool = True) -> str:
+    """Render a refusal; its sentence has cause and remedy. ``again``: after a login the same address can be asked."""
     title = HTTPStatus(refusal.problem_type.status).phrase
-    return render("refusal.html", frame, title=title, detail=refusal.detail)
+    login = None
+    if refusal.problem_type in _LOGIN_HELPS:
+        login = f"/login?to={path_part(frame.address)}" if again and frame.address else "/login"
+    return render("refusal.html", frame, title=title, detail=refusal.detail, login=login)

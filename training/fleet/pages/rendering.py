@@ -39,9 +39,11 @@ class Frame:
     """The part that all pages share, around their own. ``now`` in epoch seconds of the receiver's clock."""
 
     now: float
-    viewer: str = ""  # the operator who looks, where one was proven
+    viewer: str = ""  # the name of who looks, where one was proven
     version: str = ""
     address: str = ""  # of the page, where it can be followed
+    may_act: bool = False  # an operator looks
+    in_session: bool = False  # after a login, which can be ended
 
 
 def render(template: str, frame: Frame, **values: Any) -> str:

@@ -43,6 +43,7 @@ class Method(StrEnum):
     NONE = "none"  # every process of this machine
     CERTIFICATE = "certificate"
     TOKEN = "token"  # noqa: S105 - a kind of proof, not one
+    SESSION = "session"  # the cookie of a browser in which a token was shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,6 +263,15 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/events", Access.READER, "events_page",
         "Show what happened, newest first", problem_types=(ProblemType.NOT_YOURS,), media=HTML),
     Route(
+        "GET", "/login", Access.JOINING, "login_page",
+        "Show the form that asks for a token", media=HTML),
+    Route(
+        "POST", "/login", Access.JOINING, "login",
+        "Turn a token into a session of this browser", media=HTML),
+    Route(
+        "POST", "/logout", Access.JOINING, "logout",
+        "End the session of this browser", media=HTML),
+    Route(
         "GET", "/v1/stream", Access.ANYONE, "stream",
         "Follow a page: its parts as they change", problem_types=(ProblemType.NOT_FOUND, *_LOOKED), media=EVENTS),
     Route(

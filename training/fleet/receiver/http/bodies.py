@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from urllib.parse import parse_qs
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -20,11 +21,30 @@ from training.fleet.wire.messages import JSON_BODY_MAX, ProblemType, Refusal
 
 T = TypeVar("T")
 
+FORM = "application/x-www-form-urlencoded"
+FIELDS_MAX = 200  # of a form
 BLOCK_BYTES = 1024 * 1024  # bytes that a disk thread takes at once
 
 
 async def read_json(context: Context, request: Request, kind: type[T], bytes_max: int = JSON_BODY_MAX) -> T:
     """Read a JSON body into a struct, bounded in size and time. Its ``host_id``, if any, is the caller's proven one."""
+    body = await _read(context, request, bytes_max)
+    context.authenticator.recheck_revocation(request)
+    return _as_caller(request, decoded(body, kind))
+
+
+async def read_form(context: Context, request: Request) -> dict[str, list[str]]:
+    """Read what a form of a page sends, bounded like JSON: the values of each field."""
+    if request.headers.get("Content-Type", "").partition(";")[0].strip() != FORM:
+        raise Refusal(ProblemType.BAD_REQUEST, f"a form sends {FORM}")
+    body = await _read(context, request, JSON_BODY_MAX)
+    try:
+        return parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
+    except ValueError:  # UnicodeDecodeError is one
+        raise Refusal(ProblemType.BAD_REQUEST, "the form cannot be read; load its page again") from None
+
+
+async def _read(context: Context, request: Request, bytes_max: int) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(context.settings.body_s):
@@ -36,8 +56,7 @@ async def read_json(context: Context, request: Request, kind: type[T], bytes_max
         raise Refusal(ProblemType.REQUEST_TIMEOUT, "the body came too slowly; send it again") from None
     except ClientDisconnect:
         raise Refusal(ProblemType.BAD_REQUEST, "the body ended early; send it again") from None
-    context.authenticator.recheck_revocation(request)
-    return _as_caller(request, decoded(bytes(body), kind))
+    return bytes(body)
 
 
 def caller(request: Request) -> Principal | None:

@@ -13,7 +13,7 @@ from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.receiver.http import datasets, enrolment, html, notify, origins, pages, plans, uploads
+from training.fleet.receiver.http import datasets, enrolment, html, login, notify, origins, pages, plans, uploads
 from training.fleet.receiver.http.bodies import acting, query_number, read_json, resolved
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.health import health_now
@@ -58,7 +58,7 @@ def endpoints() -> dict[str, Endpoint]:
     """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
     return {
         name: found
-        for module in (sys.modules[__name__], uploads, enrolment, datasets, notify, pages, plans)
+        for module in (sys.modules[__name__], uploads, enrolment, datasets, notify, pages, plans, login)
         for name, found in vars(module).items()
         if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_"
     }

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import PLAIN, headers_of, response_of, unrouted, wants_page
-from training.fleet.wire.identity import Principal
+from training.fleet.wire.identity import Method, Principal
 from training.fleet.wire.messages import Refusal
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ async def refused(
     def make(frame: Frame) -> str:
         from training.fleet.pages import refusal as refusals
 
-        return refusals.page(refusal, frame)
+        return refusals.page(refusal, frame, request.method == "GET")
 
     answer = await page(context, request, make, refusal.problem_type.status)
     answer.headers.update({**headers_of(refusal), **(headers or {})})
@@ -64,14 +64,32 @@ async def page(context: Context, request: Request, make: Callable[[Frame], str],
     address = f"{path}?{request.url.query}" if request.url.query else path
 
     def body() -> bytes:
-        from training.fleet.pages.rendering import Frame
-
-        viewer = "" if principal is None else principal.operator or principal.reader or ""
-        text = make(Frame(context.clock.now(), viewer, context.settings.version, address)).encode()
+        text = make(frame_of(context, principal, address)).encode()
         return gzip.compress(text, _LEVEL, mtime=0) if zipped else text
 
     headers = {**PAGE_HEADERS, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}
     return Response(await context.look(body), status, headers, "text/html; charset=utf-8")
+
+
+def frame_of(context: Context, principal: Principal | None, address: str) -> Frame:
+    """Make the part that all pages share. Who has proven nothing is told nothing of this program either."""
+    from training.fleet.pages.rendering import Frame
+
+    if principal is None:
+        return Frame(context.clock.now(), address=address)
+    return Frame(
+        context.clock.now(),
+        principal.operator or principal.reader or principal.host_id or "",
+        context.settings.version,
+        address,
+        may_act=principal.operator is not None,
+        in_session=principal.method is Method.SESSION,
+    )
+
+
+def elsewhere(to: str, headers: Mapping[str, str]) -> Response:
+    """Send the browser to another page of ours, after what a form has done."""
+    return Response(status_code=303, headers={**PAGE_HEADERS, "Location": to, **headers})
 
 
 def takes_gzip(request: Request) -> bool:

@@ -103,7 +103,7 @@ async def stream(context: Context, request: Request) -> Response:
         return live.middle(live.body_of(await endpoint(context, asked)))
 
     def check() -> None:
-        context.authenticator.recheck_revocation(request)
+        context.authenticator.still(request, row.access)
 
     who = context.authenticator.address(request)
     headers = {**html.PAGE_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}

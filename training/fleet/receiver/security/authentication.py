@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
+import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
@@ -12,7 +14,8 @@ from starlette.requests import Request
 from training.clock import Clock
 from training.fleet.receiver.security import access
 from training.fleet.receiver.security.rate_limit import Quota
-from training.fleet.receiver.security.registry import Registry
+from training.fleet.receiver.security.registry import Registry, Token
+from training.fleet.receiver.security.sessions import Sessions, cookie, cookie_name
 from training.fleet.wire.identity import LOCAL, Channel, Method, Peer, Principal, Role, enrolling, owner, proxied, urn
 from training.fleet.wire.messages import HEADER_OPERATOR_TOKEN, ProblemType, Refusal
 from training.fleet.wire.routes import Access
@@ -22,6 +25,7 @@ FAILURES_MAX = 5
 FAILURES_S = 60.0
 UNGUESSABLE_CHARS = 24  # a right token of this length is accepted even from an address with too many failures
 _ADDRESSES_MAX = 10_000
+_READING = frozenset({"GET", "HEAD"})
 
 
 class FailureLimit:
@@ -68,6 +72,17 @@ def _token_in(request: Request) -> str | None:
     return rest if scheme.lower() == "bearer" else None
 
 
+def _shown(method: Method, token: Token, found: Principal | None) -> Principal:
+    """Return who has shown a token, beside the certificate of ``found`` if any."""
+    host, shown = (None, ()) if found is None else (found.host_id, found.shown)
+    shown = (*shown, token.secret_sha256.hex())
+    if token.role is Role.OPERATOR:
+        return Principal(method, host_id=host, operator=token.name, shown=shown)
+    if found is not None and not found.anybody:  # with a certificate, a reader's adds nothing
+        return found
+    return Principal.of(method, Role.READER, token.name, shown)
+
+
 def _caller(principal: Principal | None) -> str | None:
     found = None if principal is None else principal.owner
     return None if found is None else " ".join(found)
@@ -83,9 +98,11 @@ class Authenticator:
     secure: bool = False
     limit: FailureLimit = field(init=False)
     quota: Quota = field(init=False)
+    sessions: Sessions = field(init=False)
 
     def __post_init__(self) -> None:
         self.limit, self.quota = FailureLimit(self.clock), Quota(self.clock)
+        self.sessions = Sessions(self.clock)
 
     def admit(self, request: Request, kind: Access) -> None:
         """Admit the request, with its principal in ``request.state``, or raise Refusal."""
@@ -105,7 +122,7 @@ class Authenticator:
         look = self.registry.is_revoked_on_record if on_record else self.registry.is_revoked
         if principal is None or not any(map(look, principal.shown)):
             return
-        if principal.method is Method.TOKEN:
+        if principal.method in (Method.TOKEN, Method.SESSION):
             raise Refusal(ProblemType.OPERATOR_TOKEN, "the token was revoked meanwhile")
         assert principal.owner is not None, "only who proved a name has shown anything"
         raise _revoked(*principal.owner)
@@ -121,7 +138,10 @@ class Authenticator:
             return None
         if found is not None and found.operator is not None:
             return found
-        if kind is Access.OPERATOR or (found is None and _token_in(request) is not None):
+        token = _token_in(request)
+        if token is None and (in_session := self._in_session(request, found)) is not None:
+            return in_session
+        if kind is Access.OPERATOR or (found is None and token is not None):
             return self._by_token(request, found)
         return found
 
@@ -163,36 +183,85 @@ class Authenticator:
 
     def _by_token(self, request: Request, found: Principal | None) -> Principal | None:
         """Authenticate an operator or a reader by token; without one, return ``found``."""
-        # Bytes, because comparing text with a character beyond ASCII raises.
-        given = (_token_in(request) or "").strip().encode("latin-1")
-        token = (self.operator_token or "").strip().encode()
-        if not token and not self.registry.tokens() and not self.registry.certificates():
+        if not self._own_token() and not self.registry.tokens() and not self.registry.certificates():
             raise Refusal(
                 ProblemType.OPERATOR_TOKEN,
                 "no operator token is configured; set CIS490_OPERATOR_TOKEN in the receiver's "
                 "environment and restart it",
             )
+        # Bytes, because comparing text with a character beyond ASCII raises.
+        given = (_token_in(request) or "").strip().encode("latin-1")
         if not given:
             return found
-        address = self.address(request)
-        if len(given) < UNGUESSABLE_CHARS:
-            self.limit.check(address)
-        known = bool(token) and hmac.compare_digest(given, token)
-        named = None if known else self.registry.token(given)
-        if named is None and not known:
-            self.limit.check(address)
-            self.limit.failed(address)
+        named = self._token(request, given)
+        if named is None:
             raise Refusal(
                 ProblemType.OPERATOR_TOKEN,
                 "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's",
             )
-        host, shown = (None, ()) if found is None else (found.host_id, found.shown)
-        if named is None:
-            return Principal(Method.TOKEN, host_id=host, operator="operator", shown=shown)
-        shown = (*shown, named.secret_sha256.hex())
-        if named.role is Role.READER:  # with a certificate, it adds nothing
-            return found or Principal.of(Method.TOKEN, Role.READER, named.name, shown)
-        return Principal(Method.TOKEN, host_id=host, operator=named.name, shown=shown)
+        return _shown(Method.TOKEN, named, found)
+
+    def _own_token(self) -> list[Token]:
+        """Return the token of the receiver's environment, which has no end."""
+        own = (self.operator_token or "").strip().encode()
+        return [Token(hashlib.sha256(own).digest(), "operator", 0.0, math.inf)] if own else []
+
+    def _token(self, request: Request, given: bytes) -> Token | None:
+        """Find the valid token of a secret. A wrong one counts; after some the address is refused."""
+        address = self.address(request)
+        if len(given) < UNGUESSABLE_CHARS:
+            self.limit.check(address)
+        digest = hashlib.sha256(given).digest()
+        own = [each for each in self._own_token() if hmac.compare_digest(digest, each.secret_sha256)]
+        found = own[0] if own else self.registry.token(given)
+        if found is None:
+            self.limit.check(address)
+            self.limit.failed(address)
+        return found
+
+    # -- browsers -----------------------------------------------------------------------------------------------
+
+    def log_in(self, request: Request, secret: str) -> str:
+        """Begin a session for whoever shows a token; returns the header that sets its cookie."""
+        token = self._token(request, secret.strip().encode())
+        if token is None:
+            raise Refusal(
+                ProblemType.OPERATOR_TOKEN,
+                "this is no token of the receiver, or it has expired or was revoked; `cis490-jobs tokens add NAME` "
+                "makes one",
+            )
+        return cookie(self.sessions.begin(token), tls=self._by_tls(request))
+
+    def log_out(self, request: Request) -> str:
+        """End the session of this browser, if it has one; returns the header that removes its cookie."""
+        tls = self._by_tls(request)
+        self.sessions.end(request.cookies.get(cookie_name(tls=tls), ""))
+        return cookie("", tls=tls)
+
+    def still(self, request: Request, kind: Access) -> None:
+        """Refuse a caller who may not look any more: an answer may take hours, and a session or a token end."""
+        access.check(kind, self.principal(request, kind))
+
+    def _in_session(self, request: Request, found: Principal | None) -> Principal | None:
+        """Authenticate by the cookie of a login, if there is one: for reading, and for the forms of pages.
+
+        Those say where they come from, as every browser does; the origin itself is checked before.
+        """
+        if "Cookie" not in request.headers:
+            return None
+        value = request.cookies.get(cookie_name(tls=self._by_tls(request)), "")
+        if request.method not in _READING:
+            headers = request.headers
+            said = "Origin" in headers or headers.get("Sec-Fetch-Site", "").lower() == "same-origin"
+            if not said or request.url.path.startswith("/v1/"):
+                return None
+        now = self.clock.now()
+        valid = [each for each in self.registry.tokens() if each.valid(now)]
+        token = self.sessions.token(value, self._own_token() + valid)
+        return None if token is None else _shown(Method.SESSION, token, found)
+
+    def _by_tls(self, request: Request) -> bool:
+        return self._peer(request).channel is not Channel.LOCAL
 
     def address(self, request: Request) -> str:
         """Return the key for counting failures: an IP address, for IPv6 its network."""

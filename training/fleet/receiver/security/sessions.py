@@ -1,0 +1,68 @@
+"""Sessions of browsers: a login turns a token into a cookie that stands for it, for some hours at most.
+
+The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Nothing of a
+session is kept but the ends of those that were logged out; the key that signs them dies with this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from training.clock import Clock
+from training.fleet.receiver.security.registry import Token
+
+SESSION_S = 12 * 3600.0
+_COOKIE = "cis490"
+_LOGGED_OUT_MAX = 10_000
+
+
+def cookie_name(*, tls: bool) -> str:
+    """Name the cookie. With the prefix, browsers take it only over TLS, from this very host, and for all its paths."""
+    return f"__Host-{_COOKIE}" if tls else _COOKIE
+
+
+def cookie(value: str, *, tls: bool) -> str:
+    """Write the header that sets the cookie until the browser ends, or with an empty value removes it."""
+    parts = [f"{cookie_name(tls=tls)}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
+    return "; ".join([*parts, *(["Secure"] if tls else []), *([] if value else ["Max-Age=0"])])
+
+
+@dataclass
+class Sessions:
+    """The signer of sessions."""
+
+    clock: Clock
+    _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    _logged_out: dict[str, float] = field(default_factory=dict)  # until when each would have lasted
+
+    def begin(self, token: Token) -> str:
+        """Return the cookie's value for whoever has shown this token."""
+        name = f"{self.clock.monotonic() + SESSION_S:.0f}.{secrets.token_hex(8)}"
+        return f"{name}.{self._signature(name, token)}"
+
+    def token(self, value: str, tokens: Iterable[Token]) -> Token | None:
+        """Find the one of these tokens that a session stands for; None when it is over, or stands for none of them."""
+        name, _, signature = value.rpartition(".")
+        given, found = signature.encode("utf-8", "replace"), None
+        for token in tokens:
+            if hmac.compare_digest(self._signature(name, token).encode(), given):
+                found = token
+        return found if found is not None and self._lasts(name) else None
+
+    def end(self, value: str) -> None:
+        """Log a session out: its cookie is no proof any more, whoever else has it."""
+        now, name = self.clock.monotonic(), value.rpartition(".")[0]
+        if len(self._logged_out) >= _LOGGED_OUT_MAX:
+            self._logged_out = {each: until for each, until in self._logged_out.items() if until > now}
+        self._logged_out[name] = now + SESSION_S
+
+    def _lasts(self, name: str) -> bool:
+        """Tell if a signed name is neither too old nor logged out."""
+        return name not in self._logged_out and self.clock.monotonic() < float(name.partition(".")[0])
+
+    def _signature(self, name: str, token: Token) -> str:
+        return hmac.new(self._key, token.secret_sha256 + name.encode("utf-8", "replace"), hashlib.sha256).hexdigest()
