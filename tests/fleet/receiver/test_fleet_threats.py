@@ -38,6 +38,7 @@ from training import logs
 from training.fleet.cli.models import BundleRefused, unpack
 from training.fleet.client.client import Refused, Unavailable
 from training.fleet.manifest.load import ManifestError, parse_manifest
+from training.fleet.receiver.http.bodies import FORM
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.rate_limit import Quota
 from training.fleet.store.errors import BadName, StoreError
