@@ -14,7 +14,7 @@ import pytest
 from builders import a_capability, a_job
 from places import ROOT
 from playwright.sync_api import Browser, Page, sync_playwright
-from receiver_running import Receiver
+from receiver_running import TOKEN, Receiver
 from shown_fleet import shown
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -138,15 +138,59 @@ def test_a_slash_leads_to_the_search_and_a_name_to_its_job(fleet: Receiver, brow
 def test_a_page_follows_what_happens_and_keeps_what_its_reader_did(browser: Browser, tmp_path: Path) -> None:
     with Receiver(tmp_path, [a_job("one"), a_job("two", priority=1)]) as receiver:
         seen = visit(browser, f"{receiver.url}/jobs")
-        seen.page.get_by_label("compare two").check()
+        seen.page.get_by_label("choose two").check()
         seen.page.get_by_role("searchbox").fill("half typed")
         receiver.client().claim(a_capability())
         seen.page.get_by_text("claimed").nth(1).wait_for(timeout=60_000)
-        assert seen.page.get_by_label("compare two").is_checked()
+        assert seen.page.get_by_label("choose two").is_checked()
         assert seen.page.get_by_role("searchbox").input_value() == "half typed"
         assert seen.complaints == []
         assert sum("/v1/stream" in url for url in seen.requests) == 1, "one stream"
         seen.page.context.close()
+
+
+def test_an_operator_logs_in_acts_and_takes_it_back_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+    """Each page on the way is accessible and quiet; the one script that runs is ours."""
+    with Receiver(tmp_path, [a_job("one"), a_job("two")]) as receiver:
+        seen = visit(browser, f"{receiver.url}/jobs")
+        page = seen.page
+
+        def press(role: Any, name: str) -> None:
+            page.get_by_role(role, name=name, exact=True).first.focus()
+            page.keyboard.press("Enter")
+
+        def check(title: str) -> None:
+            page.get_by_role("heading", name=title).wait_for()
+            for scheme, width in LOOKS:
+                page.emulate_media(color_scheme=scheme)
+                page.set_viewport_size({"width": width, "height": 800})
+                assert violations(page) == [], (title, scheme, width)
+                assert page.evaluate("document.documentElement.scrollWidth") == width, title
+
+        press("link", "Log in")
+        check("Log in")
+        page.get_by_label("Token").fill(TOKEN)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/jobs")
+        check("2 jobs.")
+        page.get_by_label("choose one").focus()
+        page.keyboard.press("Space")
+        press("button", "Cancel…")
+        check("Cancel 1 pending job.")
+        press("button", "Cancel 1 job")
+        check("1 job was cancelled.")
+        press("link", "Requeue them")
+        check("Requeue 1 cancelled job.")
+        press("button", "Requeue 1 job")
+        check("1 job was requeued.")
+        assert (receiver.status("one"), receiver.status("two")) == ("pending", "pending")
+        (cookie,) = page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"], cookie["expires"]) == (True, "Strict", -1)
+        press("button", "Log out")
+        page.get_by_role("link", name="Log in").wait_for()
+        assert page.context.cookies() == []
+        assert seen.complaints == []
+        page.context.close()
 
 
 def test_a_hostile_page_would_be_noticed(fleet: Receiver, browser: Browser) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from training.fleet.pages.rendering import Frame, job_path, render
+from training.fleet.pages.rendering import Frame, job_path, path_part, render
 from training.fleet.pages.timeline import Day, day
 from training.fleet.service.views import JobFilter, Place, Views, Waiting
 from training.fleet.wire import words
@@ -29,6 +29,8 @@ class Notice:
     text: str
     link: str | None = None
     command: str | None = None
+    act: str | None = None  # the address that asks before it does the same
+    act_title: str = ""
 
 
 def page(views: Views, health: HealthReply, frame: Frame) -> str:
@@ -104,11 +106,12 @@ def notices(
     for job in failed:
         cause = one_line(job.get("error") or job.get("ended_by") or "no reason was given", 200)
         remedy = f"cis490-jobs requeue {job['name']}"
-        yield Notice(f"{one_line(job['name'], 60)} failed: {cause}", job_path(job), remedy)
+        act = f"/act?what=requeue&jobs={path_part(job['job_id'])}"
+        yield Notice(f"{one_line(job['name'], 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
     if counts["failed"] > len(failed):
         yield Notice(f"{counts['failed'] - len(failed)} more failed", None, "cis490-jobs status")
     for name, why in sorted(health.quarantined.items()):
-        yield Notice(f"{name} gets no jobs: {why}")
+        yield Notice(f"{name} gets no jobs: {why}", None, None, f"/act?what=release&host={path_part(name)}", "Release")
     for name, why in sorted(health.refused.items()):
         yield Notice(f"{name}: {why}")
     for name, why in sorted(health.missing_datasets.items()):

@@ -34,10 +34,15 @@ class Query:
         sort = asked.get("sort", "newest")
         return cls(wanted, sort if sort in ORDERS else "newest", place(asked.get("after", "")))
 
+    def fields(self) -> list[tuple[str, str]]:
+        """List the filters as the fields of a form."""
+        said = asdict(self.wanted)
+        said["q"] = said.pop("text")
+        return [(key, value) for key, value in said.items() if value]
+
     def address(self, **changed: str) -> str:
         """Return the address with some parts changed; what is changed begins with the first page."""
-        said = {**asdict(self.wanted), "sort": self.sort, **changed}
-        said["q"] = said.pop("text")
+        said = {**dict(self.fields()), "sort": self.sort, **changed}
         if said["sort"] == "newest":
             del said["sort"]
         given = urlencode({key: value for key, value in said.items() if value})

@@ -54,8 +54,8 @@ class AuditLog:
         *,
         before: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Add a row. ``before`` and ``after`` describe the change for people, are small and hold no secret."""
+    ) -> int:
+        """Add a row; returns its number. ``before`` and ``after`` tell people of the change, and hold no secret."""
         head = self._db.one("audit_head")
         seq, previous = (1, NOBODY) if head is None else (head["seq"] + 1, head["digest"])
         row = {
@@ -68,6 +68,7 @@ class AuditLog:
             "after": _text(after),
         }
         self._db.run("add_audit", **row, digest=digest(previous, row))
+        return int(seq)
 
 
 def who(principal: Principal | None, address: str) -> str:

@@ -263,6 +263,12 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/events", Access.READER, "events_page",
         "Show what happened, newest first", problem_types=(ProblemType.NOT_YOURS,), media=HTML),
     Route(
+        "GET", "/act", Access.OPERATOR, "act_page",
+        "Ask before an act: which jobs it moves, and what is lost", media=HTML),
+    Route(
+        "POST", "/act", Access.OPERATOR, "act",
+        "Act as asked, if it is still the same act", media=HTML),
+    Route(
         "GET", "/login", Access.JOINING, "login_page",
         "Show the form that asks for a token", media=HTML),
     Route(

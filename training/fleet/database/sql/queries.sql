@@ -67,6 +67,19 @@ FROM page JOIN jobs AS j ON j.seq = page.seq
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 ORDER BY page.word, page.number, page.seq
 
+-- name: jobs_chosen — what an act needs of the jobs that all filters let through
+SELECT job_id, name, status, claimed_at, held_at, in_manifest FROM jobs
+WHERE (:status = '' OR status = :status OR (:status = 'held' AND status = 'pending' AND held_at IS NOT NULL))
+  AND (:model = '' OR model = :model) AND (:mode = '' OR mode = :mode)
+  AND (:host = '' OR (worker_hostname = :host AND status <> 'pending'))
+  AND (:text = '' OR name LIKE :text ESCAPE '\')
+ORDER BY seq LIMIT :most
+
+-- name: jobs_acted — the same of those that somebody's act moved, by its rows in the audit
+SELECT j.job_id, j.name, j.status, j.claimed_at, j.held_at, j.in_manifest
+FROM audit AS a JOIN jobs AS j ON j.job_id = a.subject
+WHERE a.seq BETWEEN :first AND :last AND a.who = :who AND a.act = :act ORDER BY a.seq LIMIT :most
+
 -- name: jobs_counted — how many jobs there are of each kind, in the order of their index
 SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs
 GROUP BY model, mode, status, worker_hostname

@@ -13,13 +13,15 @@ from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.receiver.http import datasets, enrolment, html, login, notify, origins, pages, plans, uploads
+from training.fleet.receiver.http import acts, datasets, enrolment, html, login, notify, origins, pages, plans, uploads
 from training.fleet.receiver.http.bodies import acting, query_number, read_json, resolved
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.naming import NamingRoute
 from training.fleet.receiver.http.problems import PLAIN, answerable, reply
 from training.fleet.receiver.http.steps import carry_out
+from training.fleet.service.acts import move
+from training.fleet.service.acts import release as release_host
 from training.fleet.service.audit import PAGE_MAX, Act, page
 from training.fleet.service.guards import reported_reason
 from training.fleet.service.views import CURVE_POINTS, WORKERS_PAGE, JobFilter
@@ -36,7 +38,6 @@ from training.fleet.wire.messages import (
     OutputRequest,
     ProblemType,
     Refusal,
-    ReleaseReply,
 )
 from training.fleet.wire.routes import ROUTES, Route
 
@@ -58,7 +59,7 @@ def endpoints() -> dict[str, Endpoint]:
     """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
     return {
         name: found
-        for module in (sys.modules[__name__], uploads, enrolment, datasets, notify, pages, plans, login)
+        for module in (sys.modules[__name__], uploads, enrolment, datasets, notify, pages, plans, login, acts)
         for name, found in vars(module).items()
         if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_"
     }
@@ -219,43 +220,27 @@ async def openapi(context: Context, _request: Request) -> Response:
 
 async def cancel(context: Context, request: Request) -> Response:
     """Cancel a job: until a requeue, or with ``?removed=true`` until the plan names it again."""
-    by = acting(context, request).removeprefix("operator ")
-    as_removed = request.query_params.get("removed") == "true"
-
-    def move(ref: str) -> MovedReply:
-        return context.service.cancel(ref, by=by, as_removed=as_removed)
-
-    return await _moved(context, request, Act.CANCEL, move)
+    return await _moved(context, request, Act.CANCEL, as_removed=request.query_params.get("removed") == "true")
 
 
 async def requeue(context: Context, request: Request) -> Response:
-    return await _moved(context, request, Act.REQUEUE, context.service.requeue)
+    return await _moved(context, request, Act.REQUEUE)
 
 
 async def hold(context: Context, request: Request) -> Response:
     """Hold a job: no host gets it until it is unheld; a running attempt goes on."""
-    by = acting(context, request).removeprefix("operator ")
-    return await _moved(context, request, Act.HOLD, lambda ref: context.service.hold(ref, by=by))
+    return await _moved(context, request, Act.HOLD)
 
 
 async def unhold(context: Context, request: Request) -> Response:
-    by = acting(context, request).removeprefix("operator ")
-    return await _moved(context, request, Act.UNHOLD, lambda ref: context.service.unhold(ref, by=by))
+    return await _moved(context, request, Act.UNHOLD)
 
 
-async def _moved(context: Context, request: Request, act: Act, move: Callable[[str], MovedReply]) -> Response:
+async def _moved(context: Context, request: Request, act: Act, *, as_removed: bool = False) -> Response:
     ref, who = request.path_params["job_id"], acting(context, request)
 
     def decide() -> MovedReply:
-        before = context.service.queue.get(context.service.resolve_to_change(ref))
-        answer = move(ref)
-        assert before is not None
-        was: dict[str, object] = {"status": before.status}
-        now: dict[str, object] = {"status": answer.status}
-        if act in (Act.HOLD, Act.UNHOLD):
-            was["held_by"], now["held_by"] = before.held_by, answer.held_by
-        context.audit.write(who, act, answer.job_id, before=was, after=now)
-        return answer
+        return move(context.service, context.audit, act, ref, who, as_removed=as_removed)[0]
 
     answer = await context.act(request, decide)
     logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
@@ -265,13 +250,7 @@ async def _moved(context: Context, request: Request, act: Act, move: Callable[[s
 async def release(context: Context, request: Request) -> Response:
     """Release a host from quarantine; its waiting claim may get a job at once."""
     name, who = request.path_params["host_id"], acting(context, request)
-
-    def decide() -> ReleaseReply:
-        answer = context.service.release(name, who)
-        context.audit.write(who, Act.RELEASE, name, before={"quarantined": answer.reason})
-        return answer
-
-    answer = await context.act(request, decide)
+    answer = await context.act(request, lambda: release_host(context.service, context.audit, name, who))
     context.room.wake()
     logger.info("host %s: released by the operator", name)
     return reply(answer)

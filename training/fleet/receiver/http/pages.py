@@ -107,7 +107,9 @@ async def stream(context: Context, request: Request) -> Response:
 
     who = context.authenticator.address(request)
     headers = {**html.PAGE_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    frames = context.live.frames(address, make, who, check)
+    principal = request.state.principal
+    acts = principal is not None and principal.operator is not None  # who may act sees buttons
+    frames = context.live.frames(f"{acts:d}{address}", make, who, check)
     return StreamingResponse(frames, headers=headers, media_type=EVENTS)
 
 

@@ -1,0 +1,238 @@
+"""Acting on jobs from pages: the question with its number, the act that is bound to it, and taking it back."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from builders import a_capability, a_job
+from fakes import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+from receiver_running import TOKEN, Receiver, job_id
+from shown_fleet import HOSTILE
+from test_fleet_login import logged_in, look, send
+from test_fleet_manifest import TableDescriber
+
+from training.fleet.pages.act import what
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.scheduling.quarantine import Cause
+from training.fleet.service import acts
+from training.fleet.service.acts import Doing, Done, Target, applies, forecast_of
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.plan import Reloader
+from training.fleet.service.preview import Previews
+from training.fleet.service.service import Service
+from training.fleet.store.artifacts import ArtifactStore
+
+TARGETS = st.builds(
+    Target,
+    st.uuids().map(str),
+    st.just("job"),
+    st.sampled_from(JobStatus),
+    st.floats(0, 1e6),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    clock = FakeClock()
+    plan = [a_job(f"mlp-{n}", model="mlp") for n in range(4)] + [a_job(HOSTILE, model="gru", priority=-1)]
+    with Receiver(tmp_path, plan, fleet_clock=clock) as found:
+        granted = found.client().claim(a_capability())
+        assert granted is not None
+        found.client().heartbeat(granted.job_id)
+        clock.advance(7800)
+        yield found
+
+
+def words_of(page: str) -> str:
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page)))
+
+
+def fields_of(page: str) -> str:
+    """The hidden fields of the question's form, as a browser sends them."""
+    form = page[page.index('<form action="/act"') :]
+    return urlencode([(n, html.unescape(v)) for n, v in re.findall(r'name="(\w+)" value="([^"]*)"', form)])
+
+
+# -- rules ------------------------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from(Doing), st.lists(TARGETS, max_size=8), st.lists(TARGETS, max_size=3))
+def test_an_act_is_bound_to_its_jobs_and_to_their_states(doing: Doing, one: list[Target], more: list[Target]) -> None:
+    forecast = forecast_of(doing, one, 2e6)
+    assert forecast.mark == forecast_of(doing, one[::-1], 3e6).mark, "neither order nor time make another act"
+    others = forecast_of(doing, one + more, 2e6)
+    assert (forecast.mark == others.mark) == (len(forecast.targets) == len(others.targets))
+    assert forecast.left_alone + len(forecast.targets) == len(one)
+    assert all(forecast.mark != forecast_of(other, one, 2e6).mark for other in Doing if other is not doing)
+
+
+def test_no_more_jobs_than_the_limit_are_moved_at_once() -> None:
+    found = [Target(str(n), "x", JobStatus.PENDING, None, False, True) for n in range(acts.JOBS_MAX + 1)]
+    forecast = forecast_of(Doing.CANCEL, found, 0.0)
+    assert (len(forecast.targets), forecast.whole) == (acts.JOBS_MAX, False)
+
+
+def test_what_is_lost_is_said_and_what_is_not_is_not() -> None:
+    def job(status: JobStatus, since: float | None = None, held: bool = False) -> Target:
+        return Target(f"{status}{since}{held}", "x", status, since, held, True)
+
+    found = [job(JobStatus.RUNNING, 0.0), job(JobStatus.CLAIMED, 3000.0), job(JobStatus.PENDING)]
+    assert what(forecast_of(Doing.CANCEL, found[:1], 5400.0)) == "cancel 1 running job; 1 h 30 min of work is lost"
+    assert what(forecast_of(Doing.CANCEL, found, 5400.0)) == (
+        "cancel 3 jobs (2 running, 1 pending); 2 h 10 min of work is lost"
+    )
+    assert what(forecast_of(Doing.HOLD, found, 5400.0)) == "hold 3 jobs (2 running, 1 pending)"
+    assert what(forecast_of(Doing.UNHOLD, found, 5400.0)) == "unhold no jobs"
+    assert not applies(Doing.CANCEL, job(JobStatus.FAILED)), "a failed job of the plan is to be seen"
+
+
+# -- by a browser without script --------------------------------------------------------------------------------
+
+
+def test_a_question_says_the_number_and_the_act_is_that_one(receiver: Receiver) -> None:
+    session = logged_in(receiver, TOKEN)
+    status, page = look(receiver, "/act?what=cancel&all=1&model=mlp", Cookie=session)
+    assert status == 200
+    assert "Cancel 4 jobs (1 running, 3 pending); 2 h 10 min of work is lost." in words_of(page)
+    assert receiver.queue.counts()["cancelled"] == 0, "a question changes nothing"
+    status, _, page = send(receiver, "/act", body=fields_of(page), Cookie=session)
+    assert (status, "4 jobs were cancelled." in page) == (200, True)
+    assert receiver.queue.counts()["cancelled"] == 4
+    audited = receiver.client().get_json("/v1/audit")["entries"]
+    assert [(each["who"], each["act"]) for each in audited] == [("operator operator", "cancel")] * 4
+
+    back = html.unescape(re.findall(r'href="(/act\?[^"]*)"', page)[0])
+    page = look(receiver, back, Cookie=session)[1]
+    assert "Requeue 4 cancelled jobs." in page
+    assert "4 jobs were requeued." in send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
+    assert receiver.queue.counts()["pending"] == 5
+
+
+def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver: Receiver) -> None:
+    session = logged_in(receiver, TOKEN)
+    page = look(receiver, "/act?what=hold&all=1&status=pending", Cookie=session)[1]
+    assert "Hold 4 pending jobs." in page
+    receiver.client("desk").claim(a_capability())
+    status, _, page = send(receiver, "/act", body=fields_of(page), Cookie=session)
+    assert status == 409
+    assert "has changed meanwhile, and nothing was done" in page
+    assert "Hold 3 pending jobs." in page
+    assert "3 jobs were held." in send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
+
+
+def test_nobody_acts_without_an_operators_proof(receiver: Receiver) -> None:
+    question = "/act?what=cancel&all=1"
+    for status, page in (look(receiver, question), look(receiver, question, Cookie="cis490=1.2.3")):
+        assert status == 403
+        assert 'href="/login?to=%2Fact%3Fwhat%3Dcancel%26all%3D1"' in page
+    assert "Cancel…" not in look(receiver, "/jobs")[1]
+    session = logged_in(receiver, TOKEN)
+    assert "All 5 jobs found:" in words_of(look(receiver, "/jobs", Cookie=session)[1])
+    right = fields_of(look(receiver, question, Cookie=session)[1])
+    for headers in (
+        {"Cookie": ""},
+        {"Origin": "https://evil.example"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Origin": None},  # no browser sends a form without
+        {"Host": "evil.example", "Origin": "http://evil.example"},
+    ):
+        status, _, _ = send(receiver, "/act", body=right, **{"Cookie": session, **headers})
+        assert status in (403, 421), headers
+    assert receiver.queue.counts()["cancelled"] == 0
+    reader = receiver.client().post_json("/v1/tokens", {"name": "wall", "role": "reader"})["token"]
+    assert send(receiver, "/act", body=right, Cookie=logged_in(receiver, reader))[0] == 403
+
+
+def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver: Receiver) -> None:
+    session = logged_in(receiver, TOKEN)
+    bad = urlencode({"x": HOSTILE})[2:]
+    pages = [
+        look(receiver, "/act?what=cancel&all=1&model=gru", Cookie=session)[1],
+        look(receiver, f"/act?what=cancel&all=1&status={bad}", Cookie=session)[1],
+        look(receiver, f"/act?what={bad}&all=1", Cookie=session)[1],
+        look(receiver, f"/act?what=release&host={bad}", Cookie=session)[1],
+        look(receiver, f"/login?to=/{bad}")[1],
+        send(receiver, "/login", body=urlencode({"token": HOSTILE, "to": HOSTILE}))[2],
+    ]
+    for page in pages:
+        assert page.startswith("<!doctype html>")
+        assert "<script>alert" not in page
+        assert not re.search("[\u202e\x1b]", page)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\u202e" in pages[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("/act?what=cancel", "No job is chosen"),
+        ("/act?what=cancel&jobs=", "No job is chosen"),
+        ("/act?what=explode&all=1", "What: expected one of cancel, requeue"),
+        ("/act?what=requeue&acted=cancel,1,x", "Acted: expected"),
+        ("/act?what=release&host=nobody", "No host is called"),
+        ("/act?what=reload", "started without a manifest"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_a_sentence(receiver: Receiver, address: str, said: str) -> None:
+    status, page = look(receiver, address, Cookie=logged_in(receiver, TOKEN))
+    assert status in (400, 404, 422)
+    assert said in words_of(page)
+
+
+def test_a_host_is_released_from_its_notice(receiver: Receiver) -> None:
+    queue = receiver.queue
+    receiver.writer.submit(lambda: queue.quarantines.put("pi", Cause.DEATHS, "3 jobs died on it at once")).result()
+    session = logged_in(receiver, TOKEN)
+    address = html.unescape(re.findall(r'href="(/act\?what=release[^"]*)"', look(receiver, "/", Cookie=session)[1])[0])
+    page = look(receiver, address, Cookie=session)[1]
+    assert "Release pi." in words_of(page)
+    assert "3 jobs died on it at once" in page
+    right = fields_of(page)
+    assert "pi was released." in send(receiver, "/act", body=right, Cookie=session)[2]
+    assert "is not quarantined" in send(receiver, "/act", body=right, Cookie=session)[2]
+
+
+def test_a_reload_says_before_what_it_changes(receiver: Receiver) -> None:
+    file = receiver.folder / "manifest.toml"
+    file.write_text('jobs = [{ name = "new one", model = "gbt", mode = "oracle" }]')
+    reloader = Reloader(file, receiver.service, receiver.writer, TableDescriber(), receiver.hub.audit)
+    receiver.hub.previews, receiver.hub.read_manifest = Previews(reloader, receiver.reader), reloader
+    session = logged_in(receiver, TOKEN)
+    page = look(receiver, "/act?what=reload", Cookie=session)[1]
+    assert "Jobs: 1 new, 5 no longer named." in words_of(page)
+    file.write_text(file.read_text().replace("new one", "newer one"))
+    status, _, page = send(receiver, "/act", body=fields_of(page), Cookie=session)
+    assert (status, "has changed meanwhile, and nothing was done" in page) == (409, True)
+    assert receiver.queue.counts()["pending"] == 4
+    assert "The plan was reloaded." in send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
+    assert receiver.queue.counts()["pending"] == 5
+
+
+def test_many_jobs_are_moved_in_portions_and_a_job_that_moved_meanwhile_is_not(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with closing(JobQueue(tmp_path / "jobs.db", clock=clock)) as queue:
+        named = [a_job(f"job {n}") for n in range(2 * acts.PORTION + 1)]
+        queue.sync_from_manifest([each | {"job_id": job_id(each)} for each in named])
+        service, audit = Service(queue, ArtifactStore(tmp_path / "models")), AuditLog(queue.db, clock)
+        forecast = forecast_of(Doing.CANCEL, acts.chosen(queue.db, acts.Selection()), clock.now())
+        queue.cancel(forecast.targets[-1].job_id)
+        done = Done()
+        for portion in acts.portions(forecast):
+            with queue.db.transaction():
+                done = done.and_then(acts.carry_out(service, audit, Doing.CANCEL, portion, "operator ada"))
+        assert (done.moved, done.changed) == (2 * acts.PORTION, 1)
+        acted = acts.Acted("operator ada", Doing.CANCEL, done.first, done.last)
+        assert len(acts.chosen(queue.db, acts.Selection(acted=acted))) == done.moved
+        theirs = acts.Acted("operator eve", Doing.CANCEL, done.first, done.last)
+        assert acts.chosen(queue.db, acts.Selection(acted=theirs)) == [], "an act is taken back by who did it"

@@ -1,0 +1,195 @@
+"""The page before an act and after it: what it will do, what it did, and how to take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from training.fleet.pages.rendering import Frame, render
+from training.fleet.scheduling.edits import sentence as edit_in_words
+from training.fleet.service.acts import INVERSE, JOBS_MAX, Acted, Doing, Done, Forecast, Selection
+from training.fleet.wire.messages import ReloadReply
+from training.printable import counted, duration, one_line
+
+NAMES_MAX = 50
+
+VERBS: Mapping[Doing, str] = {
+    Doing.CANCEL: "cancel",
+    Doing.REQUEUE: "requeue",
+    Doing.HOLD: "hold",
+    Doing.UNHOLD: "unhold",
+}
+_DONE: Mapping[Doing, str] = {
+    Doing.CANCEL: "cancelled",
+    Doing.REQUEUE: "requeued",
+    Doing.HOLD: "held",
+    Doing.UNHOLD: "unheld",
+}
+_MEANS: Mapping[Doing, str] = {
+    Doing.CANCEL: "They are trained no more until somebody requeues them; trainers stop at their next heartbeat.",
+    Doing.REQUEUE: "They are trained again, with fresh budgets; models that are stored stay stored.",
+    Doing.HOLD: "No host gets them until they are unheld; what runs goes on.",
+    Doing.UNHOLD: "Hosts may get them again.",
+}
+_TAKEN_BACK: Mapping[Doing, str] = {
+    Doing.CANCEL: "Requeue them to have them trained after all; work that was lost is done again.",
+    Doing.REQUEUE: "Cancel them to stop what this started; models that were stored are stored still.",
+    Doing.HOLD: "Unhold them to let hosts have them again.",
+    Doing.UNHOLD: "Hold them again; a host that got one meanwhile goes on.",
+}
+_STATES = ("live", "pending", "failed", "completed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An act that waits for a yes: its words, and the fields that its form sends."""
+
+    title: str
+    says: Sequence[str]
+    button: str | None  # None: there is nothing to do
+    fields: Sequence[tuple[str, str]]
+    lines: Sequence[str] = ()
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an act did; ``back`` is the address that takes it back, with its button."""
+
+    title: str
+    says: Sequence[str]
+    back: tuple[str, str] | None = None
+
+
+def question_page(question: Question, frame: Frame, *, changed: str | None = None) -> str:
+    """Ask before the act; ``changed``: why it is asked once more."""
+    return render("act.html", frame, question=question, changed=changed)
+
+
+def outcome_page(outcome: Outcome, frame: Frame) -> str:
+    return render("acted.html", frame, outcome=outcome)
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------
+
+
+def jobs_question(forecast: Forecast, selection: Selection) -> Question:
+    """Ask whether to do it with these jobs."""
+    title = f"{what(forecast)}."
+    alone = f"{counted(forecast.left_alone, 'jobs')} of those found {_are(forecast.left_alone)} left alone."
+    most = f"One act takes {JOBS_MAX:,} jobs; more were found, so narrow the filters or go on after this one."
+    says = [_MEANS[forecast.doing]] if forecast.targets else ["There is nothing to do."]
+    says += [alone] if forecast.left_alone else []
+    says += [] if forecast.whole else [most]
+    verb = VERBS[forecast.doing].capitalize()
+    return Question(
+        f"{title[:1].upper()}{title[1:]}",
+        says,
+        f"{verb} {counted(len(forecast.targets), 'jobs')}" if forecast.targets else None,
+        [("what", forecast.doing), ("mark", forecast.mark), *fields(selection)],
+        [f"{one_line(each.name, 80)} ({_word(each.state)})" for each in forecast.targets[:NAMES_MAX]],
+        max(0, len(forecast.targets) - NAMES_MAX),
+    )
+
+
+def what(forecast: Forecast) -> str:
+    """Say what an act does, and what is lost: "cancel 3 running jobs; 2 h 10 of work is lost"."""
+    parts = [f"{forecast.states[state]} {_word(state)}" for state in _STATES if forecast.states.get(state)]
+    number = len(forecast.targets)
+    if len(parts) > 1:
+        which = f"{counted(number, 'jobs')} ({', '.join(parts)})"
+    else:
+        which = f"{parts[0] if parts else 'no'} {'job' if number == 1 else 'jobs'}"
+    lost = f"; {duration(forecast.lost_s)} of work is lost" if forecast.lost_s else ""
+    return f"{VERBS[forecast.doing]} {which}{lost}"
+
+
+def jobs_outcome(doing: Doing, done: Done, who: str) -> Outcome:
+    """Say what became of it."""
+    title = f"{counted(done.moved, 'jobs')} {_were(done.moved)} {_DONE[doing]}."
+    changed = f"{counted(done.changed, 'jobs')} had changed meanwhile and {_were(done.changed)} left alone."
+    says = ([changed] if done.changed else []) + ([_TAKEN_BACK[doing]] if done.moved else [])
+    if not done.moved:
+        return Outcome(title, says)
+    inverse = INVERSE[doing]
+    acted = Selection(acted=Acted(who, doing, done.first, done.last))
+    address = f"/act?{urlencode([('what', inverse), *fields(acted)])}"
+    return Outcome(title, says, (address, f"{VERBS[inverse].capitalize()} them"))
+
+
+def fields(selection: Selection) -> list[tuple[str, str]]:
+    """List the fields of an address that name the jobs meant."""
+    if selection.acted is not None:
+        acted = selection.acted
+        return [("acted", f"{acted.doing},{acted.first},{acted.last}")]
+    if selection.job_ids:
+        return [("jobs", each) for each in selection.job_ids]
+    wanted = selection.wanted
+    pairs = (("status", wanted.status), ("model", wanted.model), ("mode", wanted.mode), ("host", wanted.host))
+    return [("all", "1"), *((key, value) for key, value in (*pairs, ("q", wanted.text)) if value)]
+
+
+def _word(state: str) -> str:
+    return "running" if state == "live" else state
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+# -- a host, the plan -------------------------------------------------------------------------------------------
+
+
+def release_question(host: str, reason: str, mark: str) -> Question:
+    """Ask whether to let a host in again."""
+    name = one_line(host, 60)
+    says = [f"It is {one_line(reason, 400)}", "It may get a job at once; if it fails again, it is taken out again."]
+    return Question(f"Release {name}.", says, f"Release {name}", [("what", "release"), ("host", host), ("mark", mark)])
+
+
+def release_outcome(host: str) -> Outcome:
+    return Outcome(f"{one_line(host, 60)} was released.", ["To keep it from jobs again, stop its worker or revoke it."])
+
+
+def reload_question(would: ReloadReply, mark: str, file: str) -> Question:
+    """Ask whether to read the manifest again."""
+    edits = [edit_in_words(each) for each in _edits(would)]
+    says = [_counts(would), "What runs goes on with what it was granted."] if would.changed else []
+    return Question(
+        f"Reload {one_line(file, 200)}." if would.changed else f"A reload of {one_line(file, 200)} changes nothing.",
+        says,
+        "Reload the plan" if would.changed else None,
+        [("what", "reload"), ("mark", mark)],
+        [one_line(each, 300) for each in edits[:NAMES_MAX]],
+        max(0, len(edits) - NAMES_MAX),
+    )
+
+
+def reload_outcome(answer: ReloadReply) -> Outcome:
+    back = "To take it back, put the manifest of before in its place and reload again."
+    return Outcome("The plan was reloaded.", [_counts(answer), back, *(one_line(note, 400) for note in answer.notes)])
+
+
+def _counts(answer: ReloadReply) -> str:
+    counts = (
+        (answer.inserted, "new"),
+        (answer.updated, "edited"),
+        (answer.revived, "in the plan again"),
+        (answer.removed, "no longer named"),
+        (answer.unchanged, "unchanged"),
+        (answer.hosts, "edited in [hosts]"),
+        (answer.trainers, "edited in [trainers]"),
+    )
+    return f"Jobs: {', '.join(f'{n} {word}' for n, word in counts if n) or 'none'}."
+
+
+def _edits(answer: ReloadReply) -> list[dict[str, object]]:
+    import msgspec
+
+    found: list[dict[str, object]] = msgspec.to_builtins(answer.edits)
+    return found

@@ -1,0 +1,229 @@
+"""Acts from pages: a question first, with the number and what is lost, then the act, if the answer still holds."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from training.fleet.database.writer import Database
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.receiver.http import html
+from training.fleet.receiver.http.bodies import acting, read_form
+from training.fleet.receiver.http.context import Context
+from training.fleet.service import acts
+from training.fleet.service.acts import Acted, Doing, Done, Forecast, Selection
+from training.fleet.service.guards import check_release
+from training.fleet.service.preview import Previews
+from training.fleet.service.views import JobFilter
+from training.fleet.wire.messages import ProblemType, Refusal, ReloadReply
+
+if TYPE_CHECKING:
+    from training.fleet.pages.act import Outcome, Question
+    from training.fleet.pages.rendering import Frame
+
+logger = logging.getLogger(__name__)
+
+Fields = Mapping[str, Sequence[str]]
+_CHANGED = "What you were asked about has changed meanwhile, and nothing was done. It would be this now:"
+
+
+async def act_page(context: Context, request: Request) -> Response:
+    """Ask before an act."""
+    asked = request.query_params
+    return await _ask(context, request, {key: asked.getlist(key) for key in asked})
+
+
+async def act(context: Context, request: Request) -> Response:
+    """Act as it was asked, or ask again when that would be another act now."""
+    form = await read_form(context, request)
+    what, mark, who = _first(form, "what"), _first(form, "mark"), acting(context, request)
+    if what == "release":
+        tell = await _release(context, request, _first(form, "host"), mark)
+    elif what == "reload":
+        tell = await _reload(context, request, mark)
+    else:
+        tell = await _jobs(context, request, _doing(what), _selection(form, who), mark)
+    if tell is None:
+        return await _ask(context, request, form, _CHANGED)
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import act as pages
+
+        return pages.outcome_page(tell(), frame)
+
+    return await html.page(context, request, make)
+
+
+async def _ask(context: Context, request: Request, fields: Fields, changed: str | None = None) -> Response:
+    what, who = _first(fields, "what"), acting(context, request)
+    if what == "release":
+        ask = await _release_question(context, _first(fields, "host"))
+    elif what == "reload":
+        ask = await _reload_question(context)
+    else:
+        doing, selection = _doing(what), _selection(fields, who)
+        ask = await _jobs_question(context, doing, selection)
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import act as pages
+
+        return pages.question_page(ask(), frame, changed=changed)
+
+    return await html.page(context, request, make, 200 if changed is None else ProblemType.WRONG_STATE.status)
+
+
+# -- jobs -------------------------------------------------------------------------------------------------------
+
+
+def forecast_in(context: Context, database: Database, doing: Doing, selection: Selection) -> Forecast:
+    return acts.forecast_of(doing, acts.chosen(database, selection), context.clock.now())
+
+
+async def carry_out(context: Context, request: Request, doing: Doing, selection: Selection, mark: str) -> Done | None:
+    """Move the jobs meant, in portions; None when that would be another act than the one that ``mark`` stands for."""
+    who = acting(context, request)
+
+    def begin() -> tuple[Forecast, Done] | None:
+        forecast = forecast_in(context, context.service.queue.db, doing, selection)
+        first = next(iter(acts.portions(forecast)), ())
+        same = forecast.mark == mark
+        return (forecast, acts.carry_out(context.service, context.audit, doing, first, who)) if same else None
+
+    begun = await context.act(request, begin)
+    if begun is None:
+        return None
+    forecast, done = begun
+    for portion in [*acts.portions(forecast)][1:]:
+        more = partial(acts.carry_out, context.service, context.audit, doing, portion, who)
+        done = done.and_then(await context.act(request, more))
+    logger.info("%s: %d jobs, by %s", doing, done.moved, who)
+    return done
+
+
+async def _jobs_question(context: Context, doing: Doing, selection: Selection) -> Callable[[], Question]:
+    forecast = await context.look(lambda: forecast_in(context, context.reader, doing, selection))
+
+    def ask() -> Question:
+        from training.fleet.pages import act as pages
+
+        return pages.jobs_question(forecast, selection)
+
+    return ask
+
+
+async def _jobs(
+    context: Context, request: Request, doing: Doing, selection: Selection, mark: str
+) -> Callable[[], Outcome] | None:
+    done, who = await carry_out(context, request, doing, selection, mark), acting(context, request)
+    if done is None:
+        return None
+
+    def tell() -> Outcome:
+        from training.fleet.pages import act as pages
+
+        return pages.jobs_outcome(doing, done, who)
+
+    return tell
+
+
+def _doing(what: str) -> Doing:
+    try:
+        return Doing(what)
+    except ValueError:
+        raise Refusal(ProblemType.BAD_REQUEST, f"what: expected one of {', '.join(Doing)}, release, reload") from None
+
+
+def _selection(fields: Fields, who: str) -> Selection:
+    """Read which jobs are meant; an address that names none means none, and never all."""
+    if acted := _first(fields, "acted"):
+        doing, _, rows = acted.partition(",")
+        first, _, last = rows.partition(",")
+        if not all(each.isascii() and each.isdigit() and len(each) <= 15 for each in (first, last)):
+            raise Refusal(ProblemType.BAD_REQUEST, "acted: expected an act and two numbers of audit rows")
+        return Selection(acted=Acted(who, _doing(doing), int(first), int(last)))
+    if job_ids := tuple(filter(None, fields.get("jobs", ()))):
+        return Selection(job_ids=job_ids)
+    if _first(fields, "all"):
+        return Selection(JobFilter(*(_first(fields, name) for name in ("status", "model", "mode", "host", "q"))))
+    raise Refusal(ProblemType.BAD_REQUEST, "no job is chosen; tick some on the page of jobs first")
+
+
+def _first(fields: Fields, name: str) -> str:
+    return next(iter(fields.get(name, ())), "")
+
+
+# -- a host -----------------------------------------------------------------------------------------------------
+
+
+def _quarantined(context: Context, database: Database, host: str) -> tuple[str, str]:
+    """Return why a host is out, and a mark of that; refuse one that cannot be released."""
+    held = quarantines(database).get(host)
+    reason = check_release(host, held, context.service.host_registry.known)
+    assert held is not None
+    return held.sentence(), hashlib.sha256(f"{host} {held.since} {reason}".encode()).hexdigest()[:32]
+
+
+async def _release_question(context: Context, host: str) -> Callable[[], Question]:
+    reason, mark = await context.look(lambda: _quarantined(context, context.reader, host))
+
+    def ask() -> Question:
+        from training.fleet.pages import act as pages
+
+        return pages.release_question(host, reason, mark)
+
+    return ask
+
+
+async def _release(context: Context, request: Request, host: str, mark: str) -> Callable[[], Outcome] | None:
+    who = acting(context, request)
+
+    def decide() -> bool:
+        same = _quarantined(context, context.service.queue.db, host)[1] == mark
+        if same:
+            acts.release(context.service, context.audit, host, who)
+        return same
+
+    if not await context.act(request, decide):
+        return None
+    context.room.wake()
+
+    def tell() -> Outcome:
+        from training.fleet.pages import act as pages
+
+        return pages.release_outcome(host)
+
+    return tell
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------
+
+
+async def _reload_question(context: Context) -> Callable[[], Question]:
+    would = await context.preview(Previews.own)
+
+    def ask() -> Question:
+        from training.fleet.pages import act as pages
+
+        return pages.reload_question(would.reload, would.mark or "", would.file or "the manifest")
+
+    return ask
+
+
+async def _reload(context: Context, request: Request, mark: str) -> Callable[[], Outcome] | None:
+    would = await context.preview(Previews.own)
+    if (would.mark or "") != mark:
+        return None
+    answer: ReloadReply = await context.reload(acting(context, request))
+
+    def tell() -> Outcome:
+        from training.fleet.pages import act as pages
+
+        return pages.reload_outcome(answer)
+
+    return tell
