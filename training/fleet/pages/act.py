@@ -55,7 +55,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an act did; ``back`` is the address that takes it back, with its button."""
+    """The end of an act; ``back`` is the address that takes it back, with its button."""
 
     title: str
     says: Sequence[str]

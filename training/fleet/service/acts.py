@@ -80,7 +80,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What an act would do."""
+    """The outlook of an act: the jobs it would move, and the work that is lost."""
 
     doing: Doing
     targets: tuple[Target, ...]
@@ -98,7 +98,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an act did."""
+    """The result of an act."""
 
     moved: int = 0
     changed: int = 0  # moved meanwhile by others, and left alone
