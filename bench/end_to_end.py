@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import itertools
 import os
 import sqlite3
@@ -80,8 +81,9 @@ def fleet(folder: Path, trainer: str, jobs: int, backlog: int) -> tuple[float, f
             if ends and not first:
                 first = time.monotonic() - begun
             time.sleep(0.02)
-        text = "SELECT text FROM log_chunks JOIN attempts USING (job_id, attempt) ORDER BY granted_at"
-        marks = [line.split()[1:] for (lines,) in reader.execute(text) for line in lines.split("\n") if "bench" in line]
+        texts = [text for (text,) in reader.execute("SELECT text FROM log_chunks")]
+        texts += [gzip.decompress(path.read_bytes()).decode() for path in (folder / "models").glob("logs/*/*.log.gz")]
+        marks = [line.split()[1:] for text in texts for line in text.split("\n") if "bench" in line]
         reader.close()
     spans = sorted((float(begin), float(end)) for begin, end in marks)
     gaps = [(after[0] - before[1]) * 1e3 for before, after in itertools.pairwise(spans)]

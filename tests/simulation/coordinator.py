@@ -29,6 +29,7 @@ from training.fleet.receiver.http.problems import body_of, headers_of, refusal_o
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
+from training.fleet.service.folding import Folding
 from training.fleet.service.service import Plan, Service
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
@@ -45,6 +46,8 @@ TO_PENDING = (
     "pardon",
     "unhold",
 )  # rows that may end somebody's wait
+
+FOLDING = {"lines": 4, "file_bytes": 200}  # simulated trainers print little
 
 
 class Watcher(Protocol):
@@ -150,6 +153,7 @@ class Coordinator:
         self.service = Service(self.queue, self.store, new_round=self._id)
         self.delivery = Delivery(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired
+        self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
         self._watcher.prepared()
         self._writer = InlineWriter(self.database)
         self._run(Call("reload"), self._do("reload", self.reload))
@@ -218,7 +222,17 @@ class Coordinator:
         self._run(Call("tick"), self._look())
         if self.delivery.index_stale:
             self.delivery.index_stale = not self._repaired()
+        if not self._folds:
+            self._folds = True
+            self._run(Call("fold"), self._fold())
         self.soon(self.policy.sweep_period_s, self._tick)
+
+    def _fold(self) -> Endpoint:
+        try:
+            yield from Endpoints(self).carry_out(Call("fold"), self._folding.fold())
+        except (DatabaseError, StoreError) as error:
+            self.world.say("receiver", f"leaves its output where it is: {error}")
+        self._folds = False
 
     def reload(self) -> messages.ReloadReply:
         return self.service.reload(self.jobs, self.plan)

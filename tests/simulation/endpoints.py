@@ -41,7 +41,7 @@ class Endpoints:
             said = self._announced(request, rest[0])
             if request.method == "HEAD":
                 return call, self._probe(call, said)
-            return call, self._carry_out(call, self._at.delivery.upload(said))
+            return call, self.carry_out(call, self._at.delivery.upload(said))
         if rest == ["claim"]:
             call.message = decoded(request.body, messages.ClaimRequest)
             return call, self._claim(call)
@@ -72,7 +72,7 @@ class Endpoints:
         call.message = decoded(call.request.body, _KINDS[call.name])
         if call.name in ("complete", "deliver"):
             steps = getattr(self._at.delivery, call.name)
-            return (yield from self._carry_out(call, steps(job_id, call.message)))
+            return (yield from self.carry_out(call, steps(job_id, call.message)))
         method = getattr(service, call.name)
         return (yield Commit(call, lambda: method(job_id, call.message)))
 
@@ -115,10 +115,10 @@ class Endpoints:
         )
 
     def _probe(self, call: Call, said: Announced) -> Endpoint:
-        offset = yield from self._carry_out(call, self._at.delivery.probe(said))
+        offset = yield from self.carry_out(call, self._at.delivery.probe(said))
         return Response(200, {"upload-offset": str(offset)})
 
-    def _carry_out(self, call: Call, steps: Steps[Any]) -> Endpoint:
+    def carry_out(self, call: Call, steps: Steps[Any]) -> Endpoint:
         """Take the steps of a delivery; the writer and the network are waited for, disks are not."""
         opened: list[Part] = []
         outcome, error = None, None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -317,11 +319,16 @@ class LogsAreWhole(WorkerChecker):
     def at_end(self, witness: Witness) -> None:
         stored: dict[str, list[str]] = {}
         sql = (
-            "SELECT a.claim_id, l.first, l.count, l.text FROM log_chunks AS l JOIN attempts AS a "
-            "ON a.job_id = l.job_id AND a.attempt = l.attempt ORDER BY a.claim_id, l.first"
+            "SELECT a.claim_id, l.first, l.count, l.text, NULL, NULL FROM log_chunks AS l JOIN attempts AS a "
+            "ON a.job_id = l.job_id AND a.attempt = l.attempt UNION ALL "
+            "SELECT a.claim_id, l.first, l.count, NULL, l.job_id || '/' || l.attempt, l.sha256 FROM log_files AS l "
+            "JOIN attempts AS a ON a.job_id = l.job_id AND a.attempt = l.attempt ORDER BY 1, 2"
         )
-        for claim, first, count, text in witness.rows(sql):
+        for claim, first, count, text, place, sha256 in witness.rows(sql):
             lines = stored.setdefault(claim, [])
+            if text is None:
+                text = self._in_file(witness, f"{place}-{first}-{(sha256 or '')[:16]}.log.gz", sha256)
+                self.world.tally["lines of output in files"] += count
             self.demand(first == len(lines), f"output of {claim[:8]}: line {first} follows {len(lines)}")
             lines += text.split("\n")
             self.demand(len(lines) == first + count, f"output of {claim[:8]}: a piece is miscounted")
@@ -342,6 +349,11 @@ class LogsAreWhole(WorkerChecker):
                 printed = len(self._printed.get(claim, []))
                 self.demand(total == printed, f"{claim[:8]} printed {printed} lines, and its worker said {total}")
                 self.world.tally["attempts whose output is counted"] += 1
+
+    def _in_file(self, witness: Witness, name: str, sha256: str | None) -> str:
+        body = b"".join(witness.receiver.disk.read(witness.receiver.store.root / "logs" / name))
+        self.demand(hashlib.sha256(body).hexdigest() == sha256, f"the file of output {name} is damaged")
+        return gzip.decompress(body).decode().removesuffix("\n")
 
     def _look_at_curves(self, witness: Witness, stored: dict[str, list[str]]) -> None:
         """No epoch that a trainer reported is missing from the curve once its line has arrived, and none is made up."""

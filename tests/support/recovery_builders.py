@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from builders import a_capability, a_job
+from inline_steps import fold
 from receiver_running import Receiver, job_id
 
 from training.clock import Clock, SystemClock
@@ -24,6 +25,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.service.state import State
+from training.fleet.wire.telemetry import Telemetry
 
 # The higher the priority, the sooner it is given out.
 NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]
@@ -43,7 +45,8 @@ def cis490_jobs(*words: str) -> tuple[int, str, str]:
 
 
 def a_state(folder: Path) -> State:
-    """One completed job, two with the same bytes, one completed again after a requeue, and one of each other kind."""
+    """One completed job, two with the same bytes, one completed again after a requeue, whose output
+    is in a file, and one of each other kind."""
     bundles = folder.parent / f"{folder.name}-bundles"
     bundles.mkdir(parents=True)
     folder.mkdir(parents=True)
@@ -53,7 +56,9 @@ def a_state(folder: Path) -> State:
         deliver(pi, claim(pi), bundles, b"the same")
         deliver(pi, claim(pi), bundles, b"first")
         pi.requeue("done-twice")
-        deliver(desk, claim(desk), bundles, b"second")
+        second = claim(desk)
+        deliver(desk, second, bundles, b"second")
+        desk.output(second.job_id, claim_id=second.claim_id, telemetry=Telemetry(first=1, total=1))
         failing = claim(pi)
         pi.heartbeat(failing.job_id, lines=["epoch 1", "no rows"])
         pi.fail(failing.job_id, error="ValueError: no rows", exit_code=65)
@@ -63,7 +68,9 @@ def a_state(folder: Path) -> State:
         desk.heartbeat(running.job_id, lines=[json.dumps(told)], progress={"epoch": 1}, usage=used)
         pi.cancel("is-cancelled")
     shutil.rmtree(bundles)
-    return state_in(folder)
+    state = state_in(folder)
+    assert fold(state.db, state.models) == 1
+    return state
 
 
 def claim(client: Any) -> Grant:

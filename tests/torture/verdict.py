@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -30,7 +31,7 @@ def judge(fleet: Fleet, *, whole_logs: bool = True) -> None:
             *_events_tell_it(connection),
             *_acknowledged(connection, fleet.folder / "witness.jsonl"),
             *_stored(connection, fleet.folder / "state" / "models"),
-            *_output(connection, fleet, whole_logs),
+            *_output(connection, fleet.folder / "state" / "models", fleet, whole_logs),
         ]:
             raise AssertionError(f"{broken} ({fleet.folder})")
     finally:
@@ -119,15 +120,17 @@ def _stored(connection: sqlite3.Connection, models: Path) -> Iterator[str]:
         yield f"the index lists {len(listed)} of {len(rows)} artifacts"
 
 
-def _output(connection: sqlite3.Connection, fleet: Fleet, whole: bool) -> Iterator[str]:
+def _output(connection: sqlite3.Connection, models: Path, fleet: Fleet, whole: bool) -> Iterator[str]:
     """Check what an attempt printed: each line at most once, in order; of a completed one none is missing."""
     chatter = {job["name"]: int(job["hyper"].get("chatter", 0)) for job in fleet.jobs}
     attempts = "SELECT attempts.*, jobs.name FROM attempts JOIN jobs USING (job_id)"
     for row in connection.execute(attempts).fetchall():
-        chunks = connection.execute(
-            "SELECT * FROM log_chunks WHERE job_id = ? AND attempt = ? ORDER BY first", (row["job_id"], row["attempt"])
-        ).fetchall()
-        found = [mark for chunk in chunks for mark in _MARK.findall(chunk["text"])]
+        key = row["job_id"], row["attempt"]
+        ranges = "SELECT * FROM {} WHERE job_id = ? AND attempt = ? ORDER BY first"
+        files = connection.execute(ranges.format("log_files"), key).fetchall()
+        chunks = connection.execute(ranges.format("log_chunks"), key).fetchall()
+        texts = [_filed(models / "logs" / row["job_id"], file) for file in files] + [each["text"] for each in chunks]
+        found = [mark for text in texts for mark in _MARK.findall(text)]
         wanted = [f'"epoch": {n},' for n in range(1, 6)]
         wanted += [f"chatter {n}" for n in range(1, chatter[row["name"]] + 1)]
         if not whole or row["end_reason"] != "completed":
@@ -136,6 +139,12 @@ def _output(connection: sqlite3.Connection, fleet: Fleet, whole: bool) -> Iterat
             is_there, not_there = next(pair for pair in zip_longest(found, wanted) if pair[0] != pair[1])
             told = f"{len(found)} lines, of {len(wanted)}: {is_there} instead of {not_there}"
             yield f"the output of attempt {row['attempt']} of {row['name']} has {told}"
+
+
+def _filed(folder: Path, row: sqlite3.Row) -> str:
+    """Return the text of a file of output, as far as it is there."""
+    path = folder / f"{row['attempt']}-{row['first']}-{(row['sha256'] or '')[:16]}.log.gz"
+    return gzip.decompress(path.read_bytes()).decode() if path.exists() else ""
 
 
 def _text(path: Path) -> str:

@@ -76,7 +76,7 @@ def test_a_sound_state_is_found_sound_and_left_alone(sound: State) -> None:
     before = tree(sound.db.parent)
     report = examine(sound, SystemClock(), deep=True)
     assert [each.sentence for each in report.findings] == []
-    assert report.looked_at == {"jobs": 7, "bundles": 3}
+    assert report.looked_at == {"jobs": 7, "bundles": 3, "files of output": 1}
     assert tree(sound.db.parent) == before
 
 
@@ -154,7 +154,9 @@ BROKEN: list[tuple[str, list[str]]] = [
             f"INSERT INTO log_chunks (job_id, attempt, first, count, text) VALUES ({DONE}, 1, 5, 1, 'x')"
         ],
     ),
-    ("output-head", ["UPDATE log_chunks SET first = 1", "UPDATE attempts SET log_next = 2 WHERE log_next = 1"]),
+    ("output-gaps", ["UPDATE log_chunks SET first = 1", "UPDATE attempts SET log_next = 2 WHERE log_next = 1"]),
+    ("output-kept", ["UPDATE log_files SET gone = 'age'"]),
+    ("strangers", ["UPDATE log_files SET attempt = 9"]),
     ("lines", [f"UPDATE log_chunks SET text = text || char(10) WHERE job_id = {DONE}"]),
     (
         "strangers",
@@ -321,6 +323,25 @@ def test_a_database_of_another_version_or_with_other_tables(state: State) -> Non
     (foreign,) = found(state)
     assert "the column ended_by of jobs" in foreign.problem
     assert "the index attempts_one_live of attempts" in foreign.problem
+
+
+def test_files_of_output_are_there_and_whole_and_others_are_named(state: State) -> None:
+    (path,) = (state.models / "logs").glob("*/*.log.gz")
+    stray = path.with_name("7-0-0123456789abcdef.log.gz")
+    stray.write_bytes(b"x")
+    os.utime(stray, (EPOCH, EPOCH))
+    (note,) = (each for each in found(state, notes=True) if each.check == "output-strays")
+    assert note.level is Level.NOTE
+    assert f"{stray.parent.name}/{stray.name} is in the store and no row names it" in note.problem
+    flip(path)
+    assert found(state) == [], "its bytes are read with --deep alone"
+    (damaged,) = found(state, deep=True)
+    assert (damaged.check, "is damaged" in damaged.problem) == ("output-files", True)
+    path.write_bytes(b"")
+    assert "has 0 bytes in the store instead of" in found(state)[0].problem
+    path.unlink()
+    (lost,) = found(state)
+    assert lost.problem.startswith("the output of attempt 2 of job done-twice, lines 1–1, is not at ")
 
 
 def test_a_slot_of_a_session_may_hold_a_job(state: State) -> None:

@@ -183,6 +183,11 @@ UNTOLD = {
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"
     ),
     "usage_samples": dict.fromkeys(["seq", "seconds", "cpu", "memory_bytes", "gpu", "gpu_memory_bytes"], NOBODY),
+    "log_files": {
+        "raw_bytes": "as --deep reads it",
+        "sha256": "as --deep reads it",
+        "gone_at": NOBODY,
+    },
     "log_chunks": {"text": "as long as it has so many lines: the worker's copy is gone"},
     "certificates": dict.fromkeys(
         ["fingerprint", "role", "name", "issued_at", "expires_at", "revoked_at"], LISTED

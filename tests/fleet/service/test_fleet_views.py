@@ -247,7 +247,7 @@ def test_a_log_is_read_from_any_line_on(fleet: Looking) -> None:
 
 
 def test_a_long_log_is_read_page_by_page(fleet: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.fleet.service.views.LOG_PAGE_CHUNKS", 2)
+    monkeypatch.setattr("training.fleet.service.logs.PAGE_BYTES", 4)
     fleet.plan(a_job("one"))
     claim_id = fleet.claim()
     for n in range(5):

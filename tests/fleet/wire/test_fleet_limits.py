@@ -8,11 +8,11 @@ import pytest
 from places import ROOT
 
 from training.contract import FINAL_EXITS, Exit
-from training.fleet.queue import attempts
 from training.fleet.receiver.security import authentication, authority, registry
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service import guards, service
 from training.fleet.store import artifacts, incoming
+from training.fleet.wire import constants
 from training.fleet.worker import attempt, outbox, saved_states, set_aside, state_folder, tail
 
 DOCS = ROOT / "docs"
@@ -36,7 +36,8 @@ SAID = {
         ),
         f"in `set-aside/` of the state folder | {set_aside.KEPT_MAX}, and {set_aside.BYTES_MAX / GIB:g} GiB |",
         f"Below {attempt.DISK_FLOOR_BYTES / MIB:g} MiB of free disk a running trainer is stopped",
-        f"the last {attempts.LOG_LINES_KEPT:,} of each attempt",
+        f"{constants.LOG_BYTES_MAX // MIB} MiB of text an attempt",
+        f"of more the first and the last {constants.LOG_BYTES_MAX // 2 // MIB} MiB",
         f"Below {artifacts.RESERVE_BYTES / MIB:g} MiB of free disk no job is granted",
     ],
     "job-lifecycle.md": [

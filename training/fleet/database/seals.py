@@ -22,8 +22,8 @@ from training.fleet.database.writer import Row, named
 # Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself.
 SEALED = (
     "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "events", "hosts", "invitations",
-    "jobs", "log_chunks", "notice_cursor", "notices", "notify_channels", "plan_datasets", "quarantines", "tokens",
-    "usage_samples",
+    "jobs", "log_chunks", "log_files", "notice_cursor", "notices", "notify_channels", "plan_datasets", "quarantines",
+    "tokens", "usage_samples",
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")
 _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}

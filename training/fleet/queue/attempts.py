@@ -1,6 +1,6 @@
 """The rows of attempts: how each was granted and ended, what it delivered and printed.
 
-Nothing here is ever deleted, but the head of an output that grows too long.
+Nothing here is ever deleted; output goes on to files (queue/logs.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from training.fleet.scheduling.job import Attempt, EndReason, Job, Trained
 
 GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
 _OF_A_GRANT = ["job_id", "attempt", "claim_id", "generation", "host", "instance_id", "session_id", "slot", "request_id"]
-LOG_LINES_KEPT = 5000  # of one attempt; older output is on the worker's disk
 
 
 class Attempts:
@@ -26,6 +25,7 @@ class Attempts:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
+        self.appended_bytes = 0  # of output, by this process
 
     def by_claim(self, claim_id: str) -> Attempt | None:
         row = self._db.one("attempt_by_claim", claim_id=claim_id)
@@ -127,6 +127,10 @@ class Attempts:
         """Note how many lines an attempt printed, now that its trainer has ended."""
         self._db.run("note_log_total", claim_id=attempt.claim_id, total=total)
 
+    def restore_output(self, attempt: Attempt, log_next: int) -> None:
+        """Note how many lines of an attempt the files of a store have, in a database that knew of none."""
+        self._db.run("move_log_next", claim_id=attempt.claim_id, log_next=log_next)
+
     def append_log(self, attempt: Attempt, first: int, lines: list[str]) -> int:
         """Store output lines once; returns the number of the next line that is not stored.
 
@@ -141,9 +145,10 @@ class Attempts:
         key = {"job_id": attempt.job_id, "attempt": attempt.attempt}
         after = start + len(fresh)
         with self._db.transaction():
-            self._db.run("add_log", **key, first=start, count=len(fresh), text="\n".join(fresh))
-            self._db.run("trim_log", **key, below=after - LOG_LINES_KEPT)
+            text = "\n".join(fresh)
+            self._db.run("add_log", **key, first=start, count=len(fresh), text=text)
             self._db.run("move_log_next", claim_id=attempt.claim_id, log_next=after)
+        self.appended_bytes += len(text)
         return after
 
 

@@ -25,6 +25,7 @@ from training.fleet.queue.choose import Chooser, NoJob, eligible
 from training.fleet.queue.curves import Curves
 from training.fleet.queue.events import Events
 from training.fleet.queue.foresee import Synced, judged, name_of
+from training.fleet.queue.logs import LogRows
 from training.fleet.queue.quarantine import Quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, known_job
 from training.fleet.scheduling import policy as rules
@@ -90,6 +91,7 @@ class JobQueue:
         self.events = Events(self.db, self.clock)
         self.attempts = Attempts(self.db, self.clock)
         self.curves = Curves(self.db)
+        self.logs = LogRows(self.db, self.clock)
         self.quarantines = Quarantines(self.db, self.clock, self.policy, self.attempts, self.events)
         self._chooser = Chooser(self.db)
         self._new_claim_id = new_claim_id

@@ -4,6 +4,7 @@
 
     <folder>/backup.json                         says that this is a folder of backups
     <folder>/store/<kind>/<sha256>/…             bundles with their provenance, shared by all snapshots
+    <folder>/store/logs/<job>/…                  trainers' output, shared as well
     <folder>/snapshots/<moment>/training_jobs.db the database, as of one moment
     <folder>/snapshots/<moment>/contents.json    what belongs to it, with sizes and digests
     <folder>/snapshots/<moment>/keys/…           the authority, if asked for
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -31,12 +32,14 @@ from training.fleet.recovery.datasets import Copied, copy_datasets
 from training.fleet.recovery.doctor import Known, known_of
 from training.fleet.recovery.doctor_store import Delivery
 from training.fleet.recovery.files import PART, copy_file, holds, plainly, stamp, sync_way, write_file
+from training.fleet.recovery.logs import KnownLogs, copy_log
 from training.fleet.recovery.owner import acting_as, owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
 from training.fleet.service.backed_up import note_backup
 from training.fleet.service.state import DATABASE, RecoveryError, State
 from training.fleet.store.artifacts import PROVENANCE, Artifact
 from training.fleet.store.datasets import DatasetStore
+from training.fleet.store.logs import LogFile
 from training.locking import LockedError, exclusive
 
 MARK, STORE, SNAPSHOTS, CONTENTS, KEYS, DATASETS = (
@@ -62,6 +65,22 @@ class StoredFile(msgspec.Struct, frozen=True):
     job: str  # the first that delivered it, for people
 
 
+class StoredLogFile(msgspec.Struct, frozen=True):
+    """A file of output that belongs to a snapshot."""
+
+    job_id: str
+    attempt: int
+    first: int
+    count: int
+    raw_bytes: int
+    bytes: int
+    sha256: str
+    job: str  # its name, for people
+
+    def file(self) -> LogFile:
+        return LogFile(self.job_id, self.attempt, self.first, self.count, self.raw_bytes, self.bytes, self.sha256)
+
+
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """``contents.json``."""
 
@@ -70,6 +89,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     database_sha256: str
     jobs: dict[str, int]  # status → number of jobs
     files: list[StoredFile]
+    logs: list[StoredLogFile] = []
     lost: list[str] = []  # bundles in the database but not in the store
     keys: bool = False
     database_id: str | None = None  # None in backups of databases that had none
@@ -182,11 +202,15 @@ class Backup:
             database_sha256=file_sha256(unfinished / DATABASE, self.fs),
             jobs=jobs,
             files=files,
+            logs=[],
             lost=lost,
             keys=with_keys and self._keys(state, unfinished),
             database_id=known.database_id,
         )
         made = Made(name, contents)
+        contents.logs.extend(
+            self._logs(state, known.logs, deep, made, progress)
+        )  # first: their rows may let go of them
         files.extend(self._bundles(state, known.deliveries, deep, made, progress))
         write_file(self.fs, unfinished / CONTENTS, msgspec.json.encode(contents) + b"\n")
         self.fs.sync_folder(unfinished)
@@ -211,6 +235,20 @@ class Backup:
         if there:
             self.fs.sync_folder(unfinished / KEYS)
         return len(there) == len(KEY_FILES)
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def _logs(
+        self, state: State, known: KnownLogs, deep: bool, made: Made, progress: Progress
+    ) -> Iterator[StoredLogFile]:
+        for done, log in enumerate(known.stored):
+            progress("output", done, len(known.stored))
+            outcome = copy_log(self.fs, state.models, self.folder / STORE, self.folder, log.file, deep=deep)
+            if outcome not in ("known", "copied"):
+                made.contents.lost.append(f"{log.what} {outcome}")
+                continue
+            made.bytes_copied += log.file.bytes if outcome == "copied" else 0
+            yield StoredLogFile(**asdict(log.file), job=log.name)
 
     # -- bundles ------------------------------------------------------------------------------------------------
 

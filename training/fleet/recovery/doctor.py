@@ -15,6 +15,7 @@ from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.recovery.doctor_store import Delivery, Store
 from training.fleet.recovery.findings import BACKUP, Finding, Level, Report, some
+from training.fleet.recovery.logs import KnownLogs, known_logs, look_at_logs
 from training.fleet.recovery.sizes import grown_files, grown_rows
 from training.fleet.recovery.unlinked import Unlinked, links, strange_root
 from training.fleet.scheduling.job import JobStatus
@@ -38,6 +39,7 @@ class Known:
     claims: frozenset[str] = frozenset()
     nameless: list[tuple[Artifact, str]] = field(default_factory=list)  # with the job's name
     database_id: str | None = None
+    logs: KnownLogs = field(default_factory=KnownLogs)
 
 
 def examine(
@@ -72,10 +74,12 @@ def examine(
         if state.models.is_dir() and known.database_id is not None:
             report.add(whose(fs, state, known.database_id))
         if state.models.is_dir():
+            report.add(look_at_logs(state.models, fs, known.logs, deep=deep, old=store.old))
             report.add(machine.look_at_machine(state, fs, now))
     except OSError as error:
         report.add([unreadable(error)])
     report.looked_at["bundles"] = len({each.artifact.path for each in known.deliveries})
+    report.looked_at["files of output"] = len(known.logs.stored)
     return report
 
 
@@ -199,11 +203,12 @@ def _rows(report: Report, database: SqliteDatabase, policy: Policy, now: float, 
 
 
 def known_of(database: Database) -> Known:
-    """Collect the bundles that must be in the store, and the claims that may have uploads there."""
+    """Collect the bundles and files of output that must be in the store, and the claims that may have uploads there."""
     identity = database.one("database_id")
     known = Known(
         claims=frozenset(row["claim_id"] for row in database.all("doctor_claims")),
         database_id=None if identity is None else str(identity["database_id"]),
+        logs=known_logs(database),
     )
     for row in database.all("doctor_deliveries"):
         delivery = _delivery(row)

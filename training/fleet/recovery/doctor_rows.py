@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database
-from training.fleet.queue.attempts import GAP, LOG_LINES_KEPT
+from training.fleet.queue.attempts import GAP
 from training.fleet.recovery.doctor_specs import look_at_records, look_at_specs
 from training.fleet.recovery.findings import BACKUP, HISTORY, Finding, Level
 from training.fleet.scheduling.job import KEEPS_STATUS, MARKS, TRANSITIONS
@@ -131,8 +131,8 @@ QUESTIONS = (
         HISTORY,
     ),
     Question(
-        "doctor_output_head",
-        "the output of attempt {attempt} of job {job_id} begins at line {first} of {log_next}",
+        "doctor_output_kept",
+        "the output of attempt {attempt} of job {job_id} from line {first} on is kept and not kept",
         HISTORY,
     ),
     Question(
@@ -175,7 +175,7 @@ def look_at_rows(
     """Run every query. The caller holds a snapshot, so that all see one moment."""
     limits = ("max_attempts", "max_host_losses", "max_grants")
     params = {key: value for key, value in asdict(policy).items() if key in limits}
-    params |= {"gap": GAP, "moment": MOMENT_S, "lines_kept": LOG_LINES_KEPT}
+    params |= {"gap": GAP, "moment": MOMENT_S}
     for number, question in enumerate(QUESTIONS):
         progress(number, len(QUESTIONS))
         yield from question.findings(database, params)

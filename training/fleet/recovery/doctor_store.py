@@ -161,7 +161,7 @@ class Store:
                 except BadName:
                     continue
                 yield from self._aside(folder)
-                if path not in named and self._old(folder / BUNDLE):
+                if path not in named and self.old(folder / BUNDLE):
                     yield Finding(
                         "unnamed",
                         f"bundle {kind}/{sha256[:12]} is in the store and no row names it",
@@ -201,7 +201,7 @@ class Store:
                 continue
             yield Finding("parts", what, remedy, Level.WARNING)
 
-    def _old(self, path: Path) -> bool:
+    def old(self, path: Path) -> bool:
         """Return True for a file older than the reading of the rows."""
         try:
             return self.fs.modified_at(path) < self.now - _IN_FLIGHT_S

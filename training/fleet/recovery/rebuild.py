@@ -13,6 +13,7 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.manifest.load import default_describer
 from training.fleet.manifest.types import ManifestError
 from training.fleet.recovery.files import discard_database, place_database, plainly, with_rights_of_owner
+from training.fleet.recovery.logs import take_back_logs
 from training.fleet.recovery.reconcile import Recovery, Unusable, deliveries
 from training.fleet.recovery.restore import UNTOUCHED, Progress, take_back
 from training.fleet.service.catalogue import index_rows
@@ -108,6 +109,7 @@ def _fill(
             progress("bundles", so_far, whole)
 
         names, done.unusable = take_back(queue, deliveries(store, fs, told))
+        take_back_logs(queue, store.logs)
         done.completed = sorted(set(names))
         done.unlisted = sorted(set(names) - {str(job.get("name")) for job in listed})
         done.pending = queue.counts()["pending"]

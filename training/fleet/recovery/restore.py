@@ -38,6 +38,7 @@ from training.fleet.recovery.files import (
     sync_way,
     with_rights_of_owner,
 )
+from training.fleet.recovery.logs import copy_log, take_back_logs
 from training.fleet.recovery.owner import acting_as, owner_of, reader_of, reading
 from training.fleet.recovery.reconcile import (
     Delivery,
@@ -163,6 +164,11 @@ class Restore:
             sync_way(self.fs, (self.state.models / file.path).parent, self.state.models)
             so_far += file.size
             self.progress("bundles", so_far, whole)
+        for log in done.contents.logs:
+            source, models = self.folder / STORE, self.state.models
+            outcome = copy_log(self.fs, source, models, models, log.file(), deep=True, source_fs=self._from)
+            if outcome not in ("known", "copied"):
+                done.lost.append(f"output of attempt {log.attempt} of job {log.job} {outcome} of the backup, too")
 
     def _bundle(self, file: StoredFile, done: Restored) -> None:
         source, target = self.folder / STORE / file.path, self.state.models / file.path
@@ -216,6 +222,7 @@ class Restore:
 
             names, _ = take_back(queue, deliveries(store, self.fs, told, known))
             done.completed_since += names
+            take_back_logs(queue, store.logs)
             store.index.repair(index_rows(queue.db))
             store.mark(queue.database_id)
         finally:

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from training.fleet.queue.attempts import LOG_LINES_KEPT
 from training.fleet.recovery.unlinked import strange_root
 from training.fleet.service.backed_up import noted_beside
 from training.fleet.service.kept_plan import kept_beside
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import INCOMING
+from training.fleet.store.logs import LOGS
+from training.fleet.wire.constants import LOG_BYTES_MAX
+from training.printable import size
 from training.sizes import Grown, measured, walk
 
 _BY_HAND = "remove by hand what you will not need"
@@ -22,7 +24,9 @@ def grown_files(state: State) -> Iterator[Grown]:
     """List what takes room on the disk; links are not followed."""
     uploads = state.models / INCOMING
     yield _files("uploads on their way", uploads, "a week after the last byte, or the end of the attempt")
-    yield _files("models", state.models, "none: each accepted model is kept", without=uploads)
+    logs = state.models / LOGS
+    yield _files("models", state.models, "none: each accepted model is kept", without=(uploads, logs))
+    yield _files("files of output", logs, f"{size(LOG_BYTES_MAX)} of text an attempt, a tenth of that on the disk")
     yield _files("data sets", state.datasets, "none", "cis490-jobs dataset remove NAME")
     name = state.db.name
     ours = (".lock", kept_beside(state.db).suffix, noted_beside(state.db).suffix)
@@ -37,12 +41,12 @@ def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
     yield Grown("jobs", row["jobs"], None, _HISTORY)
     yield Grown("attempts", row["attempts"], None, _HISTORY)
     yield Grown("events", row["events"], None, _HISTORY)
-    yield Grown("lines of output", row["lines"], None, f"the last {LOG_LINES_KEPT} of each attempt")
+    yield Grown("lines of output", row["lines"] + row["filed"], None, f"{size(LOG_BYTES_MAX)} of text an attempt")
     yield Grown("rows of the audit", row["audit"], None, _HISTORY)
     yield Grown("hosts", row["hosts"], None, "one a name that ever asked for work")
 
 
-def _files(what: str, root: Path, bound: str, verb: str = "", *, without: Path | None = None) -> Grown:
+def _files(what: str, root: Path, bound: str, verb: str = "", *, without: tuple[Path, ...] = ()) -> Grown:
     found = () if strange_root(root) else walk(root)
     paths = (Path(each.path) for each in found)
-    return measured(what, [each for each in paths if without not in each.parents], bound, verb)
+    return measured(what, [each for each in paths if not any(other in each.parents for other in without)], bound, verb)

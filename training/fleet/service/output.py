@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,10 +32,14 @@ def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
         for line in log.lines[:LOG_LINES_MAX]
     ]
     after = queue.attempts.append_log(attempt, first, lines)
-    fresh = enumerate(lines[max(0, attempt.log_next - first) :], max(first, attempt.log_next))
-    found = ((number, point_in(line)) for number, line in fresh)
-    queue.curves.add(attempt, [(number, asdict(point)) for number, point in found if point is not None])
+    keep_points(queue, attempt, max(first, attempt.log_next), lines[max(0, attempt.log_next - first) :])
     return after
+
+
+def keep_points(queue: JobQueue, attempt: Attempt, first: int, lines: Sequence[str]) -> None:
+    """Store the epochs that lines of output tell."""
+    found = ((number, point_in(line)) for number, line in enumerate(lines, first))
+    queue.curves.add(attempt, [(number, asdict(point)) for number, point in found if point is not None])
 
 
 def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:

@@ -21,7 +21,9 @@ from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Tra
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.quarantine import Quarantine
 from training.fleet.scheduling.trained import Model, unlike
+from training.fleet.service.logs import Logs, Page
 from training.fleet.service.service import Service
+from training.fleet.store.logs import LogStore
 from training.fleet.wire.messages import (
     AttemptView,
     CurveAttempt,
@@ -44,7 +46,6 @@ from training.printable import duration
 
 PAGE_MAX = 1000  # jobs, or hosts, in one answer
 WORKERS_PAGE = 200  # hosts in one answer, unless more are asked for
-LOG_PAGE_CHUNKS = 500
 CURVE_POINTS = 500  # in one answer, unless told
 CURVE_POINTS_LEAST = 10
 HELD = "held"  # of jobs that wait: a filter beside the statuses
@@ -131,8 +132,10 @@ class Waiting:
 class Views:
     """Queries about the fleet, on the last committed state."""
 
-    def __init__(self, database: Database, service: Service) -> None:
+    def __init__(self, database: Database, service: Service, files: LogStore | None = None) -> None:
+        """``files`` hold the output that is not in the database any more."""
         self._db = database
+        self.logs = Logs(database, files)
         self._service = service
         self._clock = service.queue.clock
         self._curves = Curves(database)
@@ -241,18 +244,7 @@ class Views:
         """Return output lines of an attempt (by default the last) from line ``after`` on."""
         row = self._row(job_id)
         number = row["attempt"] if attempt is None else attempt
-        chunks = self._db.all("log", job_id=job_id, attempt=number, after=after, most=LOG_PAGE_CHUNKS)
-        lines: list[str] = []
-        first = after
-        for chunk in chunks:
-            texts = chunk["text"].split("\n")
-            skip = max(0, after - chunk["first"])
-            if not lines:
-                first = chunk["first"] + skip
-            lines += texts[skip:]
-        live = JobStatus(row["status"]) in LIVE and number == row["attempt"]
-        last = chunks[-1]["first"] + chunks[-1]["count"] if chunks else after
-        return LogReply(job_id=job_id, attempt=number, first=first, lines=lines, next=last, live=live)
+        return self._log(row, number, self.logs.page(job_id, number, after))
 
     def curve(self, job_id: str, *, attempt: int | None = None, points: int = CURVE_POINTS) -> CurveReply:
         """Return a job's curve, or one attempt's, in at most ``points`` epochs and as many samples of use.
@@ -319,18 +311,12 @@ class Views:
 
     def log_end(self, job_id: str, attempt: int, most: int) -> LogReply:
         """Return the last ``most`` lines, at most, of an attempt's output."""
-        row = self._row(job_id)
-        lines: list[str] = []
-        following = 0
-        for chunk in self._db.all("log_end", job_id=job_id, attempt=attempt, most=most):
-            following = following or chunk["first"] + chunk["count"]
-            lines = chunk["text"].split("\n") + lines
-            if len(lines) >= most:
-                break
-        lines = lines[-most:]
+        return self._log(self._row(job_id), attempt, self.logs.end(job_id, attempt, most))
+
+    @staticmethod
+    def _log(row: Row, attempt: int, page: Page) -> LogReply:
         live = JobStatus(row["status"]) in LIVE and attempt == row["attempt"]
-        first = following - len(lines)
-        return LogReply(job_id=job_id, attempt=attempt, first=first, lines=lines, next=following, live=live)
+        return LogReply.of(page, job_id=row["job_id"], attempt=attempt, live=live)
 
     def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
         """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""

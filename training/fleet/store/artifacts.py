@@ -5,6 +5,7 @@
     <root>/database.json                                  the id of the database that it belongs to
     <root>/index.jsonl                                    one line an artifact, derived from the database
     <root>/incoming/<claim>-<sha256>.part                 uploads on their way in
+    <root>/logs/<job>/…                                   trainers' output (store/logs.py)
     <root>/<model>_<mode>/<sha256>/bundle.tar.zst         an artifact; its id is the SHA-256 of these bytes
     <root>/<model>_<mode>/<sha256>/provenance/<job>-<attempt>.json
 
@@ -29,6 +30,7 @@ from training.files import Fs, LocalFs, file_sha256, replace_whole
 from training.fleet.store.errors import BadMark, BadName, Damaged, NotStored, disk_errors
 from training.fleet.store.incoming import PART_SUFFIX, Incoming, Part, check_sha256, part_name
 from training.fleet.store.index import Index, IndexRow
+from training.fleet.store.logs import LogStore
 from training.fleet.store.mark import MARK, read_mark, write_mark
 from training.fleet.store.provenance import BrokenSeal, sealed, unsealed
 from training.fleet.store.reserve import Room
@@ -96,6 +98,7 @@ class ArtifactStore:
             self._fs.sync_folder(root.parent)
         self._incoming = Incoming(root / INCOMING, self._fs, self._room)
         self.index = Index(root / INDEX, root / INCOMING, self._fs)
+        self.logs = LogStore(root, self._fs)
 
     # -- its database -------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ ARTIFACT_BYTES_MAX = 16 * 1024**3
 ERROR_CHARS_MAX = 4096
 LOG_LINES_MAX = 200  # lines in one message
 LOG_LINE_CHARS_MAX = 500
+LOG_BYTES_MAX = 64 * 1024**2  # of an attempt's output that are kept: of more its beginning and its end, half each
 WAIT_S_MAX = 30.0
 
 HEARTBEAT_S = 30.0  # between two heartbeats of an attempt, by default

@@ -119,6 +119,7 @@ class LogReply(Wire, frozen=True, kw_only=True):
     lines: list[str]
     next: int  # pass as ?after= to follow
     live: bool
+    gap: str | None = None  # why lines before `first` are missing, if lines do not say it themselves
 
 
 class CurvePoint(Wire, frozen=True, kw_only=True):

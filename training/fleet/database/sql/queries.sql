@@ -429,10 +429,43 @@ UPDATE attempts SET log_next = :log_next WHERE claim_id = :claim_id
 -- name: note_log_total — its trainer has ended, after so many lines
 UPDATE attempts SET log_total = :total WHERE claim_id = :claim_id
 
--- name: trim_log — the head is forgotten when an attempt talks too much
-DELETE FROM log_chunks WHERE job_id = :job_id AND attempt = :attempt AND first + count <= :below
+-- name: drop_chunks — these lines are in a file now
+DELETE FROM log_chunks WHERE job_id = :job_id AND attempt = :attempt AND first < :end
 
--- name: log — output lines from a line on
+-- name: logs_due — attempts with many lines outside of files, and ended ones with any, once no more will come
+SELECT c.job_id, c.attempt
+FROM (SELECT job_id, attempt, sum(count) AS lines FROM log_chunks GROUP BY job_id, attempt) AS c
+JOIN attempts AS a ON a.job_id = c.job_id AND a.attempt = c.attempt
+WHERE c.lines >= :lines OR (a.ended_at IS NOT NULL AND (a.log_next >= a.log_total OR a.ended_at < :before))
+ORDER BY c.lines DESC LIMIT :most
+
+-- name: log_pieces — the rows of an attempt's files that reach beyond a line
+SELECT * FROM log_files WHERE job_id = :job_id AND attempt = :attempt AND first + count > :after
+ORDER BY first LIMIT :most
+
+-- name: add_log_file — lines are in a file, or not kept
+INSERT INTO log_files (job_id, attempt, first, count, raw_bytes, bytes, sha256, gone, gone_at)
+VALUES (:job_id, :attempt, :first, :count, :raw_bytes, :bytes, :sha256, :gone, :gone_at)
+
+-- name: lose_log_file — these lines are not kept any more
+UPDATE log_files SET sha256 = NULL, gone = :gone, gone_at = :now
+WHERE job_id = :job_id AND attempt = :attempt AND first = :first AND gone IS NULL
+
+-- name: log_files_going — files that nobody has needed for a while
+SELECT * FROM log_files WHERE gone IS NOT NULL AND bytes > 0 AND gone_at < :before
+ORDER BY gone_at, job_id, attempt, first LIMIT :most
+
+-- name: extend_gap — the row before says the same of its lines, and has no file either
+UPDATE log_files SET count = count + :count, raw_bytes = raw_bytes + :raw_bytes
+WHERE job_id = :job_id AND attempt = :attempt AND first + count = :first AND gone = :gone AND bytes = 0
+
+-- name: forget_log_file — the row before tells of its lines
+DELETE FROM log_files WHERE job_id = :job_id AND attempt = :attempt AND first = :first
+
+-- name: removed_log_file — its file is gone, too
+UPDATE log_files SET bytes = 0 WHERE job_id = :job_id AND attempt = :attempt AND first = :first
+
+-- name: log — output lines outside of files, from a line on
 SELECT first, count, text FROM log_chunks
 WHERE job_id = :job_id AND attempt = :attempt AND first + count > :after ORDER BY first LIMIT :most
 

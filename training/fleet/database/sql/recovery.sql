@@ -71,6 +71,8 @@ UNION ALL SELECT 'delivery', job_id, attempt FROM artifacts AS r
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = r.job_id AND a.attempt = r.attempt)
 UNION ALL SELECT DISTINCT 'output', job_id, attempt FROM log_chunks AS c
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = c.job_id AND a.attempt = c.attempt)
+UNION ALL SELECT DISTINCT 'file of output', job_id, attempt FROM log_files AS f
+WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = f.job_id AND a.attempt = f.attempt)
 UNION ALL SELECT DISTINCT 'point of a curve', job_id, attempt FROM curve_points AS p
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = p.job_id AND a.attempt = p.attempt)
 UNION ALL SELECT DISTINCT 'sample of use', job_id, attempt FROM usage_samples AS s
@@ -108,15 +110,19 @@ SELECT host, slot, count(*) AS n FROM attempts
 WHERE ended_at IS NULL AND session_id IS NOT NULL GROUP BY host, session_id, slot HAVING count(*) > 1
 
 -- name: doctor_output — output is stored to the line that the next one is asked from
-SELECT a.job_id, a.attempt, a.log_next, COALESCE(max(c.first + c.count), 0) AS stored FROM attempts AS a
-LEFT JOIN log_chunks AS c ON c.job_id = a.job_id AND c.attempt = a.attempt
-GROUP BY a.job_id, a.attempt, a.log_next HAVING COALESCE(max(c.first + c.count), 0) <> a.log_next
+SELECT * FROM (SELECT a.job_id, a.attempt, a.log_next, max(
+    COALESCE((SELECT max(first + count) FROM log_chunks AS c WHERE c.job_id = a.job_id AND c.attempt = a.attempt), 0),
+    COALESCE((SELECT max(first + count) FROM log_files AS f WHERE f.job_id = a.job_id AND f.attempt = a.attempt), 0)
+  ) AS stored FROM attempts AS a) AS counted
+WHERE stored <> log_next
 
--- name: doctor_output_gaps — pieces of output follow one another; a gap ends in a line that tells its length
+-- name: doctor_output_gaps — runs of output follow one another from 0; a gap ends in a line that tells its length
 SELECT job_id, attempt, first, before FROM (
-  SELECT job_id, attempt, first, text, lag(first + count) OVER (PARTITION BY job_id, attempt ORDER BY first) AS before
-  FROM log_chunks) AS pieces
-WHERE before IS NOT NULL AND before <> first
+  SELECT job_id, attempt, first, text,
+    lag(first + count, 1, 0) OVER (PARTITION BY job_id, attempt ORDER BY first) AS before
+  FROM (SELECT job_id, attempt, first, count, text FROM log_chunks
+    UNION ALL SELECT job_id, attempt, first, count, '' FROM log_files) AS runs) AS pieces
+WHERE before <> first
   AND (before > first OR text NOT LIKE replace(:gap, '{}', first + 1 - before) || '%')
 
 -- name: doctor_generations — a generation is begun by a requeue, and by nothing else
@@ -200,11 +206,6 @@ SELECT d.host, d.job_id, d.attempt FROM deaths AS d WHERE NOT EXISTS (SELECT 1 F
 SELECT job_id, attempt, first, count, length(text) - length(replace(text, char(10), '')) + 1 AS lines
 FROM log_chunks WHERE count <> length(text) - length(replace(text, char(10), '')) + 1
 
--- name: doctor_output_head — only the head of a long output is forgotten
-SELECT a.job_id, a.attempt, a.log_next, min(c.first) AS first FROM attempts AS a
-JOIN log_chunks AS c ON c.job_id = a.job_id AND c.attempt = a.attempt
-GROUP BY a.job_id, a.attempt, a.log_next HAVING min(c.first) > max(0, a.log_next - :lines_kept)
-
 -- name: doctor_curves — a point of a curve was told by a line that is stored
 SELECT p.job_id, p.attempt, p.epoch, p.line, a.log_next FROM curve_points AS p
 JOIN attempts AS a ON a.job_id = p.job_id AND a.attempt = p.attempt WHERE p.line >= a.log_next OR p.line < 0
@@ -220,6 +221,7 @@ FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id
 -- name: doctor_grown — how many rows there are of what only ever becomes more
 SELECT (SELECT count(*) FROM jobs) AS jobs, (SELECT count(*) FROM attempts) AS attempts,
   (SELECT count(*) FROM events) AS events, (SELECT COALESCE(sum(count), 0) FROM log_chunks) AS lines,
+  (SELECT COALESCE(sum(count), 0) FROM log_files WHERE gone IS NULL) AS filed,
   (SELECT count(*) FROM audit) AS audit, (SELECT count(*) FROM hosts) AS hosts
 
 -- name: doctor_deliveries — what must be in the store, and which of it completed its attempt
@@ -229,6 +231,19 @@ SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at,
   COALESCE(j.status = 'completed' AND j.attempt = r.attempt, 0) AS current
 FROM artifacts AS r LEFT JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
 LEFT JOIN jobs AS j ON j.job_id = r.job_id ORDER BY r.seq
+
+-- name: doctor_output_kept — lines are in a file, or there is a reason why they are not
+SELECT job_id, attempt, first FROM log_files WHERE (gone IS NULL) <> (sha256 IS NOT NULL)
+
+-- name: stored_logs — the files of output that must be in the store
+SELECT f.*, j.name FROM log_files AS f LEFT JOIN jobs AS j ON j.job_id = f.job_id WHERE f.gone IS NULL
+ORDER BY f.job_id, f.attempt, f.first
+
+-- name: going_logs — the files of output that may still be there
+SELECT * FROM log_files WHERE gone IS NOT NULL AND bytes > 0
+
+-- name: without_output — attempts of which nothing was printed, as far as the tables know
+SELECT job_id, attempt, claim_id FROM attempts WHERE log_next = 0
 
 -- name: doctor_claims — whose parts may lie in the store
 SELECT claim_id FROM attempts

@@ -171,7 +171,7 @@ CREATE TABLE artifacts (            -- bundles in the store, by the attempt that
 ) STRICT;
 CREATE INDEX artifacts_by_job ON artifacts (job_id);
 
-CREATE TABLE log_chunks (           -- trainers' output, in the pieces in which it arrived
+CREATE TABLE log_chunks (           -- the newest of trainers' output, in the pieces in which it arrived
   job_id  TEXT NOT NULL,
   attempt INTEGER NOT NULL,
   first   INTEGER NOT NULL,         -- number of the first line within the attempt
@@ -180,6 +180,22 @@ CREATE TABLE log_chunks (           -- trainers' output, in the pieces in which 
   seal INTEGER,
   PRIMARY KEY (job_id, attempt, first)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE log_files (            -- the output before that: runs of lines from 0 on, each a file of the store or not kept
+  job_id    TEXT NOT NULL,
+  attempt   INTEGER NOT NULL,
+  first     INTEGER NOT NULL,       -- number of the first line within the attempt
+  count     INTEGER NOT NULL CHECK (count >= 1),
+  raw_bytes INTEGER NOT NULL,       -- of the text, a line end for each line
+  bytes     INTEGER NOT NULL,       -- of the file, also while it waits to be removed; 0: there is none
+  sha256    TEXT,                   -- of the file; NULL: the lines are not kept …
+  gone      TEXT CHECK (gone IN ('size', 'age', 'worker', 'early', 'lost')),  -- … for this reason
+  gone_at   REAL,
+  seal INTEGER,
+  PRIMARY KEY (job_id, attempt, first),
+  CHECK ((gone IS NULL) = (sha256 IS NOT NULL))
+) STRICT, WITHOUT ROWID;
+CREATE INDEX log_files_going ON log_files (gone_at) WHERE gone IS NOT NULL AND bytes > 0;
 
 CREATE TABLE curve_points (         -- epochs of attempts, as their trainers reported them
   job_id  TEXT NOT NULL,
@@ -303,6 +319,7 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('invitations', 0, 0),
   ('jobs', 0, 0),
   ('log_chunks', 0, 0),
+  ('log_files', 0, 0),
   ('notice_cursor', 0, 0),
   ('notices', 0, 0),
   ('notify_channels', 0, 0),

@@ -23,6 +23,7 @@ from training.fleet.scheduling.job import TRANSITIONS, JobStatus
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
+from training.fleet.service.folding import Folding
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DISK_THREADS = 4
+FOLD_SOON_BYTES = 4 * 1024**2  # of new output
 PREVIEWS_MAX = 4
 _HASH_THREADS = 4  # hashing gigabytes takes minutes, and nothing else may wait for it
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
@@ -117,7 +119,10 @@ class Context:
 
     def __post_init__(self) -> None:
         self.database_id = id_of(self.reader)
-        self.views = Views(self.reader, self.service)
+        self.views = Views(self.reader, self.service, self.store.logs)
+        self.folding = Folding(self.service, self.store.logs, self.reader)
+        self.much_output = asyncio.Event()  # it is time to fold
+        self._appended = 0  # bytes of output when that was said last
         self.delivery = Delivery(
             self.service, self.store, self.reader, self.clock, bytes_max=self.settings.artifact_bytes_max
         )
@@ -202,11 +207,15 @@ class Context:
         return await asyncio.get_running_loop().run_in_executor(self._hashing, work)
 
     def _notice(self) -> None:
-        """Wake the waiting claims when a job became claimable since the last look."""
+        """Wake the waiting claims when a job became claimable since the last look, and the folding of much output."""
         fired = self._made_pending()
         if fired != self._fired:
             self._fired = fired
             self.room.wake()
+        appended = self.service.queue.attempts.appended_bytes
+        if appended - self._appended >= FOLD_SOON_BYTES:
+            self._appended = appended
+            self.much_output.set()
 
     def _made_pending(self) -> int:
         fired = self.service.queue.events.fired

@@ -20,6 +20,7 @@ from training.fleet.receiver.hangups import EARLY
 from training.fleet.receiver.http.connection import GuardedProtocol
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.notify import LOOK_S, Notifier
+from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.tls import Security
 from training.fleet.store.errors import StoreError
 from training.fleet.wire.messages import HEADER_DATABASE, Refusal
@@ -27,6 +28,7 @@ from training.fleet.wire.messages import HEADER_DATABASE, Refusal
 logger = logging.getLogger(__name__)
 
 PART_SWEEP_S = 3600.0
+FOLD_S = 10.0
 KEEP_ALIVE_S = 75  # longer than the pause between two heartbeats
 CERTIFICATE_S = 3600.0  # between two looks at the receiver's own certificate
 HANDSHAKE_S = 10.0
@@ -149,6 +151,7 @@ class Server(uvicorn.Server):
         period_s = self._context.service.policy.sweep_period_s
         self._start(self._every(period_s, self._context.tick))
         self._start(self._every(PART_SWEEP_S, self._context.sweep_parts))
+        self._start(self._every(0.0, self._fold))
         self._start(self._every(LOOK_S, self._notifier.tick))
         self._start(self._every(PART_SWEEP_S, self._notifier.forget_old))
         if self._security is not None:
@@ -176,6 +179,15 @@ class Server(uvicorn.Server):
                 await work()
             except (DatabaseError, StoreError, Refusal) as error:
                 logger.warning("left for the next time: %s", error)
+
+    async def _fold(self) -> None:
+        """Move output into files, now and then or when there is much."""
+        news = self._context.much_output
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), FOLD_S)
+        news.clear()
+        if self._context.halted is None:
+            await carry_out(self._context, None, self._context.folding.fold())
 
     async def _look_at_certificate(self) -> None:
         assert self._security is not None

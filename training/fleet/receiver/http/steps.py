@@ -14,8 +14,11 @@ from training.fleet.store.incoming import Part
 T = TypeVar("T")
 
 
-async def carry_out(context: Context, request: Request, steps: Steps[T]) -> T:
-    """Take each step of a sequence and send its outcome back, also when the client has gone."""
+async def carry_out(context: Context, request: Request | None, steps: Steps[T]) -> T:
+    """Take each step of a sequence and send its outcome back, also when the client has gone.
+
+    Without a request the receiver acts by itself.
+    """
     opened: list[Part] = []
     outcome: Any = None
     error: BaseException | None = None
@@ -37,11 +40,12 @@ async def carry_out(context: Context, request: Request, steps: Steps[T]) -> T:
             await context.disk(part.close)
 
 
-async def _take(context: Context, request: Request, step: Step | Body) -> Any:
+async def _take(context: Context, request: Request | None, step: Step | Body) -> Any:
     if isinstance(step, Body):
+        assert request is not None
         return await read_blocks(context, request, step.part)
     if isinstance(step, Decide):
-        return await context.act(request, step.work)
+        return await (context.call(step.work) if request is None else context.act(request, step.work))
     if isinstance(step, Look):
         return await context.look(step.work)
     if isinstance(step, Disk) or (isinstance(step, Open) and not step.hashes):

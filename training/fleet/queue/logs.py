@@ -1,0 +1,166 @@
+"""The rows of trainers' output: its live end, and the files of the store that hold what came before.
+
+Lines arrive in ``log_chunks``. From there they go into files in order, so the rows of ``log_files`` are one run from
+line 0 on: each is a file, or says why its lines are not kept; the chunks come after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from training.clock import Clock, SystemClock
+from training.fleet.database.writer import Database, Row
+
+
+class Gone(StrEnum):
+    """The reason why lines are not kept."""
+
+    SIZE = "size"  # the attempt printed more than is kept
+    AGE = "age"
+    WORKER = "worker"  # they never arrived; a line that did says so
+    EARLY = "early"  # a release of before kept only the end
+    LOST = "lost"  # the database was made anew, and no file has them
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A row of ``log_files``: a run of an attempt's lines."""
+
+    job_id: str
+    attempt: int
+    first: int
+    count: int
+    raw_bytes: int
+    bytes: int  # of the file, also while it waits to be removed
+    sha256: str | None
+    gone: Gone | None
+    gone_at: float | None
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+
+def piece_of(row: Row) -> Piece:
+    """Read a row."""
+    said = {name: row[name] for name in Piece.__slots__}
+    return Piece(**{**said, "gone": None if row["gone"] is None else Gone(row["gone"])})
+
+
+def beyond(pieces: Sequence[Piece], limit: int) -> list[Piece]:
+    """Choose the files that go when an attempt has more than ``limit`` bytes: from the middle, the oldest first.
+
+    The beginning stays, up to half of the limit, and the newest file.
+    """
+    kept = [piece for piece in pieces if piece.gone is None]
+    over = sum(piece.raw_bytes for piece in kept) - limit
+    head, chosen = 0, []
+    for piece in kept[:-1]:
+        if over <= 0:
+            break
+        head += piece.raw_bytes
+        if head > limit // 2:
+            over -= piece.raw_bytes
+            chosen.append(piece)
+    return chosen
+
+
+class LogRows:
+    """The rows of output in the queue's database. Reading works on any connection."""
+
+    def __init__(self, db: Database, clock: Clock | None = None) -> None:
+        self._db, self._clock = db, clock or SystemClock()
+
+    def due(self, *, lines: int, silent_s: float, most: int) -> list[tuple[str, int]]:
+        """List attempts whose output is to go into a file: so many lines, or all of it; of ended ones also what came
+        before ``silent_s``."""
+        rows = self._db.all("logs_due", lines=lines, before=self._clock.now() - silent_s, most=most)
+        return [(row["job_id"], row["attempt"]) for row in rows]
+
+    def head(self, job_id: str, attempt: int, bytes_max: int) -> tuple[int, list[str]]:
+        """Return the oldest lines outside of files: the number of the first, and a run of them."""
+        start, lines, size = -1, list[str](), 0
+        for first, text in self.chunks(job_id, attempt, 0):
+            if start < 0:
+                start = first
+            elif first != start + len(lines):
+                break  # the worker lacked the lines between
+            lines += text
+            size += sum(map(len, text)) + len(text)
+            if size >= bytes_max:
+                break
+        return max(0, start), lines
+
+    def chunks(self, job_id: str, attempt: int, after: int) -> Iterator[tuple[int, list[str]]]:
+        """Iterate over the chunks that reach beyond line ``after``: the number of the first line, and the lines."""
+        while rows := self._db.all("log", job_id=job_id, attempt=attempt, after=after, most=_CHUNKS_AT_ONCE):
+            for row in rows:
+                yield row["first"], row["text"].split("\n")
+            after = rows[-1]["first"] + rows[-1]["count"]
+
+    def pieces(self, job_id: str, attempt: int, after: int = 0, most: int = -1) -> list[Piece]:
+        """List the first rows of files that reach beyond line ``after``; by default all."""
+        rows = self._db.all("log_pieces", job_id=job_id, attempt=attempt, after=after, most=most)
+        return [piece_of(row) for row in rows]
+
+    def fold(self, file: Piece, limit: int) -> bool:
+        """Note that lines are in a file, and no chunks any more; drop files beyond ``limit`` bytes of text.
+
+        False when another file has these lines already.
+        """
+        there = self.pieces(file.job_id, file.attempt)
+        end = there[-1].end if there else 0
+        if file.first < end:
+            return False
+        key = {"job_id": file.job_id, "attempt": file.attempt}
+        with self._db.transaction():
+            if file.first > end:
+                self._add(_nothing(file, end, file.first - end, Gone.WORKER, self._clock.now()))
+            self._add(file)
+            self._db.run("drop_chunks", **key, end=file.end)
+            for piece in beyond([*there, file], limit):
+                self.lose(piece, Gone.SIZE)
+        return True
+
+    def take_back(self, files: Sequence[Piece], gone: Gone) -> int:
+        """Enter the files of an attempt that has no output; returns the number of the line after the last."""
+        end = 0
+        for file in files:
+            if file.first < end:
+                continue
+            if file.first > end:
+                self._add(_nothing(file, end, file.first - end, gone, self._clock.now()))
+            self._add(file)
+            end = file.end
+        return end
+
+    def lose(self, piece: Piece, why: Gone) -> None:
+        """Note that a file's lines are not kept any more; the file itself goes later."""
+        key = {"job_id": piece.job_id, "attempt": piece.attempt, "first": piece.first}
+        self._db.run("lose_log_file", **key, gone=why, now=self._clock.now())
+
+    def going(self, older_s: float, most: int) -> list[Piece]:
+        """List rows whose file is no longer wanted since ``older_s``, and not yet removed."""
+        return [piece_of(row) for row in self._db.all("log_files_going", before=self._clock.now() - older_s, most=most)]
+
+    def removed(self, pieces: Sequence[Piece]) -> None:
+        """Note that these files are removed; neighbours become one row."""
+        for piece in pieces:
+            key = {"job_id": piece.job_id, "attempt": piece.attempt}
+            said = {"gone": piece.gone, "first": piece.first}
+            if self._db.run("extend_gap", **key, **said, count=piece.count, raw_bytes=piece.raw_bytes):
+                self._db.run("forget_log_file", **key, first=piece.first)
+            else:
+                self._db.run("removed_log_file", **key, first=piece.first)
+
+    def _add(self, piece: Piece) -> None:
+        self._db.run("add_log_file", **{name: getattr(piece, name) for name in Piece.__slots__})
+
+
+_CHUNKS_AT_ONCE = 64
+
+
+def _nothing(like: Piece, first: int, count: int, gone: Gone, now: float) -> Piece:
+    return Piece(like.job_id, like.attempt, first, count, 0, 0, None, gone, now)

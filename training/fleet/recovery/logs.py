@@ -1,0 +1,137 @@
+"""Files of trainers' output in checks, backups, restores and rebuilds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.files import Fs
+from training.fleet.database.writer import Database
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.logs import Gone, piece_of
+from training.fleet.recovery.files import copy_file, holds, sync_way
+from training.fleet.recovery.findings import Finding, Level
+from training.fleet.service import folding
+from training.fleet.service.logs import file_of
+from training.fleet.service.output import keep_points
+from training.fleet.store.errors import BadName, Damaged, StoreError
+from training.fleet.store.logs import LOGS, LogFile, LogStore, parsed
+
+LOST = (
+    "if a backup in FOLDER has it, `cis490-jobs backup FOLDER` and, with the receiver stopped, `cis490-jobs restore "
+    "FOLDER --force` bring it back; the job and its model are right all the same"
+)
+HARMLESS = "it is harmless, and may be removed by hand"
+_FILE_BYTES_MAX = 4 * folding.FILE_BYTES  # no file of ours holds more
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """A file of output that a row names."""
+
+    file: LogFile
+    name: str  # of the job
+
+    @property
+    def what(self) -> str:
+        file = self.file
+        return f"the output of attempt {file.attempt} of job {self.name}, lines {file.first + 1:,}–{file.end:,},"
+
+
+@dataclass
+class KnownLogs:
+    """The files of output that the tables know."""
+
+    stored: list[StoredLog] = field(default_factory=list)
+    going: list[tuple[str, int, int, int]] = field(default_factory=list)  # job, attempt, first line, end
+
+    def goes(self, job_id: str, attempt: int, first: int) -> bool:
+        """Return True for a file that the receiver will remove."""
+        return any((job_id, attempt) == each[:2] and each[2] <= first < each[3] for each in self.going)
+
+
+def known_logs(database: Database) -> KnownLogs:
+    """Collect the files of output that must be in the store; rows that cannot name one are the check of rows'."""
+    known = KnownLogs()
+    for row in database.all("stored_logs"):
+        file = file_of(piece_of(row), row["sha256"])
+        try:
+            _ = file.path
+        except BadName:
+            continue
+        known.stored.append(StoredLog(file, row["name"] or row["job_id"]))
+    for row in database.all("going_logs"):
+        known.going.append((row["job_id"], row["attempt"], row["first"], row["first"] + row["count"]))
+    return known
+
+
+def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Callable[[Path], bool]) -> Iterator[Finding]:
+    """Check that each file of a row is there, with ``deep`` every byte, and list others that are ``old``."""
+    files = LogStore(root, fs)
+    for log in known.stored:
+        path = root / log.file.path
+        try:
+            size = fs.size(path)
+            problem = None
+            if size is None:
+                problem = f"is not at {path}"
+            elif size != log.file.bytes:
+                problem = f"has {size} bytes in the store instead of {log.file.bytes}"
+            elif deep:
+                files.read(log.file)
+        except Damaged:
+            problem = "is damaged: its bytes are not those that were stored"
+        except (OSError, StoreError):
+            problem = f"cannot be read at {path}"
+        if problem is not None:
+            yield Finding("output-files", f"{log.what} {problem}", LOST)
+    named = {log.file.path for log in known.stored}
+    for job_id, name in files.names():
+        about, place = parsed(name), f"{LOGS}/{job_id}/{name}"
+        if place in named or (about is not None and known.goes(job_id, *about[:2])) or not old(root / place):
+            continue
+        yield Finding("output-strays", f"{place} is in the store and no row names it", HARMLESS, Level.NOTE)
+
+
+def copy_log(
+    fs: Fs, source: Path, target: Path, root: Path, file: LogFile, *, deep: bool, source_fs: Fs | None = None
+) -> str:
+    """Copy a file of output, durably, unless it is there: "known", "copied", or why it could not be.
+
+    ``deep`` reads what is there.
+    """
+    if holds(fs, target / file.path, file.bytes, file.sha256 if deep else None):
+        return "known"
+    if (source_fs or fs).size(source / file.path) is None:
+        return "is not in the store"
+    if copy_file(fs, source / file.path, target / file.path, sha256=file.sha256, source_fs=source_fs) is None:
+        return "is damaged in the store"
+    sync_way(fs, (target / file.path).parent, root)
+    return "copied"
+
+
+def take_back_logs(queue: JobQueue, files: LogStore) -> int:
+    """Enter the files of attempts that the database knows without output, with the points of their curves."""
+    done = 0
+    for row in queue.db.all("without_output"):
+        found = files.found(row["job_id"], row["attempt"], _FILE_BYTES_MAX)
+        attempt = queue.attempts.by_claim(row["claim_id"]) if found else None
+        if attempt is None:
+            continue
+        with queue.db.transaction():
+            pieces = [folding.piece_of(each) for each in found]
+            end = queue.logs.take_back(pieces, Gone.LOST)
+            queue.attempts.restore_output(attempt, end)
+            for each in _taken(found):
+                keep_points(queue, attempt, each.first, files.read(each))
+        done += 1
+    return done
+
+
+def _taken(found: Sequence[LogFile]) -> Iterator[LogFile]:
+    end = 0
+    for each in found:
+        if each.first >= end:
+            yield each
+            end = each.end

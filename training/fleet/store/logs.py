@@ -1,0 +1,143 @@
+"""Files of trainers' output in the store: runs of lines, compressed, each written once and never changed.
+
+::
+
+    <root>/logs/<job>/<attempt>-<first>-<digest>.log.gz   the lines of an attempt from number <first> on
+
+The name ends in the beginning of the file's SHA-256, so that no two files ever have one name: a backup keeps files of
+several moments side by side. The row that names a file is committed after the file is durable, and a file goes long
+after its row has let go of it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.files import Fs, replace_whole
+from training.fleet.store.errors import BadName, Damaged, NotStored, disk_errors
+from training.fleet.store.incoming import PART_SUFFIX
+
+LOGS = "logs"
+LEVEL = 6  # of the compression
+_DIGEST_SHOWN = 16
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,12})-([0-9a-f]{16})\.log\.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A run of an attempt's lines in the store."""
+
+    job_id: str
+    attempt: int
+    first: int  # number of the first line
+    count: int
+    raw_bytes: int  # of the text, a line end for each line
+    bytes: int  # of the file
+    sha256: str
+
+    @property
+    def end(self) -> int:
+        """Number the line after the last one."""
+        return self.first + self.count
+
+    @property
+    def path(self) -> str:
+        """Return its path relative to the store's root, with forward slashes."""
+        if not _JOB_ID.fullmatch(self.job_id):
+            raise BadName(f"{self.job_id[:80]!r} cannot name a folder of the store")
+        return f"{LOGS}/{self.job_id}/{self.attempt}-{self.first}-{self.sha256[:_DIGEST_SHOWN]}.log.gz"
+
+
+class LogStore:
+    """The files of output below a store's root. Safe to use from several threads."""
+
+    def __init__(self, root: Path, fs: Fs) -> None:
+        self.root, self._fs = root, fs
+
+    def write(self, job_id: str, attempt: int, first: int, lines: list[str]) -> LogFile:
+        """Store lines, durably; the same lines again are harmless."""
+        text = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+        packed = gzip.compress(text, LEVEL, mtime=0)
+        digest = hashlib.sha256(packed).hexdigest()
+        file = LogFile(job_id, attempt, first, len(lines), len(text), len(packed), digest)
+        target = self.root / file.path
+        with disk_errors("writing a file of output"):
+            self._fs.mkdir(target.parent)
+            replace_whole(self._fs, target.with_name(target.name + PART_SUFFIX), target, [packed])
+            for folder in (target.parent, self.root / LOGS, self.root):
+                self._fs.sync_folder(folder)
+        return file
+
+    def read(self, file: LogFile) -> list[str]:
+        """Return a file's lines; raises NotStored, or Damaged when its bytes are not those that were stored."""
+        path = self.root / file.path
+        with disk_errors("reading a file of output"):
+            if self._fs.size(path) is None:
+                raise NotStored(f"{file.path} is not in the store")
+            packed = b"".join(self._fs.read(path))
+        if hashlib.sha256(packed).hexdigest() != file.sha256:
+            raise Damaged(f"{file.path} holds other bytes than were stored")
+        text = _unpacked(packed, file.raw_bytes)
+        if text is None or (len(text), text.count(b"\n")) != (file.raw_bytes, file.count):
+            raise Damaged(f"{file.path} does not hold the lines that were stored")
+        return _lines(text)
+
+    def remove(self, job_id: str, attempt: int, first: int, end: int) -> None:
+        """Remove an attempt's files that begin in a range of lines; no error when there are none."""
+        with disk_errors("removing a file of output"):
+            for name in self._fs.names(self.root / LOGS / job_id):
+                found = parsed(name)
+                if found is not None and found[0] == attempt and first <= found[1] < end:
+                    self._fs.unlink(self.root / LOGS / job_id / name)
+
+    def found(self, job_id: str, attempt: int, bytes_max: int) -> list[LogFile]:
+        """Read an attempt's sound files from the disk alone, in the order of their first lines, longest first."""
+        if not _JOB_ID.fullmatch(job_id):
+            return []
+        files = []
+        for name in self._fs.names(self.root / LOGS / job_id):
+            about = parsed(name)
+            if about is None or about[0] != attempt:
+                continue
+            packed = b"".join(self._fs.read(self.root / LOGS / job_id / name))
+            digest = hashlib.sha256(packed).hexdigest()
+            text = _unpacked(packed, bytes_max) if digest.startswith(about[2]) else None
+            if text:
+                sizes = text.count(b"\n"), len(text), len(packed)
+                files.append(LogFile(job_id, attempt, about[1], *sizes, digest))
+        return sorted(files, key=lambda each: (each.first, -each.count))
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """List all files as (job, name)."""
+        for job_id in self._fs.names(self.root / LOGS):
+            for name in self._fs.names(self.root / LOGS / job_id):
+                yield job_id, name
+
+
+def parsed(name: str) -> tuple[int, int, str] | None:
+    """Return attempt, first line and beginning of the digest that a file's name tells; None for another file."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]), match[3])
+
+
+def _lines(text: bytes) -> list[str]:
+    return text.decode("utf-8", "replace").split("\n")[:-1]
+
+
+def _unpacked(packed: bytes, bytes_max: int) -> bytes | None:
+    """Unpack a file's text; None when it is none of ours, or holds more than ``bytes_max``."""
+    try:
+        unpacker = zlib.decompressobj(wbits=31)
+        text = unpacker.decompress(packed, bytes_max + 1)
+    except zlib.error:
+        return None
+    if len(text) > bytes_max or not unpacker.eof or not text.endswith(b"\n"):
+        return None
+    return text
