@@ -13,6 +13,7 @@ from simulation.network import Broken, Network, Outcome, Request
 from training.contract import spec_hash
 from training.fleet.client.client import ClientError, FleetClient
 from training.fleet.client.transport import Readable, Response, TransportError
+from training.fleet.worker import reports
 from training.fleet.worker.requests import Asker, Calls, Lines, with_lines
 from training.fleet.worker.requests import Request as WorkerRequest
 from training.fleet.worker.state import events as t
@@ -133,6 +134,7 @@ class SimCalls:
                     claim_id=job.claim_id,
                     spec_hash=spec_hash(job.spec),
                     sha256=delivery.sha256,
+                    report=reports.read(delivery.path),
                 )
             except _NotYet as wait:
                 self._network.send(wait.request, wait.timeout_s, answered)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from typing import Any, NamedTuple
 
+from simulation.host import report_of
 from simulation.steps import Call
 from simulation.witness import Checker, Facts, Live, Observation, Witness
 from simulation.world import World
 from training.fleet.client.transport import Response
 from training.fleet.scheduling.policy import Policy
+from training.fleet.store.artifacts import Artifact
 from training.fleet.wire.messages import Action, HeartbeatReply
 
 _LIVE = ("claimed", "running")
@@ -192,6 +195,10 @@ def _given_back(seen: Observation, job_id: str) -> bool:
 class CompletedForGood(Checker):
     """Completed means one artifact of that job's attempt, in the store and sound; only a requeue changes it."""
 
+    def __init__(self, world: World, reporting: bool) -> None:
+        super().__init__(world)
+        self._reporting = reporting  # trainers leave reports
+
     def see(self, seen: Observation) -> None:
         for job_id in seen.changed():
             before, after = seen.before.jobs.get(job_id), seen.after.jobs[job_id]
@@ -219,10 +226,28 @@ class CompletedForGood(Checker):
             self.demand(body.startswith(job_id.encode()), f"{job_id[:8]} has another job's artifact")
             numbers = {record["attempt"] for record in store.provenance(found)}
             self.demand(attempt in numbers, f"artifact of {job_id[:8]} #{attempt} lacks provenance")
+            self._report(witness, job_id, attempt, found)
         for job_id, facts in witness.now.jobs.items():
             if facts.status == "completed":
                 artifact = by_job.get((job_id, facts.attempt))
                 self.demand(artifact == facts.artifact_id, f"{job_id[:8]} completed by nobody's artifact")
+
+    def _report(self, witness: Witness, job_id: str, attempt: int, artifact: Artifact) -> None:
+        """What a trainer reported is beside the bundle, named by the row and by the provenance."""
+        rows = witness.rows("SELECT report FROM results WHERE job_id = ? AND attempt = ?", job_id, attempt)
+        named = {
+            record.get("report")
+            for record in witness.receiver.store.provenance(artifact)
+            if (record["job_id"], record["attempt"]) == (job_id, attempt)
+        }
+        wanted = hashlib.sha256(report_of(job_id).encode()).hexdigest() if self._reporting else None
+        self.demand({row[0] for row in rows} == {wanted} - {None}, f"{job_id[:8]} #{attempt} has another report")
+        self.demand(named == {wanted}, f"the provenance of {job_id[:8]} #{attempt} names another report")
+        if wanted is not None:
+            self.demand(
+                witness.receiver.store.report(artifact, wanted) == report_of(job_id).encode(),
+                f"the report of {job_id[:8]} is not beside its bundle",
+            )
 
 
 class BudgetsHold(Checker):

@@ -7,6 +7,7 @@ processes.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import found
 from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.reports import beside
 from training.fleet.worker.requests import Asker
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step
@@ -75,6 +77,14 @@ class Habits:
     measure_s: float  # how often its worker asks whether it computes
     same_bytes: bool  # whether two runs of a job give the same bundle
     illness: Illness
+    reports: bool = False  # whether trainers leave one
+
+
+def report_of(job_id: str) -> str:
+    """Return what a job's trainer reports: of most jobs figures, of some nonsense."""
+    if job_id[0] in "01":
+        return "[" * 300
+    return json.dumps({"metrics": {"test": {"auroc": {"value": int(job_id[:2], 16) / 256}}}, "verdict": job_id})
 
 
 class HostWatcher(Protocol):
@@ -433,6 +443,8 @@ class Host:
 
         def packed() -> None:
             path.write_bytes(body)
+            if self._habits.reports:
+                beside(path).write_text(report_of(assignment.job_id))
             sha256 = hashlib.sha256(body).hexdigest()
             self.take(t.Packed(claim_id=assignment.claim_id, path=str(path), sha256=sha256, size=len(body)))
 
@@ -447,6 +459,8 @@ class Host:
         """The operator, on this machine: bring what was set aside."""
         path = self._bundles / f"{self.machine}-{delivery.assignment.claim_id}.aside"
         path.write_bytes(body)
+        if self._habits.reports:
+            beside(path).write_text(report_of(delivery.assignment.job_id))
 
         def taken() -> None:
             self.directory.aside.pop(delivery.assignment.claim_id, None)

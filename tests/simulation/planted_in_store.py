@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulation.mutate import Mutant
 from training.fleet.database.writer import Writer
 from training.fleet.queue.attempts import Attempts
-from training.fleet.service.delivery import Delivery
+from training.fleet.service.delivery import Delivery, report_bytes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.incoming import Incoming, Part
 
@@ -24,9 +24,23 @@ STORE_BUGS = (
     Mutant(
         "a completion lays no provenance down",
         Delivery.complete,
-        "yield from self._proven(claim_id, job, attempt, request.artifact_id, record)",
+        "_, kept = yield from self._proven(claim_id, job, attempt, request.artifact_id, record, body)",
         "pass",
         seed=0,
+    ),
+    Mutant(
+        "a report is not made durable before its row",
+        ArtifactStore.write_report,
+        "self._make_durable(target)",
+        "pass",
+        seed=5,
+    ),
+    Mutant(
+        "a repeated completion brings no report",
+        report_bytes,
+        "None if report is None else",
+        "None if True else",
+        seed=5,
     ),
     Mutant(
         "the index gets a line for every upload", Attempts.add_artifact, "return added == 1", "return True", seed=11

@@ -94,7 +94,7 @@ class Simulation:
                 c.NothingVanishes(self.world),
                 c.AttemptsIncrease(self.world),
                 c.OnlyTheOwnerActs(self.world, policy),
-                c.CompletedForGood(self.world),
+                c.CompletedForGood(self.world, scenario.reporting),
                 c.BudgetsHold(self.world, policy),
                 *self.silence,
                 self.grants,
@@ -220,6 +220,7 @@ class Simulation:
             measure_s=min(60.0, 0.25 * scenario.policy.stale_after_s),
             same_bytes=scenario.same_bytes,
             illness=scenario.illness,
+            reports=scenario.reporting,
         )
         return Host(
             self.world,

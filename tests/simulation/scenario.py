@@ -21,6 +21,7 @@ WAITS_UP_TO_S = 1200.0  # slow fleets ask now and then instead: a claim waits ha
 # In every thirteenth fleet somebody else answers at the receiver's address now and then, and the operator brings by
 # hand what was refused. Only in these, so that all other seeds go on meaning what they meant.
 _STRANGE_EVERY, _STRANGE = 13, 8
+_REPORTING_EVERY, _REPORTING = 7, 5  # fleets whose trainers leave reports, for the same reason
 _CALLS_IN_ALL = 500  # roughly how many heartbeats and claims a storm may cost
 
 
@@ -51,6 +52,10 @@ class Scenario:
     polite_s: float
     same_bytes: bool
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)  # the manifest's [hosts]
+
+    @property
+    def reporting(self) -> bool:
+        return self.seed % _REPORTING_EVERY == _REPORTING
 
     @property
     def strange(self) -> bool:

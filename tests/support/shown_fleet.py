@@ -13,8 +13,11 @@ from builders import a_beat, a_capability, a_failure, a_job, a_worker_claim, som
 from fakes import FakeClock
 from receiver_running import Receiver
 
+from training.fleet.queue.results import Kept
+from training.fleet.service.results import kept_of
 from training.fleet.service.service import Plan, Service
-from training.fleet.wire.messages import CompleteRequest, OutputRequest
+from training.fleet.store.artifacts import Artifact
+from training.fleet.wire.messages import CompleteRequest, OutputRequest, Usage
 
 NOON = 1_782_993_600.0  # 2026-07-02, 12:00 UTC
 MODELS = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer", "transformer_ssl")
@@ -58,7 +61,8 @@ class Day:
 
     def beat(self, job: tuple[str, str], epoch: int, epochs: int, eta_s: float, seq: int = 1) -> None:
         told = {"event": "epoch", "epoch": epoch, "epochs": epochs, "eta_s": eta_s, "loss": 0.9 / (epoch + 1)}
-        self.service.heartbeat(job[0], a_beat(job[1], seq=seq, progress=told))
+        used = Usage(cpu=3.5 - 1 / (epoch + 1), memory_bytes=(900 + 8 * epoch) * 1024**2)
+        self.service.heartbeat(job[0], a_beat(job[1], seq=seq, progress=told, usage=used))
 
     def work(self, host: str, capability: dict[str, Any], seconds: float, error: str | None = None) -> None:
         """One attempt from its grant to its end."""
@@ -74,10 +78,9 @@ class Day:
         if error is not None:
             self.service.fail(job[0], a_failure(job[1], error=error, exit_code=65))
             return
-        artifact = self.store(job[0], job[1])
-        self.service.complete(
-            job[0], CompleteRequest(claim_id=job[1], artifact_id=artifact, record={"train_s": seconds})
-        )
+        artifact, kept = self.store(job[0], job[1])
+        said = CompleteRequest(claim_id=job[1], artifact_id=artifact, record={"train_s": seconds})
+        self.service.complete(job[0], said, kept)
 
 
 def build(receiver: Receiver, clock: FakeClock) -> None:
@@ -91,8 +94,47 @@ def build(receiver: Receiver, clock: FakeClock) -> None:
     receiver.writer.submit(decide).result()
 
 
-def stored(receiver: Receiver, job: str, claim: str) -> str:
-    """Keep a bundle of an attempt, as an upload does."""
+def a_report(auroc: float = 0.9, half: float = 0.04, level: str = "good", **parts: Any) -> dict[str, Any]:
+    """Make a trainer's report with these figures; ``parts`` replaces members."""
+
+    def figure(value: float) -> dict[str, Any]:
+        return {"value": value, "ci95": [max(0.0, value - half), min(1.0, value + half)]}
+
+    figures = {"auroc": figure(auroc), "tpr": figure(auroc - 0.1), "fpr": figure(0.06)}
+    alarms = {"value": 480.0, "ci95": [310.0, 690.0]}
+    host = {"windows": 240, "one_class": None, **figures}
+    report = {
+        "metrics": {"test": {**figures, "alerts_per_host_day": alarms}},
+        "operating_point": {"target_fpr": 0.05},
+        "per_host": {"office-print": host, "workshop": {**host, "one_class": "benign", "auroc": {"value": None}}},
+        "baselines": {"logistic_regression": {"auroc": figure(auroc - 0.05)}},
+        "curves": {"roc": [{"label": "malicious1", "points": [[x / 40, (x / 40) ** (1 - auroc)] for x in range(41)]}]},
+        "split": {
+            "recipe": "host",
+            "unseen_hosts": ["office-print", "workshop"],
+            "seen_hosts": [],
+            "hosts": {"train": {"laptop": 600}, "test": {"office-print": 240, "workshop": 240}},
+            "classes": {"train": {"benign": 500, "malicious1": 100}, "test": {"benign": 400, "malicious1": 80}},
+            "n": {"test": {"windows": 480, "episodes": 24}},
+        },
+        "run_key": {"data": "d" * 64},
+        "verdict": f"Catches {100 * auroc - 10:.0f} % of malicious-like windows, alarms in 6 % of benign ones.",
+        "verdict_level": level,
+        "notes": ["The test side has no window of malicious2."],
+    }
+    return {**report, **parts}
+
+
+# What the trainers of the shown fleet report; other jobs leave nothing.
+REPORTS: dict[str, dict[str, Any]] = {
+    "gbt-realistic": a_report(0.937, 0.04, "caution"),
+    "gbt-oracle": a_report(0.951, 0.03),
+    "mlp-realistic": a_report(0.842, 0.03, "poor"),
+}
+
+
+def stored(receiver: Receiver, job: str, claim: str) -> tuple[str, Kept | None]:
+    """Keep a bundle of an attempt, as an upload does, and its report."""
     body = claim.encode()
     artifact = hashlib.sha256(body).hexdigest()
     found = receiver.queue.get(job)
@@ -103,7 +145,11 @@ def stored(receiver: Receiver, job: str, claim: str) -> str:
     folder.mkdir(parents=True)
     (folder / "bundle.tar.zst").write_bytes(body)
     receiver.queue.attempts.add_artifact(attempt, artifact, found.model, found.mode, len(body))
-    return artifact
+    if found.name not in REPORTS:
+        return artifact, None
+    said = json.dumps(REPORTS[found.name]).encode()
+    digest = receiver.store.write_report(Artifact(artifact, found.model, found.mode, len(body)), said)
+    return artifact, kept_of(digest, said)
 
 
 def happen(day: Day, clock: FakeClock) -> None:

@@ -43,6 +43,7 @@ from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.rate_limit import Quota
 from training.fleet.store.errors import BadName, StoreError
 from training.fleet.wire import constants
+from training.fleet.wire.constants import RESULT_BODY_MAX
 from training.fleet.wire.identity import Role
 from training.fleet.wire.messages import JSON_BODY_MAX, Refusal
 from training.fleet.wire.plans import PLAN_BODY_MAX
@@ -489,7 +490,8 @@ def test_no_address_takes_a_large_body(idle: Receiver) -> None:
     for method, path in UNSAFE:
         if method != "POST" or POLICY[method, path] is Access.OWNER:
             continue
-        most = PLAN_BODY_MAX if path == "/v1/manifest/plan" else JSON_BODY_MAX
+        larger = {"/v1/manifest/plan": PLAN_BODY_MAX, "complete": RESULT_BODY_MAX, "deliver": RESULT_BODY_MAX}
+        most = next((size for end, size in larger.items() if path.endswith(end)), JSON_BODY_MAX)
         body = b'{"host_id": "' + b"x" * most + b'"}'
         content = {} if path.startswith("/v1/") else {"Content_Type": FORM}
         idle.hub.authenticator.limit = FailureLimit(FakeClock())
@@ -498,7 +500,7 @@ def test_no_address_takes_a_large_body(idle: Receiver) -> None:
             status, headers, _ = wire.answer()
         reads = headers.get("x-problem") == "too_large"
         assert reads or status in (200, 303, 404, 409, 422), (path, status)
-        assert reads or not path.endswith(("claim", "heartbeat", "complete", "fail")), path
+        assert reads or not path.endswith(("claim", "heartbeat", "complete", "deliver", "fail")), path
 
 
 # -- 15: bombs --------------------------------------------------------------------------------------------------

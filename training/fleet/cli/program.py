@@ -27,6 +27,7 @@ from training.fleet.cli import notify as cli_notify
 from training.fleet.cli import plan as cli_plan
 from training.fleet.cli import recovery as cli_recovery
 from training.fleet.cli import render as cli_views
+from training.fleet.cli import standings as cli_standings
 from training.fleet.cli import status as cli_status
 from training.fleet.cli import wait as cli_wait
 from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, CannotError, CommandContext, meter
@@ -439,6 +440,7 @@ def _get(
 
 cli_audit.hook(app)
 cli_curve.hook(app)
+cli_standings.hook(app)
 cli_enroll.hook(app)
 cli_hosts.hook(app)
 cli_notify.hook(app)

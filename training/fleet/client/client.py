@@ -288,15 +288,20 @@ class FleetClient:
         claim_id: str | None = None,
         spec_hash: str | None = None,
         record: Mapping[str, Any] | None = None,
+        report: str | None = None,
         telemetry: Telemetry = NOTHING,
         tries: int | None = None,
     ) -> Receipt:
-        """Complete the job by an artifact uploaded before; the receiver re-hashes it first."""
+        """Complete the job by an artifact uploaded before; the receiver re-hashes it first.
+
+        ``report`` is the trainer's, at most 1 MiB; it is kept beside the bundle.
+        """
         body = {
             **self._who(self._claim_of(job_id, claim_id)),
             "artifact_id": artifact_id,
             "spec_hash": spec_hash,
             "record": None if record is None else dict(record),
+            **({} if report is None else {"report": report}),
             **telemetry.members(),
         }
         caller = self._about(job_id)
@@ -357,6 +362,7 @@ class FleetClient:
         spec_hash: str,
         sha256: str,
         record: Mapping[str, Any] | None = None,
+        report: str | None = None,
     ) -> Receipt:
         """Deliver a bundle that had been set aside, for a waiting job; its bytes only if the receiver lacks them."""
         body = {
@@ -364,6 +370,7 @@ class FleetClient:
             "artifact_id": sha256,
             "spec_hash": spec_hash,
             "record": None if record is None else dict(record),
+            **({} if report is None else {"report": report}),
         }
 
         def ask() -> Receipt:
@@ -408,6 +415,10 @@ class FleetClient:
     def job(self, ref: str) -> dict[str, Any]:
         """Get a job with its attempts and events (``JobDetail``)."""
         return self._get(_job(ref), needed=("job",))
+
+    def models(self, *, test: str | None = None, after: str = "", limit: int | None = None) -> dict[str, Any]:
+        """Get the models judged on one test, the best first (``ModelsReply``)."""
+        return self._get("/v1/models", {"test": test, "after": after or None, "limit": limit}, needed=("models",))
 
     def notify(self) -> dict[str, Any]:
         """List the channels for notices (``NotifyReply``)."""

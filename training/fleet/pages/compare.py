@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
-from training.fleet.pages.curves import figures
+from training.fleet.pages.curves import figures, roc
 from training.fleet.pages.job import flat
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.service.views import Views
-from training.fleet.wire import words
+from training.fleet.wire import results, words
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import counted, one_line
 
 JOBS_MAX = 4
+HOSTS_MAX = 40
 _LABELS = frozenset({"name", "job_id"})  # differ always, and make no difference
 
 Json = Mapping[str, Any]
@@ -37,7 +38,39 @@ def page(views: Views, job_ids: Sequence[str], frame: Frame) -> str:
         alike=alike,
         figures=figures(views, [(detail["job"]["job_id"], detail["job"]["name"]) for detail in details]),
         ends=[*zip(*(_end(detail) for detail in details), strict=True)],
+        **_results(views, details),
     )
+
+
+def _results(views: Views, details: Sequence[Json]) -> dict[str, Any]:
+    """Put the jobs' reports side by side: figures, gaps to the first one, hosts, and ROC curves over one another."""
+    found = [
+        views.models.report(each["job"]["job_id"]) if each["job"]["status"] == "completed" else None for each in details
+    ]
+    known = [(each["job"]["name"], report) for each, report in zip(details, found, strict=True) if report is not None]
+    said = [None if report is None else msgspec.to_builtins(report) for report in found]
+    of = [None if each is None else each["result"] for each in said]
+    tests = {each["test"] for each in of if each is not None}
+    hosts: dict[str, list[Json | None]] = {}
+    for place, report in enumerate(said):
+        for host in () if report is None else report["per_host"]:
+            hosts.setdefault(host["host"], [None] * len(said))[place] = host
+    return {
+        "reports": said if known else [],
+        "gaps": [None, *(_gap(of[0], each) for each in of[1:])],
+        "same_test": len(tests) == 1 and "" not in tests,
+        "hosts": sorted(hosts.items())[:HOSTS_MAX],
+        "drawing": roc(known),
+    }
+
+
+def _gap(first: Json | None, other: Json | None) -> tuple[str, str]:
+    """Say how far another job's AUROC is from the first one's."""
+    if first is None or other is None:
+        return "–", "one of the two has no report here"
+    if not first["test"] or first["test"] != other["test"]:
+        return "–", "they were judged on different tests"
+    return results.gap(first["auroc"], other["auroc"])
 
 
 def differences(specs: Sequence[Json]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:

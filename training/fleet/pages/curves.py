@@ -9,11 +9,19 @@ from markupsafe import Markup
 
 from training.charts import Series, line_chart, nice_range
 from training.fleet.service.views import Views
-from training.fleet.wire.messages import CurvePoint
+from training.fleet.wire.messages import CurvePoint, UsageSample
+from training.fleet.wire.views import ReportView
 from training.printable import one_line
 
 POINTS_DRAWN = 150  # of each curve: as many as the eye tells apart at this size
 ROWS_MAX = 24  # of the table behind a curve
+GIB = 1 / 1024**3
+# What a trainer used: title, unit, and lines (label, sample's member, factor).
+USAGE = (
+    ("Processor", "cores", (("CPU", "cpu", 1.0),)),
+    ("Memory", "GiB", (("memory", "memory_bytes", GIB), ("GPU memory", "gpu_memory_bytes", GIB))),
+    ("GPU at work", "% of the time", (("GPU", "gpu", 100.0),)),
+)
 FIGURES = (("loss", "Loss"), ("metric", "Metric"))
 
 
@@ -26,6 +34,7 @@ class Figure:
     drawing: Markup
     names: Sequence[str]
     rows: Sequence[tuple[int, Sequence[str]]]
+    by: str = "Epoch"
 
 
 def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[Figure]:
@@ -33,6 +42,62 @@ def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[Figure]:
     curves = [(one_line(name, 40), views.curve(job_id, points=POINTS_DRAWN).points) for job_id, name in jobs]
     drawn = [_figure(key, title, curves) for key, title in FIGURES]
     return [figure for figure in drawn if figure is not None]
+
+
+def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
+    """Draw the ROC curves of reports (name, report); None where there is nothing to draw."""
+    drawn = []
+    for name, report in reports:
+        lines = report.roc if len(reports) == 1 else report.roc[:1]
+        drawn += [Series(one_line(name or line.label or "model", 40), line.points) for line in lines]
+    if not drawn:
+        return None
+    alone = reports[0][1].result
+    caught, false = alone.caught.value, alone.false_alarms.value
+    if len(drawn) == 1 and caught is not None and false is not None:
+        drawn.append(Series("the threshold in use", [(false, caught)], dots=[4.0]))
+    title = "ROC curve of " + ", ".join(one.label for one in drawn)
+    chance = [(0, 0), (1, 1)]
+    return line_chart(title, drawn, x_label="false-positive rate", y_label="true-positive rate", guide=chance)
+
+
+def usage(views: Views, job_id: str, attempt: int | None = None) -> list[Figure]:
+    """Draw what the trainer of an attempt, by default the last one, used of its host."""
+    samples = views.curve(job_id, attempt=attempt, points=POINTS_DRAWN).usage
+    drawn = []
+    for title, unit, keys in USAGE:
+        lines = [(label, _used(samples, key, scale)) for label, key, scale in keys]
+        told = [(label, values) for label, values in lines if len(values) > 1]
+        if told:
+            drawn.append(_of_time(title, unit, told))
+    return drawn
+
+
+def _used(samples: Sequence[UsageSample], key: str, scale: float) -> dict[int, float]:
+    """Read one figure of the samples, by whole seconds since the grant."""
+    known = ((round(each.seconds), getattr(each, key)) for each in samples)
+    return {second: value * scale for second, value in known if value is not None}
+
+
+def _of_time(title: str, unit: str, lines: Sequence[tuple[str, dict[int, float]]]) -> Figure:
+    seconds = sorted({second for _, values in lines for second in values})
+    per, word = (
+        (3600.0, "hours") if seconds[-1] >= 7200 else (60.0, "minutes") if seconds[-1] >= 120 else (1.0, "seconds")
+    )
+    summary = "; ".join(
+        f"{label}: {_number(sum(values.values()) / len(values))} on average, at most {_number(max(values.values()))}"
+        for label, values in lines
+    )
+    drawing = line_chart(
+        f"{title}, {unit}: {summary}",
+        [Series(label, [(second / per, value) for second, value in sorted(values.items())]) for label, values in lines],
+        x_label=f"{word} since the grant",
+        y_label=unit,
+        x=(0.0, max(seconds[-1], 1) / per),
+        y=nice_range([0.0, *(value for _, values in lines for value in values.values())], floor=0.0),
+    )
+    rows = [(second, [_number(values.get(second)) for _, values in lines]) for second in _thinned(seconds)]
+    return Figure(title, summary, drawing, [label for label, _ in lines], rows, "Second")
 
 
 def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoint]]]) -> Figure | None:

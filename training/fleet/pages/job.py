@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from training.fleet.pages.curves import figures
+from training.fleet.pages.curves import figures, roc, usage
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.service.views import Views
 from training.fleet.wire import words
@@ -44,8 +44,22 @@ def page(views: Views, job_id: str, frame: Frame, *, attempt: int | None = None,
         asked=[*flat(detail["spec"])],
         record=[*flat(attempts[-1]["record"])] if attempts and attempts[-1]["record"] else [],
         whole_log=whole_log,
-        figures=figures(views, [(job_id, job["name"])]),
+        figures=[*figures(views, [(job_id, job["name"])]), *usage(views, job_id, attempt)],
+        **_result(views, detail),
     )
+
+
+def _result(views: Views, detail: Json) -> dict[str, Any]:
+    """Return the report of a trained job and its drawing, or why there is none."""
+    job, attempts = detail["job"], detail["attempts"]
+    if job["status"] != "completed":
+        return {"report": None, "drawing": None, "no_report": None}
+    found = views.models.report(job["job_id"])
+    if found is not None:
+        return {"report": msgspec.to_builtins(found), "drawing": roc([("", found)]), "no_report": None}
+    record = (attempts[-1]["record"] if attempts else None) or {}
+    said = one_line(record.get("no_report") or "the job was trained before reports were kept", 200)
+    return {"report": None, "drawing": None, "no_report": said}
 
 
 def sentence(detail: Json, explained: Json | None, now: float) -> str:

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from training.fleet.pages.static import static_path
 from training.fleet.scheduling.job import JobStatus
-from training.fleet.wire import words
+from training.fleet.wire import results, words
 from training.printable import counted, one_line, printable
 
 # Glyph and class of each state; its word stands beside it, so that nobody needs the colour.
@@ -69,6 +69,7 @@ def _environment() -> Environment:
         "clock": clock_element,
         "state": state_element,
         "words": words,
+        "results": results,
         "counted": counted,
         "GLYPHS": GLYPHS,
         "STATUSES": [*JobStatus],

@@ -27,6 +27,7 @@ from training.fleet.queue.events import Events
 from training.fleet.queue.foresee import Synced, judged, name_of
 from training.fleet.queue.logs import LogRows
 from training.fleet.queue.quarantine import Quarantines
+from training.fleet.queue.results import Results
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, known_job
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import Change, Outcome, leaving
@@ -92,6 +93,7 @@ class JobQueue:
         self.attempts = Attempts(self.db, self.clock)
         self.curves = Curves(self.db)
         self.logs = LogRows(self.db, self.clock)
+        self.results = Results(self.db)
         self.quarantines = Quarantines(self.db, self.clock, self.policy, self.attempts, self.events)
         self._chooser = Chooser(self.db)
         self._new_claim_id = new_claim_id

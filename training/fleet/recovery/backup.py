@@ -3,7 +3,7 @@
 ::
 
     <folder>/backup.json                         says that this is a folder of backups
-    <folder>/store/<kind>/<sha256>/…             bundles with their provenance, shared by all snapshots
+    <folder>/store/<kind>/<sha256>/…             bundles with provenance and reports, shared by all snapshots
     <folder>/store/logs/<job>/…                  trainers' output, shared as well
     <folder>/snapshots/<moment>/training_jobs.db the database, as of one moment
     <folder>/snapshots/<moment>/contents.json    what belongs to it, with sizes and digests
@@ -31,7 +31,7 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.recovery.datasets import Copied, copy_datasets
 from training.fleet.recovery.doctor import Known, known_of
 from training.fleet.recovery.doctor_store import Delivery
-from training.fleet.recovery.files import PART, copy_file, holds, plainly, stamp, sync_way, write_file
+from training.fleet.recovery.files import PART, copy_file, copy_reports, holds, plainly, stamp, sync_way, write_file
 from training.fleet.recovery.logs import KnownLogs, copy_log
 from training.fleet.recovery.owner import acting_as, owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
@@ -264,7 +264,7 @@ class Backup:
             seen.add(artifact.path)
             if self._bundle(state, delivery, deep, made):
                 yield StoredFile(artifact.path, artifact.size, artifact.artifact_id, delivery.name)
-            self._sidecars(state, delivery, made)
+            self._sidecars(state, delivery, deep, made)
             sync_way(self.fs, (self.folder / STORE / artifact.path).parent, self.folder)
             done += artifact.size
             progress("bundles", done, whole)
@@ -298,8 +298,8 @@ class Backup:
         read = deep or self.fs.modified_at(source) > self.fs.modified_at(target)
         return not read or file_sha256(source, self.fs) == artifact.artifact_id
 
-    def _sidecars(self, state: State, delivery: Delivery, made: Made) -> None:
-        """Copy a bundle's provenance, but never a damaged file over a good one."""
+    def _sidecars(self, state: State, delivery: Delivery, deep: bool, made: Made) -> None:
+        """Copy a bundle's provenance and reports, but never a damaged file over a good one."""
         folder = Path(delivery.artifact.path).parent / PROVENANCE
         for name in self.fs.names(state.models / folder):
             source, target = state.models / folder / name, self.folder / STORE / folder / name
@@ -311,6 +311,10 @@ class Backup:
         here = self.folder / STORE / folder
         if self.fs.names(here):
             self.fs.sync_folder(here)
+        made.contents.lost.extend(
+            f"the report {name[:12]} of {delivery.what} is damaged"
+            for name in copy_reports(self.fs, state.models, self.folder / STORE, delivery.artifact, deep=deep)
+        )
 
     def _prune(self, keep: int) -> None:
         """Forget the oldest snapshots. Bundles stay: the store never removes one either."""

@@ -234,4 +234,6 @@ def _delivery(row: Row) -> Delivery:
         row["stored_at"],
         bool(row["current"]),
         {key: row[key] for key in _GRANT},
+        row["report"],
+        row["report_bytes"] or 0,
     )

@@ -15,7 +15,7 @@ import msgspec
 
 from training.files import Fs, file_sha256
 from training.fleet.recovery.findings import Finding, Level
-from training.fleet.store.artifacts import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact
+from training.fleet.store.artifacts import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact, report_path
 from training.fleet.store.errors import BadName
 from training.fleet.store.incoming import PART_SUFFIX
 from training.fleet.store.index import IndexRow
@@ -45,6 +45,8 @@ class Delivery:
     current: bool = True  # its job is completed by it
     # of its attempt, as in its provenance
     grant: Mapping[str, Any] = field(default_factory=dict)
+    report: str | None = None  # SHA-256 of the report beside it
+    report_bytes: int = 0
 
     @property
     def what(self) -> str:
@@ -99,6 +101,8 @@ class Store:
                 progress(done, whole)
             if delivery.accepted:
                 yield from self._provenance(delivery)
+            if delivery.report is not None:
+                yield from self._report(delivery, delivery.report, deep)
 
     def _bundle(self, delivery: Delivery, deep: bool) -> Iterator[Finding]:
         artifact, path = delivery.artifact, self.root / delivery.artifact.path
@@ -114,6 +118,23 @@ class Store:
                 yield Finding("bundles", what, delivery.remedy)
         except OSError as error:
             yield Finding("bundles", f"{delivery.what} cannot be read at {path}: {error.strerror}", DENIED)
+
+    def _report(self, delivery: Delivery, digest: str, deep: bool) -> Iterator[Finding]:
+        path = self.root / report_path(delivery.artifact, digest)
+        problem, remedy = (
+            None,
+            "a backup brings it back as it does bundles; the bundle holds it, too (`cis490-jobs get`)",
+        )
+        try:
+            size = self.fs.size(path)
+            if size is None:
+                problem = "is gone"
+            elif size != delivery.report_bytes or (deep and file_sha256(path, self.fs) != digest):
+                problem = "is damaged"
+        except OSError as error:
+            problem, remedy = f"cannot be read ({error.strerror})", DENIED
+        if problem is not None:
+            yield Finding("reports", f"the report beside {delivery.what} {problem}", remedy, Level.WARNING)
 
     def _provenance(self, delivery: Delivery) -> Iterator[Finding]:
         name = f"{delivery.job_id}-{delivery.attempt}.json"

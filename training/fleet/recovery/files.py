@@ -15,6 +15,7 @@ from training.files import Fs, LocalFs, file_sha256, replace_whole, settle
 from training.fleet.database.sqlite import fold_log
 from training.fleet.recovery.owner import User, acting_as, owner_of
 from training.fleet.service.state import RecoveryError, State
+from training.fleet.store.artifacts import REPORTS, Artifact
 
 PART = ".part"
 
@@ -68,6 +69,26 @@ def holds(fs: Fs, path: Path, size: int, sha256: str | None = None) -> bool:
     if fs.size(path) != size:
         return False
     return sha256 is None or file_sha256(path, fs) == sha256
+
+
+def copy_reports(
+    fs: Fs, source: Path, target: Path, artifact: Artifact, *, deep: bool, source_fs: Fs | None = None
+) -> list[str]:
+    """Copy the reports of a bundle from one store to another, and sync their folder; returns the damaged ones.
+
+    One that is there already stays, with ``deep`` only if its bytes are those of its name.
+    """
+    folder, damaged = Path(artifact.path).parent / REPORTS, []
+    for name in (source_fs or fs).names(source / folder):
+        digest, path = name.removesuffix(".json"), target / folder / name
+        size = (source_fs or fs).size(source / folder / name)
+        if size is None or name == digest or name.endswith(PART) or holds(fs, path, size, digest if deep else None):
+            continue
+        if copy_file(fs, source / folder / name, path, sha256=digest, source_fs=source_fs) is None:
+            damaged.append(digest)
+    if fs.names(target / folder):
+        fs.sync_folder(target / folder)
+    return damaged
 
 
 def stamp(now: float) -> str:

@@ -7,8 +7,9 @@ the operator or a later attempt did since, as far as the database knows, stands.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,12 @@ from training.contract import spec_hash
 from training.files import Fs, file_sha256
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import Claimant, JobQueue
+from training.fleet.queue.results import Kept
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import may_adopt
-from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore
+from training.fleet.service.results import kept_of
+from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore, report_path
+from training.fleet.store.errors import BadName
 from training.fleet.store.provenance import BrokenSeal, unsealed
 
 REBUILT = "rebuilt"  # in the detail of events reconstructed from a provenance file
@@ -46,6 +50,7 @@ class _Said(msgspec.Struct, frozen=True):
     instance_id: str | None = None
     record: dict[str, Any] | None = None
     granted: bool = False  # whether the spec is that of the grant; older files do not say
+    report: str | None = None  # SHA-256 of the report beside the bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Delivery:
 
     artifact: Artifact
     said: _Said
+    report: Kept | None = None  # where it is there, and whole
 
     @property
     def order(self) -> tuple[int, int]:
@@ -118,7 +124,19 @@ def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[Delivery | Unu
         except OSError as error:
             found = f"it cannot be read: {error.strerror}"
         place = f"{Path(artifact.path).parent.as_posix()}/{PROVENANCE}/{name}"
-        yield Unusable(place, found) if isinstance(found, str) else found
+        yield Unusable(place, found) if isinstance(found, str) else replace(found, report=_report(root, fs, found))
+
+
+def _report(root: Path, fs: Fs, delivery: Delivery) -> Kept | None:
+    """Read the report that a provenance file names; without it the job has no figures, and is as completed."""
+    digest = delivery.said.report
+    if digest is None:
+        return None
+    try:
+        body = b"".join(fs.read(root / report_path(delivery.artifact, digest)))
+    except (OSError, BadName):
+        return None
+    return kept_of(digest, body) if hashlib.sha256(body).hexdigest() == digest else None
 
 
 def in_order(found: Iterable[Delivery]) -> list[Delivery]:
@@ -239,6 +257,8 @@ class Recovery(JobQueue):
         self.attempts.add_artifact(attempt, artifact.artifact_id, artifact.model, artifact.mode, artifact.size)
         settle = self.accept if attempt.live else self.adopt
         settle(job, attempt, artifact.artifact_id, said.record)
+        if delivery.report is not None:
+            self.results.keep(job.granted(attempt), attempt.attempt, delivery.report)
 
     def void_codes(self) -> int:
         """Void the one-time codes of an older copy: they may have been used since."""

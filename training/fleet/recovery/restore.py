@@ -30,6 +30,7 @@ from training.fleet.recovery.backup import (
 from training.fleet.recovery.datasets import Copied, copy_datasets
 from training.fleet.recovery.files import (
     copy_file,
+    copy_reports,
     discard_database,
     holds,
     place_database,
@@ -180,7 +181,7 @@ class Restore:
             done.lost.append(f"bundle {file.sha256[:12]} of job {file.job} is damaged or gone in the backup, too")
 
     def _sidecars(self, file: StoredFile, done: Restored) -> None:
-        """Restore missing or damaged provenance."""
+        """Restore missing or damaged provenance and reports."""
         folder = Path(file.path).parent / PROVENANCE
         model, _, mode = folder.parts[0].rpartition("_")
         artifact = Artifact(file.sha256, model, mode, file.size)
@@ -194,6 +195,12 @@ class Restore:
                 done.lost.append(f"the provenance {name} of job {file.job} is damaged")
         if self.fs.names(self.state.models / folder):
             self.fs.sync_folder(self.state.models / folder)
+        done.lost += [
+            f"the report {name[:12]} of job {file.job} is damaged"
+            for name in copy_reports(
+                self.fs, self.folder / STORE, self.state.models, artifact, deep=True, source_fs=self._from
+            )
+        ]
 
     @staticmethod
     def _sound(fs: Fs, artifact: Artifact, path: Path) -> bool:

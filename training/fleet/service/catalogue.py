@@ -29,10 +29,13 @@ def first_delivery(database: Database, artifact_id: str, *, job_id: str, attempt
     return _index_row(row) if first and row is not None else None
 
 
-def provenance_of(job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float) -> dict[str, Any]:
+def provenance_of(
+    job: Job, attempt: Attempt, record: dict[str, Any] | None, *, now: float, report: str | None = None
+) -> dict[str, Any]:
     """Make an attempt's provenance: enough to rebuild the job's row from the store alone.
 
     ``granted`` is false where the grant is unknown: ``spec`` is then the plan's at the delivery.
+    ``report``: the SHA-256 of its trainer's report, where one lies beside the bundle.
     """
     job = job.granted(attempt)
     return {
@@ -47,6 +50,7 @@ def provenance_of(job: Job, attempt: Attempt, record: dict[str, Any] | None, *, 
         "granted_at": attempt.granted_at,
         "delivered_at": now,
         "record": record,
+        **({} if report is None else {"report": report}),
     }
 
 

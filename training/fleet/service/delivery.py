@@ -17,12 +17,15 @@ from typing import Any, TypeVar
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database
+from training.fleet.queue.results import Kept
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.service import catalogue
+from training.fleet.service.results import kept_of
 from training.fleet.service.service import Service, UploadPermission
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.errors import Damaged, OffsetMismatch, StoreError
 from training.fleet.store.incoming import Part
+from training.fleet.wire.constants import REPORT_BYTES_MAX
 from training.fleet.wire.messages import (
     ARTIFACT_BYTES_MAX,
     CompleteReply,
@@ -223,27 +226,28 @@ class Delivery:
     # -- completions --------------------------------------------------------------------------------------------
 
     def complete(self, job_id: str, request: CompleteRequest) -> Steps[CompleteReply]:
-        """Re-hash the artifact, write its provenance, then have the service accept it."""
+        """Re-hash the artifact, write report and provenance, then have the service accept it."""
+        body, kept = report_bytes(request.report), None
         found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
         if found is not None:
             job, attempt = found
             claim_id, record = attempt.claim_id, request.record
-            yield from self._proven(claim_id, job, attempt, request.artifact_id, record)
+            _, kept = yield from self._proven(claim_id, job, attempt, request.artifact_id, record, body)
             crashpoint("receiver.provenance")
-        answer: CompleteReply = yield Decide(lambda: self._service.complete(job_id, request), "complete")
+        answer: CompleteReply = yield Decide(lambda: self._service.complete(job_id, request, kept), "complete")
         logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
         return answer
 
     def deliver(self, job_id: str, request: DeliverRequest) -> Steps[CompleteReply]:
         """Complete a waiting job with a bundle that its host had set aside: as above, without a live claim."""
         found = yield Decide(lambda: self._service.deliverable(job_id, request), "ticket")
-        made, size = None, 0
+        made, size, kept, body = None, 0, None, report_bytes(request.report)
         if found is not None:
             job, made = found
             artifact_id, record = request.artifact_id, made.record
-            size = yield from self._proven(request.claim_id, job, made, artifact_id, record)
+            size, kept = yield from self._proven(request.claim_id, job, made, artifact_id, record, body)
         deliver = partial(self._service.deliver, job_id, request)
-        answer, taken = yield Decide(lambda: deliver(made, size), "deliver")
+        answer, taken = yield Decide(lambda: deliver(made, size, kept), "deliver")
         if taken:
             logger.info("job %s: completed by %s, by hand", job_id[:12], answer.artifact_id[:12])
             yield from self._indexed(answer.artifact_id, job_id, answer.attempt)
@@ -251,20 +255,30 @@ class Delivery:
         return reply
 
     def _proven(
-        self, claim_id: str, job: Job, attempt: Attempt, artifact_id: str, record: dict[str, Any] | None
-    ) -> Steps[int]:
-        """Re-hash a bundle and write its provenance; returns its size."""
-        said = catalogue.provenance_of(job, attempt, record, now=self._clock.now())
+        self,
+        claim_id: str,
+        job: Job,
+        attempt: Attempt,
+        artifact_id: str,
+        record: dict[str, Any] | None,
+        body: bytes | None,
+    ) -> Steps[tuple[int, Kept | None]]:
+        """Re-hash a bundle, then keep its report, if one came, and its provenance; returns its size and the report."""
+        now = self._clock.now()
 
-        def lay_down() -> int:
+        def lay_down() -> tuple[int, Kept | None]:
             artifact = self._store.verify(artifact_id, model=job.model, mode=job.mode)
-            number = attempt.attempt
-            self._store.write_provenance(artifact, job_id=job.job_id, attempt=number, record=said)
-            return artifact.size
+            kept, digest = None, None
+            if body is not None:
+                digest = self._store.write_report(artifact, body)
+                kept = kept_of(digest, body)
+            said = catalogue.provenance_of(job, attempt, record, now=now, report=digest)
+            self._store.write_provenance(artifact, job_id=job.job_id, attempt=attempt.attempt, record=said)
+            return artifact.size, kept
 
         with self._alone(claim_id):
-            size: int = yield Hash(lay_down)
-        return size
+            found: tuple[int, Kept | None] = yield Hash(lay_down)
+        return found
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -293,3 +307,11 @@ class Delivery:
             yield
         finally:
             self._hashing.discard(claim_id)
+
+
+def report_bytes(report: str | None) -> bytes | None:
+    """Return a report as it is kept; refuse one that is too large."""
+    body = None if report is None else report.encode("utf-8", "replace")
+    if body is not None and len(body) > REPORT_BYTES_MAX:
+        raise Refusal(ProblemType.TOO_LARGE, f"a report may have at most {REPORT_BYTES_MAX} bytes; leave it out")
+    return body

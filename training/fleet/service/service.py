@@ -18,6 +18,7 @@ from training.contract import spec_hash
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.queue.quarantine import quarantines
+from training.fleet.queue.results import Kept
 from training.fleet.scheduling import copies, quarantine
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.copies import Line, Standing
@@ -486,8 +487,8 @@ class Service:
         stored = self.queue.attempts.artifact_of(attempt, request.artifact_id) is not None
         return (job, attempt) if stored and not (settled or mismatch) else None
 
-    def complete(self, job_id: str, request: CompleteRequest) -> CompleteReply:
-        """Accept the artifact of the live attempt, or adopt that of the last one."""
+    def complete(self, job_id: str, request: CompleteRequest, kept: Kept | None = None) -> CompleteReply:
+        """Accept the artifact of the live attempt, or adopt that of the last one; ``kept`` is the report beside it."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
             keep_last_words(self.queue, attempt, request)
@@ -498,6 +499,7 @@ class Service:
         keep_last_words(self.queue, attempt, request)
         settle = self.queue.accept if attempt.live else self.queue.adopt
         self.queue.quarantines.assess(settle(job, attempt, request.artifact_id, request.record))
+        self.queue.results.keep(job.granted(attempt), attempt.attempt, kept)
         return CompleteReply(
             job_id=job.job_id,
             status=JobStatus.COMPLETED,
@@ -672,11 +674,11 @@ class Service:
         )
 
     def deliver(
-        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int
+        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int, kept: Kept | None = None
     ) -> tuple[CompleteReply, bool]:
         """Complete a waiting job with a bundle that its host had set aside; the flag is False for a repetition.
 
-        ``made`` is the attempt whose provenance lies beside the bundle, which is ``size`` bytes.
+        ``made`` is the attempt whose provenance lies beside the bundle, which is ``size`` bytes; so does ``kept``.
         """
         found = self.deliverable(job_id, request)
         if found is not None:
@@ -690,6 +692,7 @@ class Service:
                     f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
                 )
             self.queue.deliver(job, made, size)
+            self.queue.results.keep(job.granted(made), made.attempt, kept)
         reply = CompleteReply(
             job_id=job_id,
             status=JobStatus.COMPLETED,

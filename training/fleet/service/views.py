@@ -22,6 +22,7 @@ from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.quarantine import Quarantine
 from training.fleet.scheduling.trained import Model, unlike
 from training.fleet.service.logs import Logs, Page
+from training.fleet.service.models import Models, Reports, auroc_of
 from training.fleet.service.service import Service
 from training.fleet.store.logs import LogStore
 from training.fleet.wire.messages import (
@@ -132,8 +133,11 @@ class Waiting:
 class Views:
     """Queries about the fleet, on the last committed state."""
 
-    def __init__(self, database: Database, service: Service, files: LogStore | None = None) -> None:
-        """``files`` hold the output that is not in the database any more."""
+    def __init__(
+        self, database: Database, service: Service, files: LogStore | None = None, reports: Reports | None = None
+    ) -> None:
+        """``files`` hold the output that is not in the database any more, ``reports`` what trainers said of models."""
+        self.models = Models(database, service.queue.clock, reports)
         self._db = database
         self.logs = Logs(database, files)
         self._service = service
@@ -229,6 +233,7 @@ class Views:
             "data_digest": last.data,
             "code_digest": last.code,
             "training_commit": last.commit,
+            **self.models.figures_of(row),
         }
         view = self._view({**row, **shown}, self._looks())
         events = [EventView(**dict(each)) for each in self._db.all("events_of_job", job_id=job_id)]
@@ -238,6 +243,7 @@ class Views:
             attempts=[AttemptView.of(each, trained=each.trained.known()) for each in attempts],
             events=events,
             now=self._clock.now(),
+            result=self.models.result(row),
         )
 
     def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:
@@ -408,6 +414,7 @@ class Views:
             obstacle=look.obstacle,
             note=look.waits_for if pending else self._goes_on(job),
             trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
+            auroc=auroc_of(row) if job.status is JobStatus.COMPLETED else None,
         )
 
     def _goes_on(self, job: Job) -> str | None:

@@ -8,6 +8,7 @@
     <root>/logs/<job>/…                                   trainers' output (store/logs.py)
     <root>/<model>_<mode>/<sha256>/bundle.tar.zst         an artifact; its id is the SHA-256 of these bytes
     <root>/<model>_<mode>/<sha256>/provenance/<job>-<attempt>.json
+    <root>/<model>_<mode>/<sha256>/reports/<sha256>.json  a trainer's report, named by its own bytes
 
 The order keeps the promise, and no step may move: write and hash the part → sync it → compare length and
 digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between any two
@@ -18,6 +19,7 @@ synchronous file work, safe to call from several threads, and belongs off the ev
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -38,7 +40,7 @@ from training.fleet.store.reserve import Room
 BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"
 INCOMING = "incoming"
-PROVENANCE = "provenance"
+PROVENANCE, REPORTS = "provenance", "reports"
 RESERVE_BYTES = 256 * 1024**2  # below this much free space no job is granted and no upload begun
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -289,6 +291,33 @@ class ArtifactStore:
             except (OSError, BrokenSeal):
                 continue
 
+    # -- reports ------------------------------------------------------------------------------------------------
+
+    def write_report(self, artifact: Artifact, body: bytes) -> str:
+        """Keep a report beside its bundle, durably; returns its SHA-256, which names it. It is never changed.
+
+        Belongs before the provenance that names it. Nothing of it is read here.
+        """
+        digest = hashlib.sha256(body).hexdigest()
+        target = self.root / report_path(artifact, digest)
+        with self._publishing, disk_errors("writing a report"):
+            self._fs.mkdir(target.parent)
+            if self._fs.size(target) != len(body) or file_sha256(target, self._fs) != digest:
+                replace_whole(self._fs, self.root / INCOMING / f"{digest}.json{PART_SUFFIX}", target, [body])
+            self._make_durable(target)
+        return digest
+
+    def report(self, artifact: Artifact, digest: str) -> bytes:
+        """Read a report; raises NotStored, or Damaged when its bytes do not match its name."""
+        path = report_path(artifact, digest)
+        try:
+            body = b"".join(self._fs.read(self.root / path))
+        except OSError as error:
+            raise NotStored(f"the report {path} cannot be read: {error.strerror}") from error
+        if hashlib.sha256(body).hexdigest() != digest:
+            raise Damaged(f"the report {path} is not what was stored; `cis490-jobs get` has the one in the bundle")
+        return body
+
     # -- files --------------------------------------------------------------------------------------------------
 
     def _make_durable(self, target: Path) -> None:
@@ -303,6 +332,11 @@ class ArtifactStore:
             if folder == self.root:
                 return
             folder = folder.parent
+
+
+def report_path(artifact: Artifact, digest: str) -> str:
+    """Return the path of a report relative to the store's root, with forward slashes."""
+    return f"{artifact.path.rpartition('/')[0]}/{REPORTS}/{check_sha256(digest)}.json"
 
 
 def _kind(model: str, mode: str) -> str:

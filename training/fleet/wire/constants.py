@@ -12,6 +12,9 @@ VERSION = 1
 JSON_BODY_MAX = 64 * 1024
 ARTIFACT_BYTES_MAX = 16 * 1024**3
 ERROR_CHARS_MAX = 4096
+REPORT_BYTES_MAX = 1024 * 1024  # of a report beside a bundle; a larger one stays in the bundle alone
+# A body with one: each of its bytes may be escaped.
+RESULT_BODY_MAX = JSON_BODY_MAX + 2 * REPORT_BYTES_MAX
 LOG_LINES_MAX = 200  # lines in one message
 LOG_LINE_CHARS_MAX = 500
 LOG_BYTES_MAX = 64 * 1024**2  # of an attempt's output that are kept: of more its beginning and its end, half each

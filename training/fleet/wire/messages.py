@@ -47,6 +47,7 @@ from training.fleet.wire.views import (
     JobsReply,
     JobView,
     LogReply,
+    ModelsReply,
     UsageSample,
     Wire,
     WorkersReply,
@@ -86,6 +87,7 @@ __all__ = [
     "JobView",
     "JobsReply",
     "LogReply",
+    "ModelsReply",
     "ProblemType",
     "UsageSample",
     "WorkerView",
@@ -236,6 +238,7 @@ class CompleteRequest(Wire, frozen=True, kw_only=True):
     seq: Count = 0  # as in a heartbeat
     progress: dict[str, Any] | None = None
     log: LogLines | None = None
+    report: str | None = None  # the trainer's report, a text of at most 1 MiB; it is kept as it is
 
 
 class CompleteReply(Wire, frozen=True, kw_only=True):
@@ -255,6 +258,7 @@ class DeliverRequest(Wire, frozen=True, kw_only=True):
     artifact_id: str
     spec_hash: str
     record: dict[str, Any] | None = None
+    report: str | None = None
 
 
 class FailRequest(Wire, frozen=True, kw_only=True):

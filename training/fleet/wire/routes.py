@@ -125,6 +125,14 @@ ROUTES: tuple[Route, ...] = (
         "Get a job's curve: loss and metric by epoch, and what its trainer used", reply=wire.CurveReply,
         problem_types=_LOOKED, parameters=("attempt", "points")),
     Route(
+        "GET", f"{_JOB}/report", Access.READER, "report",
+        "Download the report of a completed job, as its trainer wrote it", problem_types=(*_LOOKED,
+        ProblemType.NO_ARTIFACT), parameters=("attempt",), media="application/json"),
+    Route(
+        "GET", "/v1/models", Access.READER, "models",
+        "List the models that were judged on one test, the best first", reply=wire.ModelsReply,
+        problem_types=(ProblemType.NOT_YOURS,), parameters=("test", "after:model", "limit")),
+    Route(
         "GET", f"{_JOB}/explain", Access.READER, "explain",
         "Explain why a job does not run, host by host", reply=wire.ExplainReply, problem_types=_LOOKED),
     Route(
@@ -259,6 +267,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET", "/compare", Access.READER, "compare_page",
         "Show jobs side by side", problem_types=_LOOKED, media=HTML),
+    Route(
+        "GET", "/models", Access.READER, "models_page",
+        "Show the models that were judged on one test, the best first", problem_types=(ProblemType.NOT_YOURS,),
+        media=HTML),
     Route(
         "GET", "/events", Access.READER, "events_page",
         "Show what happened, newest first", problem_types=(ProblemType.NOT_YOURS,), media=HTML),

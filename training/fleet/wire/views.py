@@ -47,6 +47,107 @@ class EventView(Wire, frozen=True, kw_only=True):
     detail: str | None
 
 
+class Figure(Wire, frozen=True, kw_only=True):
+    """A figure of a report with its 95 % interval; null: it has none, and ``why`` says so in the trainer's words."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    why: str | None = None
+
+
+class ResultView(Wire, frozen=True, kw_only=True):
+    """The result of a job, as its trainer's report says it. Texts are the trainer's."""
+
+    bytes: int = 0  # of the report
+    why: str | None = None  # it is not readable
+    auroc: Figure = Figure()
+    caught: Figure = Figure()  # share of malicious-like windows
+    promised: float | None = None  # share of false alarms
+    false_alarms: Figure = Figure()  # realised
+    alarms_a_day: Figure = Figure()  # of a host
+    verdict: str = ""
+    level: str = ""  # good, caution, poor; "": not said
+    windows: int = 0  # of the test
+    episodes: int = 0
+    hosts: list[str] = []  # of the test; the first twenty
+    hosts_in_all: int = 0
+    never_tested: list[str] = []
+    test: str = ""  # equal where two models were judged on the same windows; "": not known
+
+
+class TwinView(Wire, frozen=True, kw_only=True):
+    """The model that differs in its mode alone: what the laboratory's channels are worth."""
+
+    job_id: str
+    name: str
+    mode: str
+    in_manifest: bool
+    auroc: Figure
+    same_test: bool
+
+
+class ModelView(Wire, frozen=True, kw_only=True):
+    """The model of a completed job among those judged on the same test."""
+
+    job_id: str
+    name: str
+    model: str
+    mode: str
+    host: str | None  # where it was trained
+    finished_at: float | None
+    artifact_id: str | None
+    in_manifest: bool
+    # first; tied: its interval overlaps the first one's; behind: it does not; unknown: one of the two has none
+    standing: str
+    result: ResultView
+    twin: TwinView | None = None
+
+
+class TestView(Wire, frozen=True, kw_only=True):
+    """A test: the windows on which models were judged."""
+
+    test: str  # its key; "": of these models it is not known
+    models: int
+
+
+class ModelsReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/models``: the models that were judged on one test, the best first."""
+
+    test: str
+    tests: list[TestView]  # the most used first
+    models: list[ModelView]
+    without: int  # completed jobs without a report
+    without_names: list[str]  # the newest of them
+    now: float
+    next_after: str | None = None
+
+
+class HostFigures(Wire, frozen=True, kw_only=True):
+    host: str
+    windows: int
+    auroc: Figure
+    caught: Figure
+    false_alarms: Figure
+
+
+class Line(Wire, frozen=True, kw_only=True):
+    """A drawn line: points [x, y]."""
+
+    label: str
+    points: list[tuple[float, float]]
+
+
+class ReportView(Wire, frozen=True, kw_only=True):
+    """The figures of a report that pages draw. At most 40 hosts, and four lines of 200 points."""
+
+    result: ResultView
+    roc: list[Line] = []
+    per_host: list[HostFigures] = []
+    baselines: dict[str, Figure] = {}  # AUROC of plain methods on the same windows
+    notes: list[str] = []
+
+
 class JobView(Wire, frozen=True, kw_only=True):
     """A job as ``GET /v1/jobs`` shows it. Times are epoch seconds of the receiver's clock."""
 
@@ -77,6 +178,7 @@ class JobView(Wire, frozen=True, kw_only=True):
     note: str | None = None  # a further note for the operator, as the host it waits for
     # of a completed job: digests of `data` and `code`, and the checkout's `commit`; null: not known
     trained: dict[str, str | None] | None = None
+    auroc: Figure | None = None  # of a completed job, on its test; null: there is no report
 
 
 class JobsReply(Wire, frozen=True, kw_only=True):
@@ -93,6 +195,7 @@ class JobDetail(Wire, frozen=True, kw_only=True):
     attempts: list[AttemptView]
     events: list[EventView]
     now: float
+    result: ResultView | None = None  # of a completed job; null: its report is not here
 
 
 class HostVerdict(Wire, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from training.fleet.process.supervise import (
     end_on_record,
 )
 from training.fleet.scheduling.job import EndReason
-from training.fleet.worker import saved_states
+from training.fleet.worker import reports, saved_states
 from training.fleet.worker.datasets import NotGiven, Order
 from training.fleet.worker.environment import planned, trainer_environment
 from training.fleet.worker.outbox import Outbox
@@ -138,6 +138,7 @@ class Attempt:
             folders = self._folders
             folders.end.unlink(missing_ok=True)
             folders.bundle.unlink(missing_ok=True)
+            reports.beside(folders.bundle).unlink(missing_ok=True)
             tight = free_bytes(self._places.artifacts) < DISK_WANTED_BYTES
             if delivered or tight:
                 shutil.rmtree(folders.out, ignore_errors=True)
@@ -285,7 +286,7 @@ class Attempt:
     # ── the bundle ──────────────────────────────────────────────────────────────────────────
 
     def _pack(self) -> None:
-        from training.fleet.worker.bundle import pack  # not needed by a worker at rest
+        from training.fleet.worker.bundle import pack, report_paths  # not needed by a worker at rest
 
         folders, assignment = self._folders, self.assignment
         crashpoint("worker.pack.begin")
@@ -297,6 +298,11 @@ class Attempt:
             mode=assignment.mode,
             outputs=outputs(assignment.spec),
         )
+        kind = (assignment.model, assignment.mode)
+        left = [*report_paths(folders.reports, *kind), *report_paths(folders.out, *kind)]
+        why_not = reports.keep(left, folders.bundle)
+        if why_not is not None:
+            log.info("the report of %s is not sent: %s", assignment.name, why_not)
         crashpoint("worker.pack.end")
         self._post(
             t.Packed(
@@ -307,6 +313,7 @@ class Attempt:
                 record={
                     "bundle_bytes": packed.size,
                     "trained": self._trained(folders),
+                    **({} if why_not is None else {"no_report": why_not}),
                     **self._timing(folders.reports),
                 },
             )

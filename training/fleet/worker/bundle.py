@@ -140,10 +140,14 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _report(reports_dir: Path, model: str, mode: str) -> list[_Member]:
+def report_paths(folder: Path, model: str, mode: str) -> list[Path]:
+    """List where a model's report may be in a folder, the likeliest first."""
     kinds = ("pretrain", "train") if model.endswith("_ssl") else ("train",)
-    paths = [reports_dir / f"{model}_{mode}_{kind}.json" for kind in kinds]
-    return [_Member(path) for path in paths if path.exists()][:1]
+    return [folder / f"{model}_{mode}_{kind}.json" for kind in kinds]
+
+
+def _report(reports_dir: Path, model: str, mode: str) -> list[_Member]:
+    return [_Member(path) for path in report_paths(reports_dir, model, mode) if path.exists()][:1]
 
 
 @dataclass

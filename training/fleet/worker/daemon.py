@@ -28,6 +28,7 @@ from training.fleet.client.client import ClientError, FleetClient, Unavailable, 
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.process.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.wire.constants import SET_ASIDE_TOLD
+from training.fleet.worker import reports
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import Attempt
 from training.fleet.worker.certificate import Standing
@@ -311,6 +312,7 @@ def deliver(options: Options, ref: str) -> int:
                 spec_hash=spec_hash(job.spec),
                 sha256=work.delivery.sha256,
                 record=work.delivery.record,
+                report=reports.read(work.delivery.path),
             )
     except (ClientError, OSError) as error:
         print(f"{PROGRAM}: {printable(error)}; it is kept in {work.folder}", file=sys.stderr)

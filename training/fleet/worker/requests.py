@@ -18,8 +18,9 @@ from typing import Any
 from training.contract import spec_hash
 from training.crashpoint import crashpoint
 from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
-from training.fleet.wire.constants import ID_PATTERN
+from training.fleet.wire.constants import ID_PATTERN, ProblemType
 from training.fleet.wire.constants import Action as Order
+from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 
 log = logging.getLogger(__name__)
@@ -191,15 +192,26 @@ class Calls:
 
     def _complete(self, request: t.SendComplete) -> t.Event:
         delivery = request.delivery
-        self._client.about(delivery.assignment.database_id).complete(
-            delivery.assignment.job_id,
-            artifact_id=delivery.sha256,
-            claim_id=delivery.assignment.claim_id,
-            spec_hash=spec_hash(delivery.assignment.spec),
-            record=delivery.record,
-            telemetry=request.telemetry,
-            tries=1,
-        )
+        report = reports.read(delivery.path)
+
+        def complete(report: str | None) -> None:
+            self._client.about(delivery.assignment.database_id).complete(
+                delivery.assignment.job_id,
+                artifact_id=delivery.sha256,
+                claim_id=delivery.assignment.claim_id,
+                spec_hash=spec_hash(delivery.assignment.spec),
+                record=delivery.record,
+                report=report,
+                telemetry=request.telemetry,
+                tries=1,
+            )
+
+        try:
+            complete(report)
+        except Refused as refusal:
+            if report is None or refusal.problem_type != ProblemType.TOO_LARGE:
+                raise
+            complete(None)  # an older receiver takes no reports
         return t.Completed(call=request.call, log_next=request.telemetry.after())
 
     def _fail(self, request: t.SendFail) -> t.Event:

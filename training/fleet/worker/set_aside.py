@@ -19,6 +19,7 @@ from pathlib import Path
 
 from training import strict_json
 from training.files import LocalFs, write_whole
+from training.fleet.worker import reports
 from training.fleet.worker.state.events import Delivery
 from training.fleet.worker.state_folder import read_delivery
 
@@ -54,6 +55,8 @@ class SetAside:
         target = place / source.name
         note = {"why": why, "delivery": asdict(replace(delivery, path=str(target)))}
         write_whole(place / NOTE, strict_json.dumps(note))
+        with suppress(FileNotFoundError):
+            shutil.move(reports.beside(source), reports.beside(target))
         shutil.move(source, target)  # to another disk, perhaps
         LocalFs().sync_file(target)
         LocalFs().sync_folder(place)

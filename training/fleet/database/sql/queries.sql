@@ -44,8 +44,10 @@ SELECT count(*) AS n FROM jobs
 WHERE job_id <> :job_id AND ((job_id >= :ref AND job_id < :ref_end) OR (name >= :ref AND name < :ref_end))
 
 -- name: jobs_page — a page of jobs in order of arrival, each with the attempt that matters now
-SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit FROM jobs AS j
+SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit,
+  r.auroc, r.auroc_low, r.auroc_high FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
 WHERE j.seq > :after ORDER BY j.seq LIMIT :most
 
 -- name: jobs_found — a page of the jobs that all filters let through ('' lets all), behind a place in the order
@@ -62,9 +64,11 @@ WITH page AS MATERIALIZED (  -- out of one index alone
       CASE :sort WHEN 'name' THEN 0 WHEN 'priority' THEN -priority WHEN 'arrival' THEN seq
         ELSE -COALESCE(finished_at, claimed_at, created_at) END, seq) > (:word, :number, :seq))
   ORDER BY word, number, seq LIMIT :most)
-SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit, page.word, page.number
+SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit,
+  r.auroc, r.auroc_low, r.auroc_high, page.word, page.number
 FROM page JOIN jobs AS j ON j.seq = page.seq
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
 ORDER BY page.word, page.number, page.seq
 
 -- name: jobs_chosen — what an act needs of the jobs that all filters let through
@@ -631,3 +635,37 @@ VALUES (:seq, :at, :who, :act, :subject, :before, :after, :digest)
 
 -- name: audit_page — acts from a row on
 SELECT * FROM audit WHERE seq > :after ORDER BY seq LIMIT :limit
+
+-- name: keep_result — what the report of a completed attempt says; the first one stands
+INSERT INTO results (job_id, attempt, report, bytes, figures, test, twin, auroc, auroc_low, auroc_high)
+VALUES (:job_id, :attempt, :report, :bytes, :figures, :test, :twin, :auroc, :auroc_low, :auroc_high)
+ON CONFLICT DO NOTHING
+
+-- name: result — what the report of an attempt says
+SELECT r.report, r.figures, r.auroc, r.auroc_low, r.auroc_high, f.artifact_id, f.model, f.mode, f.size
+FROM results AS r JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
+JOIN artifacts AS f ON f.job_id = a.job_id AND f.attempt = a.attempt AND f.artifact_id = a.artifact_id
+WHERE r.job_id = :job_id AND r.attempt = :attempt
+
+-- name: results_tests — what the models of completed jobs were judged on, the most used first
+SELECT r.test, count(*) AS n, max(j.finished_at) AS newest FROM results AS r
+JOIN jobs AS j ON j.job_id = r.job_id AND j.attempt = r.attempt AND j.status = 'completed'
+GROUP BY r.test ORDER BY r.test IS NULL, n DESC, newest DESC LIMIT :most
+
+-- name: results_ranked — models judged on one test, the best first, behind a place in that order
+SELECT j.job_id, j.name, j.model, j.mode, j.worker_hostname AS host, j.finished_at, j.artifact_id, j.in_manifest,
+  r.figures, r.twin, -coalesce(r.auroc, -1) AS place
+FROM results AS r JOIN jobs AS j ON j.job_id = r.job_id AND j.attempt = r.attempt AND j.status = 'completed'
+WHERE r.test IS :test AND (-coalesce(r.auroc, -1), r.job_id) > (:place, :job_id)
+ORDER BY -coalesce(r.auroc, -1), r.job_id LIMIT :most
+
+-- name: result_twin — the newest model that differs from one in its mode alone
+SELECT j.name, j.mode, j.in_manifest, j.job_id, r.figures FROM results AS r
+JOIN jobs AS j ON j.job_id = r.job_id AND j.attempt = r.attempt AND j.status = 'completed'
+WHERE r.twin = :twin AND j.mode <> :mode AND j.job_id <> :job_id ORDER BY j.finished_at DESC LIMIT 1
+
+-- name: results_missing — completed jobs that have none, the newest first
+SELECT j.name, j.job_id, j.in_manifest, count(*) OVER () AS n FROM jobs AS j
+WHERE j.status = 'completed' AND NOT EXISTS (
+  SELECT 1 FROM results AS r WHERE r.job_id = j.job_id AND r.attempt = j.attempt)
+ORDER BY j.finished_at DESC LIMIT :most

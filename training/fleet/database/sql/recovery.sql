@@ -228,8 +228,9 @@ SELECT (SELECT count(*) FROM jobs) AS jobs, (SELECT count(*) FROM attempts) AS a
 SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name,
   a.claim_id, a.generation, a.host, a.instance_id, a.granted_at,
   COALESCE(a.end_reason, '') = 'completed' AND a.artifact_id = r.artifact_id AS accepted,
-  COALESCE(j.status = 'completed' AND j.attempt = r.attempt, 0) AS current
+  COALESCE(j.status = 'completed' AND j.attempt = r.attempt, 0) AS current, s.report, s.bytes AS report_bytes
 FROM artifacts AS r LEFT JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
+LEFT JOIN results AS s ON s.job_id = r.job_id AND s.attempt = r.attempt AND a.artifact_id = r.artifact_id
 LEFT JOIN jobs AS j ON j.job_id = r.job_id ORDER BY r.seq
 
 -- name: doctor_output_kept — lines are in a file, or there is a reason why they are not

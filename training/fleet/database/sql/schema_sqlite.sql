@@ -171,6 +171,23 @@ CREATE TABLE artifacts (            -- bundles in the store, by the attempt that
 ) STRICT;
 CREATE INDEX artifacts_by_job ON artifacts (job_id);
 
+CREATE TABLE results (              -- what the report of a completed attempt says; the report lies beside its bundle
+  job_id  TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  report  TEXT NOT NULL,            -- SHA-256 of its bytes
+  bytes   INTEGER NOT NULL CHECK (bytes >= 0),
+  figures TEXT NOT NULL,            -- in short, as JSON
+  test    TEXT,                     -- equal where two models were judged on the same windows; NULL: not known
+  twin    TEXT NOT NULL,            -- equal for jobs that differ in their mode alone
+  auroc      REAL,
+  auroc_low  REAL,                  -- its 95 % interval; NULL: it has none
+  auroc_high REAL,
+  seal INTEGER,
+  PRIMARY KEY (job_id, attempt)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX results_ranked ON results (test, -coalesce(auroc, -1), job_id);  -- the best first, without a figure last
+CREATE INDEX results_by_twin ON results (twin);
+
 CREATE TABLE log_chunks (           -- the newest of trainers' output, in the pieces in which it arrived
   job_id  TEXT NOT NULL,
   attempt INTEGER NOT NULL,
@@ -325,5 +342,6 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('notify_channels', 0, 0),
   ('plan_datasets', 0, 0),
   ('quarantines', 0, 0),
+  ('results', 0, 0),
   ('tokens', 0, 0),
   ('usage_samples', 0, 0);

@@ -45,17 +45,23 @@ async def read_form(context: Context, request: Request) -> dict[str, list[str]]:
 
 
 async def _read(context: Context, request: Request, bytes_max: int) -> bytes:
-    body = bytearray()
+    """Read a body, bounded in size and time. Of those above the usual size only a few are read at once."""
+    body, large = bytearray(), False
     try:
         async with asyncio.timeout(context.settings.body_s):
             async for piece in request.stream():
                 body += piece
                 if len(body) > bytes_max:
                     raise Refusal(ProblemType.TOO_LARGE, f"the body is larger than {bytes_max} bytes")
+                if len(body) > JSON_BODY_MAX and not large:
+                    large = await context.large_bodies.acquire()
     except TimeoutError:
         raise Refusal(ProblemType.REQUEST_TIMEOUT, "the body came too slowly; send it again") from None
     except ClientDisconnect:
         raise Refusal(ProblemType.BAD_REQUEST, "the body ended early; send it again") from None
+    finally:
+        if large:
+            context.large_bodies.release()
     return bytes(body)
 
 

@@ -41,6 +41,7 @@ T = TypeVar("T")
 _DISK_THREADS = 4
 FOLD_SOON_BYTES = 4 * 1024**2  # of new output
 PREVIEWS_MAX = 4
+_LARGE_BODIES = 4  # JSON of megabytes that is read at once
 _HASH_THREADS = 4  # hashing gigabytes takes minutes, and nothing else may wait for it
 _TO_PENDING = tuple(row.name for row in TRANSITIONS.values() if row.target is JobStatus.PENDING)
 
@@ -119,13 +120,14 @@ class Context:
 
     def __post_init__(self) -> None:
         self.database_id = id_of(self.reader)
-        self.views = Views(self.reader, self.service, self.store.logs)
+        self.views = Views(self.reader, self.service, self.store.logs, self.store)
         self.folding = Folding(self.service, self.store.logs, self.reader)
         self.much_output = asyncio.Event()  # it is time to fold
         self._appended = 0  # bytes of output when that was said last
         self.delivery = Delivery(
             self.service, self.store, self.reader, self.clock, bytes_max=self.settings.artifact_bytes_max
         )
+        self.large_bodies = asyncio.Semaphore(_LARGE_BODIES)
         self.live = Live(self.reader, self.look)
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self.tally = Tally()

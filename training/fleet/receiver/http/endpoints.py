@@ -13,7 +13,19 @@ from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.receiver.http import acts, datasets, enrolment, html, login, notify, origins, pages, plans, uploads
+from training.fleet.receiver.http import (
+    acts,
+    datasets,
+    enrolment,
+    html,
+    login,
+    notify,
+    origins,
+    pages,
+    plans,
+    results,
+    uploads,
+)
 from training.fleet.receiver.http.bodies import acting, query_number, read_json, resolved
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.health import health_now
@@ -25,6 +37,7 @@ from training.fleet.service.acts import release as release_host
 from training.fleet.service.audit import PAGE_MAX, Act, page
 from training.fleet.service.guards import reported_reason
 from training.fleet.service.views import CURVE_POINTS, WORKERS_PAGE, JobFilter
+from training.fleet.wire.constants import RESULT_BODY_MAX
 from training.fleet.wire.messages import (
     WAIT_S_MAX,
     AuditReply,
@@ -59,7 +72,7 @@ def endpoints() -> dict[str, Endpoint]:
     """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
     return {
         name: found
-        for module in (sys.modules[__name__], uploads, enrolment, datasets, notify, pages, plans, login, acts)
+        for module in (sys.modules[__name__], uploads, enrolment, datasets, notify, pages, plans, login, acts, results)
         for name, found in vars(module).items()
         if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_"
     }
@@ -126,13 +139,13 @@ async def heartbeat(context: Context, request: Request) -> Response:
 
 
 async def complete(context: Context, request: Request) -> Response:
-    body = await read_json(context, request, CompleteRequest)
+    body = await read_json(context, request, CompleteRequest, RESULT_BODY_MAX)
     steps = context.delivery.complete(request.path_params["job_id"], body)
     return reply(await carry_out(context, request, steps))
 
 
 async def deliver(context: Context, request: Request) -> Response:
-    body = await read_json(context, request, DeliverRequest)
+    body = await read_json(context, request, DeliverRequest, RESULT_BODY_MAX)
     steps = context.delivery.deliver(request.path_params["job_id"], body)
     return reply(await carry_out(context, request, steps))
 

@@ -45,6 +45,8 @@ _IN_PATH = (
 # By the name in the route table; a colon tells parameters of one name and two meanings apart.
 _PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
     "after": ("query", _NUMBER, "the number after which the page begins"),
+    "after:model": ("query", _STRING, "`next_after` of the page before"),
+    "test": ("query", _STRING, "the test on which they were judged, as `tests` names it; default the most used one"),
     "after:host": ("query", _STRING, "the name after which the page begins"),
     "limit": ("query", _NUMBER, "the largest number of entries"),
     "status": ("query", _STATUS, "only jobs of this status, or those that wait and are held"),

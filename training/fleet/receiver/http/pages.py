@@ -12,6 +12,7 @@ from training.fleet.receiver.http.bodies import proven_host, query_number, reada
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.problems import PLAIN
+from training.fleet.receiver.http.results import refuse_hosts
 from training.fleet.receiver.security import access
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.routes import EVENTS, HTML, ROUTES
@@ -68,6 +69,18 @@ async def compare_page(context: Context, request: Request) -> Response:
         from training.fleet.pages import compare
 
         return compare.page(context.views, job_ids, frame)
+
+    return await html.page(context, request, make)
+
+
+async def models_page(context: Context, request: Request) -> Response:
+    refuse_hosts(request)
+    test, after = request.query_params.get("test"), request.query_params.get("after", "")
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import models
+
+        return models.page(context.views, frame, test=test, after=after)
 
     return await html.page(context, request, make)
 
@@ -134,5 +147,5 @@ async def static_file(_context: Context, request: Request) -> Response:
 
 
 FOLLOWED = {
-    each.__name__: each for each in (fleet_page, jobs_page, job_page, compare_page, events_page)
+    each.__name__: each for each in (fleet_page, jobs_page, job_page, compare_page, models_page, events_page)
 }  # by the name in the route table

@@ -31,7 +31,14 @@ from training.fleet.store.errors import (
     TooManyParts,
     WrongDigest,
 )
-from training.fleet.wire.messages import HEADER_OFFSET, HEADER_PROBLEM, Problem, ProblemType, Refusal
+from training.fleet.wire.messages import (
+    HEADER_OFFSET,
+    HEADER_PROBLEM,
+    JSON_BODY_MAX,
+    Problem,
+    ProblemType,
+    Refusal,
+)
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -169,6 +176,8 @@ def decoded(body: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(body or b"{}", type=kind)
         except msgspec.ValidationError:
+            if len(body) > JSON_BODY_MAX:
+                raise  # its parts are not made one by one
             return msgspec.convert(_whole_numbers(msgspec.json.decode(body or b"{}")), kind)
     except msgspec.ValidationError as error:
         raise Refusal(ProblemType.BAD_REQUEST, f"the body does not fit: {error}") from None

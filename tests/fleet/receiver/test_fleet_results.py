@@ -1,0 +1,142 @@
+"""Reports over HTTP: kept beside their bundles before the job is completed, found again, never believed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from builders import a_capability, a_job
+from receiver_running import Receiver, job_id
+from shown_fleet import a_report
+
+from training.clock import SystemClock
+from training.fleet.client.client import Refused
+from training.fleet.recovery.backup import Backup
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.rebuild import rebuild
+from training.fleet.recovery.restore import Restore
+from training.fleet.service.state import State
+from training.fleet.wire.constants import REPORT_BYTES_MAX
+from training.fleet.worker.reports import beside, keep, read
+
+REPORT = json.dumps(a_report(0.937, 0.04, "caution"))
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    with Receiver(tmp_path, [a_job("one"), a_job("two", mode="oracle"), a_job("three", model="mlp")]) as found:
+        yield found
+
+
+def trained(receiver: Receiver, report: str | None, body: bytes = b"bundle") -> str:
+    """Train the next job; returns its id."""
+    client = receiver.client()
+    grant = client.claim(a_capability())
+    assert grant is not None
+    path = receiver.folder / "bundle"
+    path.write_bytes(body + grant.job_id.encode())
+    artifact = client.upload_artifact(grant.job_id, path)
+    client.complete(grant.job_id, artifact_id=artifact, report=report)
+    client.complete(grant.job_id, artifact_id=artifact, report=report, claim_id=grant.claim_id)  # the answer was lost
+    return grant.job_id
+
+
+def reports_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("models/*/*/reports/*.json"))
+
+
+def test_a_report_is_kept_as_it_came_and_shown_in_short(receiver: Receiver) -> None:
+    job, bare = trained(receiver, REPORT), trained(receiver, None)
+    client = receiver.client()
+    (kept,) = reports_in(receiver.folder)
+    assert kept.read_text() == REPORT
+    assert kept.stem == hashlib.sha256(REPORT.encode()).hexdigest()
+    assert client.get_json(f"/v1/job/{job}/report") == json.loads(REPORT)
+    result = client.job(job)["result"]
+    assert (result["auroc"]["value"], result["level"], result["bytes"]) == (0.937, "caution", len(REPORT))
+    assert client.job(bare)["result"] is None
+    with pytest.raises(Refused, match="no report of job two is kept here"):
+        client.get_json(f"/v1/job/{bare}/report")
+    found = client.models()
+    assert [(each["name"], each["standing"]) for each in found["models"]] == [("one", "first")]
+    assert (found["without"], found["without_names"]) == (1, ["two"])
+    listed = {view["name"]: view["auroc"] for view in client.jobs()["jobs"]}
+    assert listed["one"]["value"] == 0.937
+    assert listed["two"] is None
+
+
+@pytest.mark.parametrize("report", ["no JSON", "[" * 100_000, '{"metrics": 1e400}', "é\u202e" * 1000])
+def test_nonsense_completes_the_job_and_is_said_to_be_none(receiver: Receiver, report: str) -> None:
+    job = trained(receiver, report)
+    assert receiver.client().job(job)["result"]["why"].startswith("not readable")
+    assert reports_in(receiver.folder)[0].read_text() == report
+
+
+def test_a_report_at_the_limit_is_taken_and_one_above_it_refused(receiver: Receiver) -> None:
+    most = '"' * REPORT_BYTES_MAX  # each is escaped on its way
+    trained(receiver, most)
+    with pytest.raises(Refused, match="a report may have at most 1048576 bytes"):
+        trained(receiver, most + " ")
+    with pytest.raises(Refused, match="the body is larger than"):
+        receiver.client().complete(job_id({"name": "two"}), artifact_id="f" * 64, report=2 * most)
+
+
+def test_the_leaderboard_goes_on_page_by_page(receiver: Receiver) -> None:
+    for auroc in (0.8, 0.9, 0.7):
+        trained(receiver, json.dumps(a_report(auroc, 0.01)))
+    client = receiver.client()
+    page, seen = client.models(limit=1), []
+    while True:
+        seen += [(each["result"]["auroc"]["value"], each["standing"]) for each in page["models"]]
+        if page["next_after"] is None:
+            break
+        page = client.models(test=page["test"], after=page["next_after"], limit=1)
+    assert seen == [(0.9, "first"), (0.8, "behind"), (0.7, "behind")]
+    twins = {each["name"]: each["twin"] for each in client.models()["models"]}
+    assert (twins["one"]["name"], twins["two"]["name"], twins["three"]) == ("two", "one", None)
+
+
+def test_reports_are_in_backup_restore_rebuild_and_doctor(tmp_path: Path) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    with Receiver(tmp_path / "here", [a_job("one"), a_job("two", mode="oracle")]) as receiver:
+        job = trained(receiver, REPORT)
+        trained(receiver, None)
+        (kept,) = reports_in(receiver.folder)
+        plan = receiver.plan
+    here, clock = State(receiver.folder / "jobs.db", receiver.folder / "models", receiver.folder / "tls"), SystemClock()
+    Backup(tmp_path / "backup").make(here, clock)
+    there = State(tmp_path / "there" / "jobs.db", tmp_path / "there" / "models", tmp_path / "there" / "tls")
+    Restore(tmp_path / "backup", there, clock).run()
+    (brought,) = reports_in(tmp_path / "there")
+    assert brought.read_text() == REPORT
+    assert examine(there, clock, deep=True).findings == []
+    there.db.unlink()
+    rebuild(there, plan, clock)
+    with Receiver(tmp_path / "there", []) as again:
+        assert again.client().job(job)["result"]["auroc"]["value"] == 0.937
+    kept.write_text(REPORT.replace("0.937", "0.999"))
+    assert [each.check for each in examine(here, clock, deep=True).findings] == ["reports"]
+    kept.unlink()
+    assert "is gone" in examine(here, clock).findings[0].problem
+    Restore(tmp_path / "backup", here, clock).run(force=True)
+    assert kept.read_text() == REPORT
+
+
+def test_a_worker_keeps_what_it_will_send_beside_the_bundle(tmp_path: Path) -> None:
+    report, bundle = tmp_path / "gbt_oracle_train.json", tmp_path / "gbt.tar.zst"
+    assert keep([report], bundle) == "the trainer left none"
+    report.write_text(REPORT)
+    assert keep([tmp_path / "other.json", report], bundle) is None
+    assert read(bundle) == REPORT
+    report.write_bytes(b" " * (REPORT_BYTES_MAX + 1))
+    assert keep([report], bundle) == "it is larger than 1.0 MiB, the most that is kept beside a bundle"
+    assert not beside(bundle).exists()
+    report.write_bytes(b"\xff")
+    assert keep([report], bundle) == "it is no text"
+    report.write_bytes(b"\0" * REPORT_BYTES_MAX)  # each is six when it is sent
+    assert keep([report], bundle) == "it is no text"
+    assert read(bundle) is None

@@ -1,0 +1,92 @@
+"""``cis490-jobs models``: the trained models by their figures, as the page of models shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from training.fleet.cli.context import CommandContext
+from training.fleet.cli.render import cell, table
+from training.fleet.wire import results
+from training.fleet.wire.constants import DONE
+from training.printable import counted, one_line
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command("models")(models)
+
+
+def models(
+    ctx: typer.Context,
+    test: Annotated[int | None, typer.Option(help="Number of the test; default the most used one.", min=1)] = None,
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Show which model to believe: figures with intervals, ties, verdicts, and what was never tested."""
+    context: CommandContext = ctx.obj
+    client = context.client(receiver_url)
+    reply = client.models()
+    if test is not None and test != 1:
+        tests = reply["tests"]
+        if test > len(tests):
+            raise typer.BadParameter(f"there is no test {test}; there are {len(tests)}", param_hint="--test")
+        reply = client.models(test=tests[test - 1]["test"])
+    found = list(reply["models"])
+    while reply.get("next_after"):
+        page = client.models(test=reply["test"], after=reply["next_after"])
+        found += page["models"]
+        reply = {**reply, "next_after": page["next_after"]}
+    reply = {**reply, "models": found}
+    context.show(as_json, reply, lambda: _drawn(reply))
+    return DONE
+
+
+def _drawn(reply: dict[str, Any]) -> RenderableType:
+    found, parts = reply["models"], list[RenderableType]()
+    parts.append(Text(one_line(results.ranking(found), 400)))
+    if said := results.beliefs(found):
+        parts.append(Text(said))
+    if found:
+        parts.append(_table(found))
+        for each in found:
+            result = each["result"]
+            why = result.get("why") or result.get("verdict") or "its report says nothing"
+            never = "; ".join(map(str, result.get("never_tested") or ()))
+            line = f"{each['name']}: {why}" + (f" Never tested on: {never}." if never else "")
+            parts.append(Text(one_line(line, 1500)))
+    tests = [each for each in reply["tests"] if each["test"] != reply["test"]]
+    if tests:
+        others = ", ".join(
+            f"--test {n} ({each['models']})"
+            for n, each in enumerate(reply["tests"], 1)
+            if each["test"] != reply["test"]
+        )
+        parts.append(Text(f"Other models were judged on other tests: {others}", "dim"))
+    if reply["without"]:
+        names = ", ".join(one_line(name, 60) for name in reply["without_names"])
+        more = reply["without"] - len(reply["without_names"])
+        said = f"{counted(reply['without'], 'trained jobs')} came without a report: {names}"
+        parts.append(Text(said + (f" and {more} more" if more > 0 else ""), "dim"))
+    return Group(*parts)
+
+
+def _table(found: list[dict[str, Any]]) -> RenderableType:
+    made = table("MODEL", "AUROC [95 %]", "", "OTHER MODE", "CAUGHT", "FALSE ALARMS", "VERDICT")
+    for each in found:
+        result, twin = each["result"], each.get("twin")
+        other = f"{twin['mode']} {results.whole(twin['auroc'])}" if twin else ""
+        mark = {"first": "first", "tied": "=", "unknown": "?"}.get(str(each["standing"]), "")
+        made.add_row(
+            cell(each["name"]),
+            cell(results.whole(result["auroc"])),
+            cell(mark),
+            cell(other + (" (another test)" if twin and not twin["same_test"] else "")),
+            cell(results.whole_per_cent(result["caught"])),
+            cell(results.alarms(result)),
+            cell(results.LEVELS.get(str(result.get("level")), "not judged")),
+        )
+    return made

@@ -1,0 +1,40 @@
+"""The page of models: which do I believe?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from training.fleet.pages.rendering import Frame, render
+from training.fleet.service.views import Views
+from training.fleet.wire import results
+
+ROWS_MAX = 50
+Json = Mapping[str, Any]
+
+
+def page(views: Views, frame: Frame, *, test: str | None = None, after: str = "") -> str:
+    """Render the models judged on one test, by default the most used one."""
+    reply: dict[str, Any] = msgspec.to_builtins(views.models.models(test=test, after=after, limit=ROWS_MAX))
+    chosen = reply["test"]
+    return render(
+        "models.html",
+        frame,
+        sentence=results.ranking(reply["models"]) if not after else "Further models judged on the same test.",
+        beliefs=results.beliefs(reply["models"]),
+        models=reply["models"],
+        tests=[(address(each["test"]), each, n) for n, each in enumerate(reply["tests"], start=1)],
+        test=chosen,
+        without=reply["without"],
+        without_names=reply["without_names"],
+        following=address(chosen, reply["next_after"]) if reply["next_after"] else None,
+        tied=any(each["standing"] == "tied" for each in reply["models"]),
+    )
+
+
+def address(test: str, after: str = "") -> str:
+    """Return the address of a test's models."""
+    return f"/models?{urlencode({'test': test} | ({'after': after} if after else {}))}"

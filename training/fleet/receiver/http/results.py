@@ -1,0 +1,35 @@
+"""Results over HTTP: reports as trainers wrote them, and models side by side."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from training.fleet.receiver.http.bodies import proven_host, query_number, resolved
+from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.problems import PLAIN, reply
+from training.fleet.service.models import PAGE
+from training.fleet.wire.messages import ProblemType, Refusal
+
+
+async def report(context: Context, request: Request) -> Response:
+    """Serve a report as an attachment: its text is its trainer's."""
+    job_id = await resolved(context, request)
+    attempt = query_number(request, "attempt", 0) or None
+    body = await context.look(lambda: context.views.models.report_bytes(job_id, attempt))
+    headers = {**PLAIN, "Content-Disposition": f'attachment; filename="report-{job_id[:12]}.json"'}
+    return Response(body, headers=headers, media_type="application/json")
+
+
+async def models(context: Context, request: Request) -> Response:
+    """List models of every host, so to operators and readers alone where callers are proven."""
+    refuse_hosts(request)
+    asked, limit = request.query_params, query_number(request, "limit", PAGE)
+    test, after = asked.get("test"), asked.get("after", "")
+    return reply(await context.look(lambda: context.views.models.models(test=test, after=after, limit=limit)))
+
+
+def refuse_hosts(request: Request) -> None:
+    """Refuse a training host: it may look at jobs that it has worked on."""
+    if (host := proven_host(request)) is not None:
+        raise Refusal(ProblemType.NOT_YOURS, f"host {host} may look at jobs that it has worked on, not at all models")

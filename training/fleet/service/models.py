@@ -1,0 +1,158 @@
+"""Views of results: what a job's report says, and the models that were judged on one test, side by side. Read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from training.clock import Clock
+from training.fleet.database.writer import Database, Row
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.service.results import result_of
+from training.fleet.store.artifacts import Artifact
+from training.fleet.store.errors import StoreError
+from training.fleet.wire import reports
+from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.views import Figure, ModelsReply, ModelView, ReportView, ResultView, TestView, TwinView
+
+PAGE_MAX = 200  # models in one answer
+PAGE = 50
+TESTS_MAX = 20
+WITHOUT_NAMED = 4
+FIRST, TIED, BEHIND, UNKNOWN = "first", "tied", "behind", "unknown"
+
+
+class Reports(Protocol):
+    """The store, as far as it is read here."""
+
+    def report(self, artifact: Artifact, digest: str) -> bytes: ...
+
+
+class Models:
+    """Queries about results, on the last committed state."""
+
+    def __init__(self, database: Database, clock: Clock, store: Reports | None) -> None:
+        self._db, self._clock, self._store = database, clock, store
+        self._known: tuple[int, list[TestView], int, list[str]] = -1, [], 0, []  # as of an event
+
+    def result(self, job: Mapping[str, Any]) -> ResultView | None:
+        """Return what the report of a completed job says in short; ``job`` is its row."""
+        row = self._row(job)
+        return None if row is None else result_of(row["figures"])
+
+    def figures_of(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns that lists join to a job's row."""
+        row = self._row(job)
+        return {key: None if row is None else row[key] for key in ("auroc", "auroc_low", "auroc_high")}
+
+    def report(self, job_id: str, attempt: int | None = None) -> ReportView | None:
+        """Read a job's report; None where none was kept."""
+        try:
+            return reports.read(self.report_bytes(job_id, attempt))
+        except StoreError as error:
+            return ReportView(result=ResultView(why=str(error)))
+        except Refusal:
+            return None
+
+    def report_bytes(self, job_id: str, attempt: int | None = None) -> bytes:
+        """Read a report as its trainer wrote it; Refusal where none was kept, StoreError when it cannot be read."""
+        job = self._db.one("job", job_id=job_id)
+        assert job is not None
+        row = self._db.one("result", job_id=job_id, attempt=attempt or job["attempt"])
+        if row is None or self._store is None:
+            raise Refusal(
+                ProblemType.NO_ARTIFACT,
+                f"no report of job {job['name']} is kept here; `cis490-jobs get` fetches what its bundle holds",
+            )
+        artifact = Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
+        return self._store.report(artifact, row["report"])
+
+    def models(self, *, test: str | None = None, after: str = "", limit: int = PAGE) -> ModelsReply:
+        """Return a page of the models judged on a test (by default the most used one), the best first."""
+        most = max(1, min(limit, PAGE_MAX))
+        tests, without, names = self._tests()
+        chosen = tests[0].test if test is None and tests else test or ""
+        place, job_id = _place(after)
+        key = {"test": chosen or None}
+        rows = self._db.all("results_ranked", **key, place=place, job_id=job_id, most=most + 1)
+        first = self._db.all("results_ranked", **key, place=-2.0, job_id="", most=1)
+        best = result_of(first[0]["figures"]).auroc if first and chosen else Figure()
+        shown = rows[:most]
+        return ModelsReply(
+            test=chosen,
+            tests=tests,
+            models=[
+                self._model(row, best, leads=bool(chosen) and row["job_id"] == first[0]["job_id"]) for row in shown
+            ],
+            without=without,
+            without_names=names,
+            now=self._clock.now(),
+            next_after=f"{shown[-1]['place']!r},{shown[-1]['job_id']}" if len(rows) > most else None,
+        )
+
+    def _model(self, row: Row, best: Figure, *, leads: bool) -> ModelView:
+        result = result_of(row["figures"])
+        return ModelView(
+            **{key: row[key] for key in ("job_id", "name", "model", "mode", "host", "finished_at", "artifact_id")},
+            in_manifest=bool(row["in_manifest"]),
+            standing=FIRST if leads else standing(result.auroc, best),
+            result=result,
+            twin=self._twin(row, result),
+        )
+
+    def _twin(self, row: Row, result: ResultView) -> TwinView | None:
+        other = self._db.one("result_twin", twin=row["twin"], mode=row["mode"], job_id=row["job_id"])
+        if other is None:
+            return None
+        found = result_of(other["figures"])
+        return TwinView(
+            **{key: other[key] for key in ("job_id", "name", "mode")},
+            in_manifest=bool(other["in_manifest"]),
+            auroc=found.auroc,
+            same_test=bool(result.test) and result.test == found.test,
+        )
+
+    def _row(self, job: Mapping[str, Any]) -> Row | None:
+        if job["status"] != JobStatus.COMPLETED:
+            return None
+        return self._db.one("result", job_id=job["job_id"], attempt=job["attempt"])
+
+    def _tests(self) -> tuple[list[TestView], int, list[str]]:
+        """List the tests and the jobs without a report, anew when anything has happened since."""
+        row = self._db.one("newest_event")
+        head = row["seq"] if row is not None else 0
+        if self._known[0] != head:
+            tests = [
+                TestView(test=each["test"] or "", models=each["n"])
+                for each in self._db.all("results_tests", most=TESTS_MAX)
+            ]
+            missing = self._db.all("results_missing", most=WITHOUT_NAMED)
+            self._known = head, tests, missing[0]["n"] if missing else 0, [each["name"] for each in missing]
+        return self._known[1:]
+
+
+def standing(figure: Figure, best: Figure) -> str:
+    """Compare with the best on the same test, by the intervals alone.
+
+    Apart only where the intervals do not overlap. That is careful: two models may differ more surely than that, which a
+    paired comparison of their scores tells (`training.trainer.compare`).
+    """
+    if figure.high is None or best.low is None:
+        return UNKNOWN
+    return TIED if figure.high >= best.low else BEHIND
+
+
+def auroc_of(row: Mapping[str, Any]) -> Figure | None:
+    """Return the figure in a row that lists join; None where there is none."""
+    if "auroc" not in row.keys() or row["auroc"] is None:  # noqa: SIM118 - a database's row iterates over its values
+        return None
+    return Figure(value=row["auroc"], low=row["auroc_low"], high=row["auroc_high"])
+
+
+def _place(text: str) -> tuple[float, str]:
+    """Read a place from an address; one that makes no sense is the beginning."""
+    number, _, job_id = text.partition(",")
+    try:
+        return float(number[:30]), job_id[:128]
+    except ValueError:
+        return -2.0, ""

@@ -1,0 +1,31 @@
+"""Results between store, database and views: each report is read once for its row, when it arrives."""
+
+from __future__ import annotations
+
+import msgspec
+
+from training.fleet.queue.results import Kept
+from training.fleet.wire import reports
+from training.fleet.wire.views import ResultView
+
+
+def kept_of(digest: str, body: bytes) -> Kept:
+    """Read a report for its row; what makes no sense in it is left out."""
+    result = reports.read(body).result
+    return Kept(
+        report=digest,
+        bytes=len(body),
+        figures=msgspec.json.encode(result).decode(),
+        test=result.test or None,
+        auroc=result.auroc.value,
+        auroc_low=result.auroc.low,
+        auroc_high=result.auroc.high,
+    )
+
+
+def result_of(figures: str) -> ResultView:
+    """Read the row's figures; those of a release that kept others count as not readable."""
+    try:
+        return msgspec.json.decode(figures, type=ResultView)
+    except (msgspec.MsgspecError, RecursionError):
+        return ResultView(why="another release kept its figures; the report itself is in the store")

@@ -1,0 +1,233 @@
+"""A trainer's report, read strictly and within bounds. PURE.
+
+A report comes from a trainer: its figures may be nonsense, its texts anything. Each part is read by itself, so what
+makes no sense is left out with a word and takes nothing with it; whoever shows a text makes it printable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from training.fleet.wire.views import Figure, HostFigures, Line, ReportView, ResultView
+
+T = TypeVar("T")
+
+HOSTS_SHOWN = 40
+LINES_SHOWN = 4  # of a ROC curve
+POINTS_SHOWN = 200  # of each line
+NAMES_SHOWN = 20  # in a list
+TEXT_MAX, NAME_MAX = 4000, 200  # characters
+UNREADABLE = "not readable"
+LEVELS = ("good", "caution", "poor")
+_NULL = Raw(b"null")
+
+
+class _Report(Struct):
+    metrics: Raw = _NULL
+    per_host: Raw = _NULL
+    operating_point: Raw = _NULL
+    curves: Raw = _NULL
+    split: Raw = _NULL
+    classes: Raw = _NULL
+    baselines: Raw = _NULL
+    notes: Raw = _NULL
+    verdict: Raw = _NULL
+    verdict_level: Raw = _NULL
+    run_key: Raw = _NULL
+
+
+class _Metrics(Struct):
+    test: dict[str, Raw] = {}
+
+
+class _Metric(Struct):
+    value: float | None = None
+    ci95: tuple[float, float] | None = None
+    reason: str | None = None
+
+
+_NO_METRIC = _Metric()
+_TEXTS, _NONE = list[str], list[str]()
+
+
+class _Promise(Struct):
+    target_fpr: float | None = None
+
+
+class _Line(Struct):
+    label: str = ""
+    points: list[tuple[float, float]] = []
+
+
+class _Curves(Struct):
+    roc: list[_Line] = []
+
+
+class _Count(Struct):
+    windows: int = 0
+    episodes: int = 0
+
+
+class _Split(Struct):
+    recipe: str = ""
+    seed: int | None = None
+    fingerprint: str = ""
+    unseen_hosts: list[str] | None = None
+    seen_hosts: list[str] | None = None
+    hosts: dict[str, dict[str, int]] = {}
+    classes: dict[str, dict[str, int]] = {}
+    n: dict[str, _Count] = {}
+
+
+class _RunKey(Struct):
+    data: str = ""
+
+
+def read(body: bytes) -> ReportView:
+    """Read a report; one that is none gets a sentence in ``why`` and no figures."""
+    try:
+        said = msgspec.json.decode(body, type=_Report)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return ReportView(result=ResultView(bytes=len(body), why=f"{UNREADABLE}: it is no report in JSON"))
+    metrics = _part(said.metrics, _Metrics, _Metrics()).test
+    hosts = _parts(said.per_host)
+    split = _part(said.split, _Split, _Split())
+    test = split.n.get("test", _Count())
+    level = _part(said.verdict_level, str, "")
+    result = ResultView(
+        bytes=len(body),
+        auroc=_figure(metrics.get("auroc")),
+        caught=_figure(metrics.get("tpr")),
+        false_alarms=_figure(metrics.get("fpr")),
+        promised=_share(_part(said.operating_point, _Promise, _Promise()).target_fpr),
+        alarms_a_day=_figure(metrics.get("alerts_per_host_day"), share=False),
+        verdict=_part(said.verdict, str, "")[:TEXT_MAX],
+        level=level if level in LEVELS else "",
+        windows=_count(test.windows),
+        episodes=_count(test.episodes),
+        hosts=_names(hosts),
+        hosts_in_all=len(hosts),
+        never_tested=_never_tested(split, hosts),
+        test=_test(split, _part(said.run_key, _RunKey, _RunKey()).data),
+    )
+    if result.auroc.value is None and not result.verdict and not metrics:
+        return ReportView(result=ResultView(bytes=len(body), why=f"{UNREADABLE}: it has neither figures nor a verdict"))
+    return ReportView(
+        result=result,
+        roc=_roc(said.curves),
+        per_host=[_host(name, hosts[name]) for name in sorted(hosts)[:HOSTS_SHOWN]],
+        baselines={
+            name[:NAME_MAX]: _figure(_parts(each).get("auroc"))
+            for name, each in sorted(_parts(said.baselines).items())[:NAMES_SHOWN]
+        },
+        notes=[each[:TEXT_MAX] for each in _part(said.notes, _TEXTS, _NONE)[:NAMES_SHOWN]],
+    )
+
+
+def _part(raw: Raw, kind: Any, otherwise: T) -> T:
+    """Read one part; what it cannot be counts as not said."""
+    try:
+        found: T | None = msgspec.json.decode(raw, type=kind | None)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return otherwise
+    return otherwise if found is None else found
+
+
+def _parts(raw: Raw) -> dict[str, Raw]:
+    return _part(raw, dict[str, Raw], dict[str, Raw]())
+
+
+def _figure(raw: Raw | None, *, share: bool = True) -> Figure:
+    """Read a value with its interval. ``share``: it lies between 0 and 1."""
+    if raw is None:
+        return Figure(why="not given")
+    said = _part(raw, _Metric, _NO_METRIC)
+    if said is _NO_METRIC:
+        return Figure(why=UNREADABLE)
+    if said.value is None:
+        return Figure(why=(said.reason or "not given")[:NAME_MAX])
+    bounds = (0.0, 1.0) if share else (0.0, 1e15)
+    if not _within(said.value, bounds):
+        return Figure(why=f"{UNREADABLE}: {said.value:.6g} cannot be")
+    low, high = said.ci95 or (None, None)
+    if low is None or high is None or not (_within(low, bounds) and _within(high, bounds) and low <= high):
+        return Figure(value=said.value, why=(said.reason or "no interval is given")[:NAME_MAX])
+    return Figure(value=said.value, low=low, high=high)
+
+
+def _count(value: int) -> int:
+    return value if 0 <= value < 2**53 else 0
+
+
+def _within(value: float, bounds: tuple[float, float]) -> bool:
+    return math.isfinite(value) and bounds[0] <= value <= bounds[1]
+
+
+def _share(value: float | None) -> float | None:
+    return value if value is not None and _within(value, (0.0, 1.0)) else None
+
+
+def _host(name: str, raw: Raw) -> HostFigures:
+    said = _parts(raw)
+    return HostFigures(
+        host=name[:NAME_MAX],
+        windows=_count(_part(said.get("windows", _NULL), int, 0)),
+        auroc=_figure(said.get("auroc")),
+        caught=_figure(said.get("tpr")),
+        false_alarms=_figure(said.get("fpr")),
+    )
+
+
+def _roc(raw: Raw) -> list[Line]:
+    lines = _part(raw, _Curves, _Curves()).roc[:LINES_SHOWN]
+    return [Line(label=line.label[:NAME_MAX], points=_thinned(line.points)) for line in lines if line.points]
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Choose points evenly, and the last; those outside of the square are left out."""
+    good = [point for point in points if all(_within(each, (0.0, 1.0)) for each in point)]
+    if len(good) <= POINTS_SHOWN:
+        return good
+    step = len(good) / (POINTS_SHOWN - 1)
+    return [good[int(n * step)] for n in range(POINTS_SHOWN - 1)] + [good[-1]]
+
+
+def _names(found: Mapping[str, Any]) -> list[str]:
+    return [name[:NAME_MAX] for name in sorted(found)[:NAMES_SHOWN]]
+
+
+def _never_tested(split: _Split, hosts: Mapping[str, Raw]) -> list[str]:
+    """List what the test side does not show: machines, classes, and classes of a machine."""
+    missing = []
+    if split.unseen_hosts is not None and not split.unseen_hosts:
+        missing.append("a machine that it has not seen")
+    if split.unseen_hosts and not split.seen_hosts:
+        trained = ", ".join(_names(split.hosts.get("train", {})))
+        missing.append(f"further recordings of the machines that it was trained on ({trained})" if trained else "")
+    tested = split.classes.get("test", {})
+    known = sorted({name for side in split.classes.values() for name in side})
+    missing += [f"windows of {name[:NAME_MAX]}" for name in known if split.classes and tested.get(name, 0) <= 0]
+    for name in sorted(hosts)[:HOSTS_SHOWN]:
+        only = _part(_parts(hosts[name]).get("one_class", _NULL), str, "")
+        if only:
+            missing.append(f"anything but {only[:NAME_MAX]} on {name[:NAME_MAX]}")
+    return [each for each in missing if each][:NAMES_SHOWN]
+
+
+def _test(split: _Split, data: str) -> str:
+    """Return a key of the test: models with the same one were judged on the same windows. Empty: it is not known.
+
+    A split by host depends on hosts alone; any other also on its seed.
+    """
+    here = split.hosts.get("test")
+    if not here or not data:
+        return ""
+    division = "" if split.recipe == "host" else split.fingerprint
+    said = (data, split.recipe, division, sorted(here.items()), sorted(split.classes.get("test", {}).items()))
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]

@@ -1,0 +1,136 @@
+"""The words for what models are worth, the same on pages and on the command line. PURE: JSON values in, text out.
+
+Values are remote, and not yet printable; who shows a text makes it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from training.fleet.wire.words import number
+from training.printable import counted
+
+Json = Mapping[str, Any]
+
+# The last words of a report's verdict: its worst finding.
+LEVELS: Mapping[str, str] = {"good": "rely on it", "caution": "with caution", "poor": "do not use it", "": "not judged"}
+_BELIEFS = {"good": "to rely on", "caution": "with caution", "poor": "not to be used", "": "not judged"}
+STANDINGS: Mapping[str, str] = {
+    "first": "first",
+    "tied": "not told apart from the first",
+    "behind": "behind the first",
+    "unknown": "no interval to compare by",
+}
+GAP = (
+    "The gap's own interval needs both models' scores of each episode, which a report does not hold: "
+    "`python -m training.trainer.compare` makes it where the data are"
+)
+
+
+def digits(figure: Json) -> int:
+    """Return how many decimals a figure is worth: its interval's first two digits, three where it has none."""
+    low, high = number(figure.get("low")), number(figure.get("high"))
+    if low is None or high is None:
+        return 3
+    return 2 if high - low >= 0.1 else 3 if high - low >= 0.01 else 4
+
+
+def value(figure: Json | None) -> str:
+    """Show a figure without its interval; a dash where there is none."""
+    known = None if figure is None else number(figure.get("value"))
+    return "–" if figure is None or known is None else f"{known:.{digits(figure)}f}"
+
+
+def interval(figure: Json | None) -> str:
+    """Show an interval; empty where there is none."""
+    low, high = (None, None) if figure is None else (number(figure.get("low")), number(figure.get("high")))
+    if figure is None or low is None or high is None:
+        return ""
+    return f"{low:.{digits(figure)}f} to {high:.{digits(figure)}f}"
+
+
+def per_cent(share: object) -> str:
+    known = number(share)
+    return "–" if known is None else f"{100 * known:.1f} %"
+
+
+def per_cent_interval(figure: Json | None) -> str:
+    """Show a rate's interval; empty where there is none."""
+    low, high = (None, None) if figure is None else (number(figure.get("low")), number(figure.get("high")))
+    return "" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f} %"
+
+
+def whole(figure: Json | None) -> str:
+    """Show a figure with its interval in one text: ``0.937 (0.886 to 0.973)``."""
+    between = interval(figure)
+    return value(figure) + (f" ({between})" if between else "")
+
+
+def whole_per_cent(figure: Json | None) -> str:
+    """Show a rate with its interval in one text: ``9.9 % (5.0 to 16.1 %)``."""
+    between = per_cent_interval(figure)
+    said = per_cent(None if figure is None else figure.get("value"))
+    return said + (f" ({between})" if between else "")
+
+
+def alarms(result: Json) -> str:
+    """Show false alarms promised and realised: ``5.0 % → 9.9 %``."""
+    return f"{per_cent(result.get('promised'))} → {whole_per_cent(result.get('false_alarms'))}"
+
+
+def tested_on(result: Json) -> str:
+    """Say what a model was judged on."""
+    hosts = [str(each) for each in result.get("hosts") or ()]
+    more = int(number(result.get("hosts_in_all")) or 0) - len(hosts)
+    named = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4 + more} more" if len(hosts) > 4 or more > 0 else "")
+    windows, episodes = number(result.get("windows")), number(result.get("episodes"))
+    said = f"{counted(int(windows), 'windows')} of {counted(int(episodes or 0), 'episodes')}" if windows else ""
+    return " of ".join(filter(None, (said, named)))
+
+
+def ranking(models: Sequence[Json]) -> str:
+    """Say in words how the models judged on one test stand."""
+    if not models:
+        return "No trained model has a report here yet."
+    first = models[0]
+    tied = sum(each.get("standing") == "tied" for each in models[1:])
+    behind = sum(each.get("standing") == "behind" for each in models[1:])
+    auroc = whole((first.get("result") or {}).get("auroc"))
+    if first.get("standing") != "first":
+        return f"{counted(len(models), 'models')}, whose test is not known: nothing says which is ahead."
+    if len(models) == 1:
+        return f"{first['name']} alone was judged on this test: AUROC {auroc}."
+    if tied:
+        others = "1 other" if tied == 1 else f"{tied} others"
+        said = f"no model is surely ahead: {first['name']} has the highest AUROC, {auroc}, "
+        said += f"and {others} cannot be told apart from it"
+    elif behind:
+        said = f"{first['name']} is ahead of all that have an interval: AUROC {auroc}"
+    else:
+        said = f"{first['name']} has the highest AUROC, {auroc}, and nothing says how sure that is"
+    return f"Of {counted(len(models), 'models')} judged on the same test, {said}" + (
+        f"; {behind} {'is' if behind == 1 else 'are'} behind." if behind and tied else "."
+    )
+
+
+def beliefs(models: Sequence[Json]) -> str:
+    """Say in words how many of the models may be relied on, by their reports' verdicts."""
+    levels = [str((each.get("result") or {}).get("level") or "") for each in models]
+    said = [f"{levels.count(level)} {words}" for level, words in _BELIEFS.items() if level in levels]
+    return f"By their reports’ own verdicts: {', '.join(said)}." if said else ""
+
+
+def gap(a: Json | None, b: Json | None) -> tuple[str, str]:
+    """Return the difference of two figures, and what their intervals say of it."""
+    first, second = (None if each is None else number(each.get("value")) for each in (a, b))
+    if a is None or b is None or first is None or second is None:
+        return "–", "one of the two has no figure"
+    difference = f"{second - first:+.{min(digits(a), digits(b))}f}".replace("-", "−")
+    bounds = [number(each.get(key)) for each in (a, b) for key in ("low", "high")]
+    if any(each is None for each in bounds):
+        return difference, "one of the two has no interval"
+    low_a, high_a, low_b, high_b = (each or 0.0 for each in bounds)
+    if low_a <= high_b and low_b <= high_a:
+        return difference, "the intervals overlap: which is better cannot be told from them"
+    return difference, "the intervals do not overlap: the difference is not by the draw of episodes alone"

@@ -1,0 +1,50 @@
+"""The trainer's report, kept beside the packed bundle until both are delivered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from training.files import write_whole
+from training.fleet.wire.constants import REPORT_BYTES_MAX
+from training.printable import size
+
+
+def beside(bundle: str | Path) -> Path:
+    """Return the place of the report of the bundle at this path."""
+    return Path(f"{bundle}.report.json")
+
+
+def keep(found: Iterable[Path], bundle: Path) -> str | None:
+    """Keep the first of these files that is there beside the bundle, or say why there is no report to send. OSError."""
+    beside(bundle).unlink(missing_ok=True)
+    path = next((each for each in found if each.is_file()), None)
+    if path is None:
+        return "the trainer left none"
+    if path.stat().st_size > REPORT_BYTES_MAX:
+        return f"it is larger than {size(REPORT_BYTES_MAX)}, the most that is kept beside a bundle"
+    body = path.read_bytes()
+    if _sent(body) is None:
+        return "it is no text"
+    write_whole(beside(bundle), body)
+    return None
+
+
+def read(bundle: str | Path) -> str | None:
+    """Read the report to be sent with the bundle at this path; None when there is none."""
+    with suppress(OSError):
+        path = beside(bundle)
+        if path.stat().st_size <= REPORT_BYTES_MAX:
+            return _sent(path.read_bytes())
+    return None
+
+
+def _sent(body: bytes) -> str | None:
+    """Return the text as it is sent; None where escapes would more than double it."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if len(json.dumps(text, ensure_ascii=False).encode()) <= 2 * REPORT_BYTES_MAX else None
