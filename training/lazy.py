@@ -1,9 +1,10 @@
-"""Packages that offer the names of one of their modules without loading it before somebody asks (PEP 562)."""
+"""Modules that load less: a package's names on demand (PEP 562), and foreign code that runs only when it is used."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 
@@ -15,3 +16,27 @@ def attribute(package: str, module: str, name: str) -> Any:
     if not name.startswith("__") and find_spec(f"{package}.{name}") is None:
         return getattr(import_module(f"{package}.{module}"), name)
     raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+
+def defer(name: str, **homes: str) -> None:
+    """Enter a module, or a package with its modules, and run its own code only when somebody asks for a name of it.
+
+    For those that bring much which nothing here uses. ``homes`` says in which other module a name of it lies.
+    """
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is None or spec.loader is None:
+        return
+    entered, loader = module_from_spec(spec), spec.loader
+
+    def ask(attribute: str) -> Any:
+        if attribute in homes:
+            return getattr(import_module(homes[attribute]), attribute)
+        del entered.__getattr__  # from now on it has names of its own
+        loader.exec_module(entered)
+        return getattr(entered, attribute)
+
+    entered.__getattr__ = ask  # type: ignore[method-assign]
+    sys.modules[name] = entered
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, entered)

@@ -33,7 +33,9 @@ _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}
 class Connection(Protocol):
     """The part of SQLite's connection that is needed here."""
 
-    def execute(self, sql: str, /) -> Any: ...
+    def execute(self, sql: str, parameters: Sequence[str] = (), /) -> Any: ...
+
+    def executescript(self, sql: str, /) -> Any: ...
 
     def create_function(self, name: str, narg: int, func: Callable[..., Any], /, *, deterministic: bool) -> None: ...
 
@@ -71,10 +73,13 @@ def learn(connection: Connection) -> None:
 
 def keep(connection: Connection) -> None:
     """Make this connection, after :func:`learn`, write checksums and count rows."""
-    for table in SEALED:
-        for statement in ("seal_inserted", "seal_updated", "seal_deleted"):
-            connection.execute(_filled(connection, statement, table))
-    connection.execute(_filled(connection, "chain_inserted", "audit"))
+    made = [
+        _filled(connection, statement, table)
+        for table in SEALED
+        for statement in ("seal_inserted", "seal_updated", "seal_deleted")
+    ]
+    made.append(_filled(connection, "chain_inserted", "audit"))
+    connection.executescript(";\n".join(made))  # which keeps no statement prepared that runs once
 
 
 def look(connection: Connection) -> Iterator[Sealed]:
@@ -89,7 +94,7 @@ def look(connection: Connection) -> Iterator[Sealed]:
 
 def _columns(connection: Connection, table: str) -> list[tuple[str, Any, bool]]:
     """List each column but the checksum: name, default, and whether it is part of the key; sorted."""
-    rows = connection.execute(f"PRAGMA table_info({table})").fetchall()
+    rows = connection.execute(_templates()["seal_columns"], (table,)).fetchall()
     return sorted((row["name"], _DEFAULTS[row["dflt_value"]], row["pk"] > 0) for row in rows if row["name"] != "seal")
 
 

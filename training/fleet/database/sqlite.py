@@ -161,7 +161,7 @@ class SqliteDatabase:
             if error.sqlite_errorname != "SQLITE_ERROR":
                 raise
             return [str(error)]  # a statement names a missing table or column
-        return self.foreign()
+        return [] if scripts == [_SCHEMA] else self.foreign()  # a new file has nothing of others
 
     def _save(self, target: Path) -> None:
         """Save a copy before an older file is changed."""

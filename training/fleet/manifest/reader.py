@@ -6,7 +6,6 @@ that were read; every other key is unknown and is reported with the nearest righ
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -141,6 +140,8 @@ def closest(name: str, known: Iterable[str]) -> str | None:
         return None
     plain = {other.replace("_", "").lower(): other for other in sorted(known)}
     sought = name.replace("-", "").replace("_", "").lower()
+    import difflib  # 150 KiB that the receiver would keep
+
     close = difflib.get_close_matches(sought, plain, n=1, cutoff=0.6)
     return plain[close[0]] if close else None
 

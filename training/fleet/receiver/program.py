@@ -158,7 +158,7 @@ def _open_database(path: Path, policy: Policy, stack: contextlib.ExitStack) -> t
         stack.enter_context(exclusive(lock_of(path)))
         queue = JobQueue(path, policy=policy)
         stack.callback(queue.close)
-        reader = SqliteDatabase(path)
+        reader = SqliteDatabase(path, read_only=True)
         stack.callback(reader.close)
     except LockedError as error:
         raise StartError(f"another receiver uses the database {path} ({error.holder}); stop that one first") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -21,6 +20,8 @@ def setting(text: str) -> tuple[str, float]:
     key, _, value = text.partition("=")
     kinds = {field.name: type(getattr(_DEFAULTS, field.name)) for field in fields(Policy)}
     if key not in kinds:
+        import difflib
+
         near = difflib.get_close_matches(key, kinds, 1)
         hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(kinds)}"
         raise argparse.ArgumentTypeError(f"there is no policy {key!r}{hint}")

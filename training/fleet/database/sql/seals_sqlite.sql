@@ -1,6 +1,9 @@
 -- What keeps the checksums of rows right: SQLite's, for one {table} at a time, its {columns}, {key} and so on filled in
--- by database_seals.py. The triggers are temporary: they belong to a connection of this program and stand in no file,
+-- by seals.py. The triggers are temporary: they belong to a connection of this program and stand in no file,
 -- so whoever else writes to the file leaves a row whose checksum is not its own.
+
+-- name: seal_columns — a table's columns; one text for all tables, of which one is kept prepared
+SELECT name, dflt_value, pk FROM pragma_table_info(?)
 
 -- name: seal_inserted — a new row gets its checksum and is counted
 CREATE TEMP TRIGGER seal_{table}_inserted AFTER INSERT ON main.{table} BEGIN

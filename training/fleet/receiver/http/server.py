@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
+from uvicorn.config import Config
+from uvicorn.server import Server as UvicornServer
 
 from training.fleet.database.writer import DatabaseError
 from training.fleet.receiver.hangups import EARLY
@@ -38,12 +39,12 @@ CONNECTIONS_MAX = 4096
 GRACE_S = 10  # for requests under way when the receiver stops; uploads resume later
 
 
-def configuration(app: Starlette) -> uvicorn.Config:
+def configuration(app: Starlette) -> Config:
     """Configure uvicorn: no access log, bounded, no unused parts, and above all no trust in forwarded addresses.
 
     Every answer has the header that names the database.
     """
-    return uvicorn.Config(
+    return Config(
         app,
         http=GuardedProtocol,
         ws="none",
@@ -60,12 +61,12 @@ def configuration(app: Starlette) -> uvicorn.Config:
     )
 
 
-class Server(uvicorn.Server):
+class Server(UvicornServer):
     """uvicorn's server, woken only for work; it ends waiting claims before it stops."""
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        config: Config,
         context: Context,
         security: Security | None = None,
         on_stop: Callable[[], None] = lambda: None,
