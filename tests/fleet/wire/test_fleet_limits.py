@@ -23,10 +23,11 @@ _IN = defaultdict(str, {0.5: "twice a second", 60.0: "a minute", 7.0 * DAY_S: "a
 
 SAID = {
     "operations.md": [
-        f"the newest {outbox.FILES_KEPT} files of {outbox.FILE_LINES:,} lines or {outbox.FILE_BYTES // KIB} KiB",
-        f"| attempts with such lines | the newest {outbox.ATTEMPTS_KEPT} |",
+        f"{constants.LOG_BYTES_MAX // MIB} MiB: of more the beginning and the end",
+        f"| attempts with such lines | the newest {outbox.ATTEMPTS_KEPT}, {outbox.BYTES_KEPT // GIB} GiB |",
+        f"{outbox.UNWRITTEN_LINES:,} lines in memory",
         f"{tail.QUEUE_BYTES // MIB} MiB: a burst is read in parts",
-        f"the newest {tail.READ_BYTES // KIB} KiB, and a line says how many bytes are left out",
+        f"the newest {tail.QUEUE_BYTES // 2 // MIB} MiB, and a line says how many bytes are left out",
         f"of more at one look ({_IN[attempt.LOOK_S]}) the newest",
         f"| {tail.FILE_BYTES_MAX // MIB} MiB, and {tail.KEPT_BYTES // MIB} MiB each of its beginning",
         f"and reports and logs of all: the newest {state_folder.KEPT_ATTEMPTS} |",

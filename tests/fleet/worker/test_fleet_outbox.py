@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.queue.attempts import GAP
+from training.fleet.queue.logs import Piece, beyond
 from training.fleet.receiver.http.problems import decoded, reply
 from training.fleet.wire.constants import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from training.fleet.wire.messages import FailRequest, HeartbeatRequest, LogLines, OutputRequest, ProblemType
@@ -33,9 +35,9 @@ from training.fleet.worker.outbox import (
     CORRUPT_KEPT,
     FILE_BYTES,
     FILE_LINES,
-    FILES_KEPT,
     MESSAGE_BYTES_MAX,
     Outbox,
+    dropped,
     fitting,
 )
 from training.fleet.worker.state.events import Assignment, Backlog
@@ -177,15 +179,20 @@ def test_damaged_files_do_not_pile_up(printer: Printer) -> None:
     assert len(list(printer.outbox.folder.iterdir())) == CORRUPT_KEPT
 
 
-def test_disk_stays_bounded_and_the_newest_lines_stay(printer: Printer) -> None:
-    most = 9 * FILE_LINES
-    for first in range(0, most, 100):
-        printer.say(*(f"line {number}" for number in range(first, first + 100)))
-    assert len(list(printer.outbox.folder.iterdir())) == FILES_KEPT
+def test_disk_stays_bounded_and_beginning_and_end_stay(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.fleet.worker.outbox.FILE_LINES", 100)
+    monkeypatch.setattr("training.fleet.worker.outbox.LOG_BYTES_MAX", 10_000)
+    most = 3_000
+    for first in range(0, most, 50):
+        printer.say(*(f"line {number}" for number in range(first, first + 50)))
+        assert sum(path.stat().st_size for path in printer.outbox.folder.iterdir()) <= 12_500
     kept = every_line(printer.outbox, "c1")
-    oldest = most - FILES_KEPT * FILE_LINES
-    assert kept == {number: f"line {number}" for number in range(oldest, most)}
+    assert kept == {number: f"line {number}" for number in kept}
+    assert [*range(300)] == sorted(kept)[:300]
+    assert [*range(most - 200, most)] == sorted(kept)[-200:]
     printer.restarted()
+    assert every_line(printer.outbox, "c1") == kept
+    kept = {number: line for number, line in kept.items() if number >= 7}
     assert every_line(printer.outbox, "c1", first=7) == kept
     printer.outbox.forget("c1")
     assert not list(printer.outbox.folder.iterdir())
@@ -294,14 +301,20 @@ def test_what_was_printed_unseen_is_put_down_in_pieces(printer: Printer) -> None
     assert max(sizes) < FILE_BYTES + 2 * READ_BYTES
 
 
-def test_more_files_than_are_kept_go_at_once(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older release may have kept more."""
-    for _ in range(3):
-        printer.say(*["x"] * FILE_LINES)
-    monkeypatch.setattr("training.fleet.worker.outbox.FILES_KEPT", 1)
-    printer.restarted()
-    printer.say("last")
-    assert len(list(printer.outbox.folder.iterdir())) == 1
+@given(st.lists(st.integers(1, 9), max_size=30), st.integers(40, 90))
+def test_what_is_dropped_is_what_a_receiver_would_drop(sizes: list[int], most: int) -> None:
+    places = dropped(sizes, most)
+    files = [Piece("j", 1, n, 1, size, 1, "d", None, None) for n, size in enumerate(sizes)]
+    assert [piece.first for piece in beyond(files, most)] == list(places)
+
+
+def test_output_of_old_attempts_goes_when_there_is_too_much(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
+    printer.say("x" * 400)
+    other = Printer(printer.folder, replace(JOB, claim_id="c2"))
+    other.outbox = printer.outbox
+    other.say("y" * 400)
+    monkeypatch.setattr("training.fleet.worker.outbox.BYTES_KEPT", 1000)
+    assert [each.claim_id for each in Outbox(printer.outbox.folder).recover()] == ["c2"]
 
 
 @pytest.mark.parametrize("record", ['[9, ["b", 1]]', '[9, [1, "b"]]', '["x", ["b"]]', "[9]", "9"])

@@ -5,8 +5,8 @@ and which file the trainer printed into, then a record for each look at that fil
 says how far the trainer's file had been read, so that a worker that starts again reads on from there: a worker that was
 killed loses no line, and counts none twice.
 
-Bounded: the newest lines of an attempt, the newest attempts. What is dropped here undelivered the receiver notices by
-its number, and says in the output how many lines are missing.
+Bounded: the beginning and the end of an attempt's output, as a receiver keeps them, and the newest attempts. What is
+dropped here undelivered the receiver notices by its number, and says in the output how many lines are missing.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from typing import Any
 
 from training import strict_json
 from training.files import LocalFs
-from training.fleet.wire.constants import LOG_LINES_MAX
+from training.fleet.wire.constants import LOG_BYTES_MAX, LOG_LINES_MAX
 from training.fleet.wire.progress import kept_line
 from training.fleet.worker.state.events import Assignment, Backlog
 from training.fleet.worker.tail import OutputTail
 
 log = logging.getLogger(__name__)
 
-FILE_LINES = 1_000
+FILE_LINES = 10_000
 FILE_BYTES = 512 * 1024
-FILES_KEPT = 6  # of an attempt: more lines than a receiver keeps, and 3 MiB at most
-ATTEMPTS_KEPT = 50  # of those that ended and are not delivered
+UNWRITTEN_LINES = 6_000  # of an attempt, in memory while the disk takes none
+ATTEMPTS_KEPT = 50  # of those that ended and are not delivered …
+BYTES_KEPT = 1024**3  # … and no more of their output together
 CORRUPT_KEPT = 10  # damaged files, for inspection
 MESSAGE_BYTES_MAX = 40_000  # of the lines in one message, as JSON: the body's limit is 64 KiB
 
@@ -48,7 +49,8 @@ class _Spool:
     total: int = 0  # lines so far …
     written: int = 0  # … and those before the first unwritten one
     position: int = 0  # bytes of the source that they came from
-    firsts: list[int] = field(default_factory=list)  # one for each file: the number of its first line
+    firsts: list[int] = field(default_factory=list)  # one for each file: the number of its first line …
+    sizes: list[int] = field(default_factory=list)  # … and its bytes
     full: bool = True  # the last file takes no more
     unwritten: list[str] = field(default_factory=list)  # unwritten lines, while the disk takes none
 
@@ -60,6 +62,7 @@ class Outbox:
         self.folder = folder
         self._lock = threading.RLock()
         self._spools: dict[str, _Spool] = {}
+        self._full_file: tuple[Path | None, list[str]] = None, []  # the one that was read last, which is read in parts
 
     # ── while a trainer runs ────────────────────────────────────────────────────────────────
 
@@ -74,9 +77,11 @@ class Outbox:
             spool.total += len(lines)
             spool.position = position
             lines = [kept_line(line) for line in lines]
-            spool.unwritten = [*spool.unwritten, *lines][-FILES_KEPT * FILE_LINES :]
-            with suppress(OSError):
+            spool.unwritten = [*spool.unwritten, *lines]
+            try:
                 self._write(spool)
+            except OSError:
+                spool.unwritten = spool.unwritten[-UNWRITTEN_LINES:]
 
     def read(self, claim_id: str, first: int) -> tuple[int, tuple[str, ...]]:
         """Read the lines of a message from number ``first`` on, or from the oldest kept one; and the first's number."""
@@ -87,12 +92,14 @@ class Outbox:
             begun = [number for number in spool.firsts if number <= first]
             chosen: list[str] = []
             for number in spool.firsts[max(0, len(begun) - 1) :]:
-                lines = self._lines(claim_id, number)
+                lines = self._lines_of(spool, number)
                 if not chosen:
                     first = max(first, number)
-                    chosen = lines[first - number :]
+                    chosen = lines[first - number : first - number + LOG_LINES_MAX]
                 elif first + len(chosen) == number:
                     chosen += lines
+                else:
+                    break
                 if len(chosen) >= LOG_LINES_MAX:
                     break
             held_from = spool.total - len(spool.unwritten)
@@ -106,6 +113,7 @@ class Outbox:
         """Remove an attempt's output: the receiver has it all, or never will."""
         with self._lock:
             spool = self._spools.pop(claim_id, None)
+            self._full_file = None, []
             for number in spool.firsts if spool else ():
                 self._path(claim_id, number).unlink(missing_ok=True)
 
@@ -168,7 +176,7 @@ class Outbox:
                     file.truncate(before)
                 raise
             bytes_now = file.tell()
-        spool.unwritten, spool.written = [], spool.total
+        spool.unwritten, spool.written, spool.sizes[-1] = [], spool.total, bytes_now
         spool.full = bytes_now >= FILE_BYTES or spool.total - spool.firsts[-1] >= FILE_LINES
 
     def _begin_file(self, spool: _Spool, number: int) -> None:
@@ -191,9 +199,20 @@ class Outbox:
             path.unlink(missing_ok=True)
             raise
         spool.firsts.append(number)
+        spool.sizes.append(0)
         spool.written, spool.full = number, False
-        while len(spool.firsts) > FILES_KEPT:
-            self._path(claim_id, spool.firsts.pop(0)).unlink(missing_ok=True)
+        for place in reversed(dropped(spool.sizes, LOG_BYTES_MAX)):
+            spool.sizes.pop(place)
+            self._path(claim_id, spool.firsts.pop(place)).unlink(missing_ok=True)
+
+    def _lines_of(self, spool: _Spool, number: int) -> list[str]:
+        path = self._path(spool.owner.claim_id, number)
+        if self._full_file[0] != path:
+            lines = self._lines(spool.owner.claim_id, number)
+            if number == spool.firsts[-1]:
+                return lines  # it grows
+            self._full_file = path, lines
+        return self._full_file[1]
 
     def _lines(self, claim_id: str, number: int) -> list[str]:
         try:
@@ -231,6 +250,7 @@ class Outbox:
         if good_bytes < len(content):
             self._mend(path, content, good_bytes)
         spool.firsts.append(number)
+        spool.sizes.append(good_bytes)
         spool.total = number + sum(len(lines) for _, lines in records)
         spool.position = records[-1][0] if records else spool.position
         spool.written = spool.total
@@ -264,9 +284,26 @@ class Outbox:
                 old.unlink(missing_ok=True)
 
     def _drop_oldest(self) -> None:
-        for claim_id in list(self._spools)[:-ATTEMPTS_KEPT]:
+        room, kept = BYTES_KEPT, set[str]()
+        for claim_id in list(self._spools)[: -ATTEMPTS_KEPT - 1 : -1]:
+            room -= sum(self._spools[claim_id].sizes)
+            if room < 0:
+                break
+            kept.add(claim_id)
+        for claim_id in [each for each in self._spools if each not in kept]:
             log.warning("the output of %s is not kept any longer", self._spools[claim_id].owner.name)
             self.forget(claim_id)
+
+
+def dropped(sizes: Sequence[int], most: int) -> range:
+    """Choose the files that go when an attempt's have more than ``most`` bytes: the oldest beyond the first half."""
+    over, head = sum(sizes) - most, 0
+    begin = next((place for place, size in enumerate(sizes) if (head := head + size) > most // 2), len(sizes))
+    end = begin
+    while over > 0 and end < len(sizes) - 1:
+        over -= sizes[end]
+        end += 1
+    return range(begin, end)
 
 
 def fitting(lines: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,7 +23,8 @@ def grown(options: Options) -> Iterator[Grown]:
         f"{saved_states.KEPT_MAX} jobs, {size(saved_states.BYTES_MAX)} beside the newest, and two weeks; "
         "until their job is over",
     )
-    yield _below("files of output, also undelivered, in", options.outbox, f"{outbox.ATTEMPTS_KEPT} attempts")
+    output = f"{outbox.ATTEMPTS_KEPT} attempts, {size(outbox.BYTES_KEPT)}"
+    yield _below("files of output, also undelivered, in", options.outbox, output)
     yield _below(
         "files of finished work that was refused, in",
         options.aside,

@@ -2,8 +2,8 @@
 
 A trainer may print nothing, bytes that are no text, one endless line, or a terabyte. A look always returns a
 bounded number of bounded lines, and the disk holds the beginning and the end of the output. The file is
-the queue: a burst is read block by block and in order. Only of what waits beyond ``QUEUE_BYTES`` the older part is left
-out, and a line says how much.
+the queue: a burst is read block by block and in order. Only when more than ``QUEUE_BYTES`` wait the older ones are left
+out, down to the half, and a line says how much.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
+from training.fleet.wire.constants import LOG_BYTES_MAX, LOG_LINE_CHARS_MAX
 from training.fleet.wire.progress import taken
 
 READ_BYTES = 256 * 1024  # at one poll; the rest waits for the next, which may follow at once
-QUEUE_BYTES = 4 * 1024**2  # that may wait unread: more than a worker keeps of an attempt
+QUEUE_BYTES = LOG_BYTES_MAX  # that may wait unread
 POLLS_A_LOOK = QUEUE_BYTES // READ_BYTES + 1  # who prints faster than that is read for ever
 LINE_BYTES_MAX = 16 * 1024  # of a line whose end was not printed yet; more is taken as a line
-FILE_BYTES_MAX = 16 * 1024**2
+FILE_BYTES_MAX = LOG_BYTES_MAX  # a cut may lose what is printed meanwhile
 KEPT_BYTES = 1024**2  # of the beginning, and of the end before a cut
 
 TOO_LONG = f"a progress line of more than {LINE_BYTES_MAX // 1024} KiB is not taken"
@@ -118,7 +118,7 @@ class OutputTail:
             return []
         lines = []
         if waiting > self._queue_bytes:
-            left_out = waiting - READ_BYTES
+            left_out = waiting - max(READ_BYTES, self._queue_bytes // 2)
             self._position += left_out
             self.total_bytes += left_out
             self._rest = b""
