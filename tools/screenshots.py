@@ -22,12 +22,20 @@ from shown_fleet import shown  # noqa: E402
 PAGES = {
     "fleet": "/",
     "jobs": "/jobs",
-    "job": "/jobs/mlp-realistic",
+    "job": "/jobs/gbt-oracle",
     "job-failed": "/jobs/mlp-oracle",
-    "compare": "/compare?jobs=mlp-realistic,gbt-oracle",
+    "compare": "/compare?jobs=gbt-realistic,gbt-oracle,mlp-realistic",
+    "models": "/models",
     "events": "/events",
 }
-KEPT = {("fleet", "light", 1280), ("fleet", "dark", 1280), ("fleet", "light", 360), ("job", "light", 1280)}
+KEPT = {
+    ("fleet", "light", 1280),
+    ("fleet", "dark", 1280),
+    ("fleet", "light", 360),
+    ("job", "light", 1280),
+    ("models", "light", 1280),
+    ("compare", "light", 1280),
+}
 FLAGS = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
 
 

@@ -35,6 +35,14 @@ VENDORED = {
         "npm htmx.org 4.0.1, 0BSD",
         "18ef2761356ec1fe0bb6d92612315b37517a7c1e9856b661c5ae81fef239d103",
     ),
+    "training/fleet/pages/static/uplot.min.js": (
+        "npm uplot 1.6.32, MIT",
+        "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    ),
+    "training/fleet/pages/static/uplot.min.css": (
+        "npm uplot 1.6.32, MIT",
+        "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    ),
     "tests/vendor/axe.min.js": (
         "npm axe-core 4.14.1, MPL-2.0",
         "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c",

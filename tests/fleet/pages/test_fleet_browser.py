@@ -5,6 +5,7 @@ One browser and one fleet serve the whole file. Nothing here skips: a machine th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,6 +193,31 @@ def test_an_operator_logs_in_acts_and_takes_it_back_by_keyboard(browser: Browser
         assert page.context.cookies() == []
         assert seen.complaints == []
         page.context.close()
+
+
+def test_curves_answer_the_pointer_and_outlive_the_parts_around_them(fleet: Receiver, browser: Browser) -> None:
+    """The script draws over the receiver's own drawing, and again when the page's parts come anew."""
+    bare = visit(browser, f"{fleet.url}/jobs/gbt-oracle", script=False)
+    assert bare.page.locator("[data-plot] svg").first.is_visible()
+    bare.page.context.close()
+    seen = visit(browser, f"{fleet.url}/jobs/gbt-oracle")
+    drawn = seen.page.locator("[data-plot] > .uplot")
+    drawn.first.wait_for()
+    assert drawn.count() == seen.page.locator("[data-plot]").count() == 4
+    assert not seen.page.locator("[data-plot] svg").first.is_visible()
+    drawn.first.hover()
+    seen.page.get_by_text(re.compile(r"^\d+(\.\d+)?$")).first.wait_for()
+    changed = """() => { const box = document.querySelector('[data-plot]'), said = JSON.parse(box.dataset.plot);
+        said.lines[0][1].push([60, 0.5]); box.classList.remove('drawn'); box.querySelector('.uplot').remove();
+        box.dataset.plot = JSON.stringify(said); }"""
+    seen.page.evaluate(changed)
+    seen.page.locator("[data-plot].drawn > .uplot").nth(3).wait_for()
+    seen.page.emulate_media(color_scheme="dark")
+    seen.page.set_viewport_size({"width": 360, "height": 800})
+    assert violations(seen.page) == []
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == 360
+    assert seen.complaints == []
+    seen.page.context.close()
 
 
 def test_a_hostile_page_would_be_noticed(fleet: Receiver, browser: Browser) -> None:

@@ -531,7 +531,9 @@ def test_addresses_and_times() -> None:
 
 
 def test_pages_stay_small(receiver: Receiver) -> None:
-    """The first page loads at most 25 kB of script and style, compressed."""
-    loaded = set(re.findall(r'(?:src|href)="(/static/[^"]+\.(?:js|css))"', get(receiver, "/")[2]))
-    found = [static.static_file(each.rpartition("/")[2]) for each in loaded]
-    assert sum(len(each.compressed) for each in found if each is not None) <= 25_000
+    """The first page loads at most 25 kB of script and style, a job's page 50 kB, compressed."""
+    for path, most in (("/", 25_000), ("/jobs/gbt-oracle", 50_000), ("/compare?jobs=gbt-oracle,mlp-realistic", 50_000)):
+        loaded = set(re.findall(r'(?:src|href)="(/static/[^"]+\.(?:js|css))"', get(receiver, path)[2]))
+        found = [static.static_file(each.rpartition("/")[2]) for each in loaded]
+        assert sum(len(each.compressed) for each in found if each is not None) <= most, path
+        assert len(get(receiver, path)[2]) <= 50_000, path

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from training.charts import Series, line_chart, nice_range
+from training.charts import Range, Series, line_chart, nice_range
 from training.fleet.service.views import Views
 from training.fleet.wire.messages import CurvePoint, UsageSample
 from training.fleet.wire.views import ReportView
@@ -34,7 +35,22 @@ class Figure:
     drawing: Markup
     names: Sequence[str]
     rows: Sequence[tuple[int, Sequence[str]]]
+    data: str  # its lines as JSON, for the script that draws them again
     by: str = "Epoch"
+
+
+def _chart(
+    title: str, summary: str, lines: Sequence[Series], x_label: str, y_label: str, x: Range, y: Range
+) -> tuple[Markup, str]:
+    """Draw lines; returns the drawing, and the same as data."""
+    drawing = line_chart(f"{title}: {summary}", lines, x_label=x_label, y_label=y_label, x=x, y=y)
+    points = [(line.label, [[_rounded(each) for each in point] for point in line.points]) for line in lines]
+    return drawing, json.dumps({"x": x_label, "y": y_label, "lines": points}, separators=(",", ":"))
+
+
+def _rounded(value: float) -> float:
+    short = float(f"{value:.6g}")
+    return int(short) if short.is_integer() else short
 
 
 def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[Figure]:
@@ -88,16 +104,17 @@ def _of_time(title: str, unit: str, lines: Sequence[tuple[str, dict[int, float]]
         f"{label}: {_number(sum(values.values()) / len(values))} on average, at most {_number(max(values.values()))}"
         for label, values in lines
     )
-    drawing = line_chart(
-        f"{title}, {unit}: {summary}",
+    drawing, data = _chart(
+        f"{title}, {unit}",
+        summary,
         [Series(label, [(second / per, value) for second, value in sorted(values.items())]) for label, values in lines],
-        x_label=f"{word} since the grant",
-        y_label=unit,
-        x=(0.0, max(seconds[-1], 1) / per),
-        y=nice_range([0.0, *(value for _, values in lines for value in values.values())], floor=0.0),
+        f"{word} since the grant",
+        unit,
+        (0.0, max(seconds[-1], 1) / per),
+        nice_range([0.0, *(value for _, values in lines for value in values.values())], floor=0.0),
     )
     rows = [(second, [_number(values.get(second)) for _, values in lines]) for second in _thinned(seconds)]
-    return Figure(title, summary, drawing, [label for label, _ in lines], rows, "Second")
+    return Figure(title, summary, drawing, [label for label, _ in lines], rows, data, "Second")
 
 
 def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoint]]]) -> Figure | None:
@@ -108,17 +125,18 @@ def _figure(key: str, title: str, curves: Sequence[tuple[str, Sequence[CurvePoin
         return None
     summary = "; ".join(_summary(name if len(curves) > 1 else "", values) for name, values in told)
     epochs = [epoch for _, values in told for epoch in values]
-    drawing = line_chart(
-        f"{title} by epoch: {summary}",
+    drawing, data = _chart(
+        f"{title} by epoch",
+        summary,
         [Series(name, sorted(values.items()), [3.5] if len(values) == 1 else ()) for name, values in told],
-        x_label="epoch",
-        y_label=title.lower(),
-        x=(float(min(epochs)), float(max(max(epochs), min(epochs) + 1))),
-        y=nice_range([value for _, values in told for value in values.values()]),
+        "epoch",
+        title.lower(),
+        (float(min(epochs)), float(max(max(epochs), min(epochs) + 1))),
+        nice_range([value for _, values in told for value in values.values()]),
     )
     shown = _thinned(sorted(set(epochs)))
     rows = [(epoch, [_number(values.get(epoch)) for _, values in told]) for epoch in shown]
-    return Figure(title, summary, drawing, [name for name, _ in told], rows)
+    return Figure(title, summary, drawing, [name for name, _ in told], rows, data)
 
 
 def _summary(name: str, values: dict[int, float]) -> str:
