@@ -27,6 +27,7 @@ from training.fleet.cli import notify as cli_notify
 from training.fleet.cli import plan as cli_plan
 from training.fleet.cli import recovery as cli_recovery
 from training.fleet.cli import render as cli_views
+from training.fleet.cli import speeds as cli_speeds
 from training.fleet.cli import standings as cli_standings
 from training.fleet.cli import status as cli_status
 from training.fleet.cli import wait as cli_wait
@@ -446,6 +447,7 @@ cli_hosts.hook(app)
 cli_notify.hook(app)
 cli_plan.hook(app)
 cli_recovery.hook(app)
+cli_speeds.hook(app)
 app.add_typer(cli_dataset.app, name="dataset")
 
 

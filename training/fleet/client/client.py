@@ -449,6 +449,10 @@ class FleetClient:
             answer = {**page, "workers": answer["workers"] + page["workers"]}
         return answer
 
+    def speeds(self) -> dict[str, Any]:
+        """Get how long jobs take on each host, as learned (``SpeedsReply``)."""
+        return self._get("/v1/speeds", needed=("kinds",))
+
     def health(self) -> dict[str, Any]:
         """Get the receiver's own state (``HealthReply``)."""
         return self._get("/v1/health")

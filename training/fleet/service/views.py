@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
+from training.fleet.queue import durations
 from training.fleet.queue.curves import POINTS_KEPT, Curves
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Trained
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.quarantine import Quarantine
@@ -39,6 +41,9 @@ from training.fleet.wire.messages import (
     LogReply,
     ProblemType,
     Refusal,
+    SpeedOnHost,
+    SpeedsOfKind,
+    SpeedsReply,
     UsageSample,
     WorkersReply,
     WorkerView,
@@ -47,6 +52,7 @@ from training.printable import duration
 
 PAGE_MAX = 1000  # jobs, or hosts, in one answer
 WORKERS_PAGE = 200  # hosts in one answer, unless more are asked for
+SPEEDS_KINDS = 200  # kinds of jobs in one answer
 CURVE_POINTS = 500  # in one answer, unless told
 CURVE_POINTS_LEAST = 10
 HELD = "held"  # of jobs that wait: a filter beside the statuses
@@ -274,6 +280,20 @@ class Views:
             now=self._clock.now(),
         )
 
+    def speeds(self) -> SpeedsReply:
+        """Return how long each kind of job takes on each known host: kinds of completed attempts, the newest first."""
+        attempts = durations.newest(self._db)
+        learned = durations.learn(attempts)
+        kinds: dict[str, list[durations.Trained]] = {}
+        for each in reversed(attempts):
+            kinds.setdefault(each.work.kind, []).append(each)
+        machines = [Machine.of(self._service.host_of(known)) for known in self._service.known_hosts()]
+        return SpeedsReply(
+            kinds=[_speeds_of(learned, of_kind, machines) for of_kind in list(kinds.values())[:SPEEDS_KINDS]],
+            attempts=len(attempts),
+            now=self._clock.now(),
+        )
+
     def live(self, most: int = PAGE_MAX) -> list[JobView]:
         """Return what runs now, longest first."""
         return [self._view(row, {}) for row in self._db.all("jobs_live", most=most)]
@@ -471,6 +491,35 @@ class Views:
         if ready:
             return f"it waits for {', '.join(ready)} to ask for work, behind jobs of higher priority or age"
         return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
+
+
+def _speeds_of(learned: Speeds, of_kind: Sequence[durations.Trained], machines: Sequence[Machine]) -> SpeedsOfKind:
+    """Say of one kind how long it takes where; ``of_kind`` are its attempts, the newest first."""
+    newest = of_kind[0]
+    held = [each.ram_gib for each in of_kind if each.ram_gib is not None]
+    hosts = []
+    for on in machines:
+        told = learned.predict(newest.work, on)
+        basis = learned.basis(newest.work, on)
+        hosts.append(
+            SpeedOnHost(
+                host=on.name,
+                seconds=told.seconds,
+                low=told.at(0.1),
+                high=told.at(0.9),
+                seen=told.seen,
+                basis=basis.value,
+            )
+        )
+    return SpeedsOfKind(
+        model=str(newest.spec.get("model") or ""),
+        mode=str(newest.spec.get("mode") or ""),
+        dataset=newest.spec.get("dataset"),
+        hyper=dict(newest.spec.get("hyper") or {}),
+        jobs=len(of_kind),
+        ram_gib=max(held, default=None),
+        hosts=sorted(hosts, key=lambda each: each.seconds),
+    )
 
 
 def _in_curve(row: Row, span: Row) -> CurveAttempt:

@@ -7,7 +7,7 @@ compare clocks with the receiver. ``docs/protocol.md`` is the same page for peop
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -543,6 +543,37 @@ class DatasetUnnameRequest(Wire, frozen=True, kw_only=True):
 class DatasetRemoveReply(Wire, frozen=True, kw_only=True):
     dataset_id: str
     freed: int  # bytes
+
+
+class SpeedOnHost(Wire, frozen=True, kw_only=True):
+    """The time that a kind of job is expected to take on a host: the median, and a range that holds four of five."""
+
+    host: str
+    seconds: float
+    low: float
+    high: float
+    seen: int  # attempts of this kind there
+    basis: Literal["same", "here", "elsewhere", "guess"]
+
+
+class SpeedsOfKind(Wire, frozen=True, kw_only=True):
+    """Jobs that differ in seed and name alone: they are expected to take equally long."""
+
+    model: str
+    mode: str
+    dataset: str | None
+    hyper: dict[str, Any]
+    jobs: int  # completed ones that it was learned from
+    ram_gib: float | None  # the most that a trainer held; None: not known
+    hosts: list[SpeedOnHost]  # the fastest first
+
+
+class SpeedsReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/speeds``: how long jobs take, as learned from the newest completed attempts."""
+
+    kinds: list[SpeedsOfKind]  # those last trained first
+    attempts: int  # that it was learned from
+    now: float
 
 
 class ChannelView(Wire, frozen=True, kw_only=True):

@@ -139,6 +139,9 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/v1/workers", Access.ANYONE, "workers",
         "List the hosts, page by page", reply=wire.WorkersReply, parameters=("after:host", "limit")),
     Route(
+        "GET", "/v1/speeds", Access.READER, "speeds",
+        "List how long jobs take on each host, as learned", reply=wire.SpeedsReply),
+    Route(
         "GET", "/v1/health", Access.ANYONE, "health",
         "Check the receiver's health", reply=wire.HealthReply),
     Route(

@@ -201,6 +201,16 @@ SELECT * FROM attempts WHERE host = :host AND ended_at IS NULL ORDER BY granted_
 SELECT a.host, j.name FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id
 WHERE a.ended_at IS NULL ORDER BY a.granted_at
 
+-- name: attempts_timed — the newest completed attempts that no earlier one had begun, with what their workers measured
+SELECT COALESCE(a.granted, j.spec) AS spec, a.host, json_extract(h.capability, '$.cuda_available') AS cuda,
+  CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
+  CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib
+FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
+WHERE a.end_reason = 'completed' AND a.record IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
+    AND b.host = a.host AND b.attempt < a.attempt)
+ORDER BY a.rowid DESC LIMIT :most
+
 -- name: attempts_of_job — the whole history
 SELECT * FROM attempts WHERE job_id = :job_id ORDER BY attempt
 

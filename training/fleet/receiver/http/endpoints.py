@@ -209,6 +209,10 @@ async def workers(context: Context, request: Request) -> Response:
     return reply(await context.look(lambda: context.views.workers(after=after, limit=limit)))
 
 
+async def speeds(context: Context, _request: Request) -> Response:
+    return reply(await context.look(context.views.speeds))
+
+
 async def health(context: Context, _request: Request) -> Response:
     return reply(await health_now(context))
 

@@ -1,0 +1,53 @@
+"""``cis490-jobs speeds``: a table that says what each time rests on."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from training.fleet.cli import program
+from training.fleet.cli.context import CommandContext
+
+
+def on(host: str, seconds: float, basis: str = "same", seen: int = 2) -> dict[str, Any]:
+    return {"host": host, "seconds": seconds, "low": seconds / 2, "high": seconds * 2, "seen": seen, "basis": basis}
+
+
+TREES = {
+    "model": "gbt", "mode": "oracle", "dataset": None, "hyper": {"max_depth": 4}, "jobs": 2, "ram_gib": 0.41,
+    "hosts": [on("desk", 100.0), on("pi\x1b[31m", 4000.0, "here", 0), on("laptop", 300.0, "elsewhere", 0)],
+}  # fmt: skip
+NET = {**TREES, "model": "mlp", "hyper": {}, "ram_gib": None, "hosts": [on("desk", 10.0, "guess", 0)]}
+
+
+def shown(*argv: str, kinds: list[dict[str, Any]] | None = None) -> str:
+    answer = {"kinds": [TREES, NET] if kinds is None else kinds, "attempts": 3, "now": 1.0}
+    out, err = io.StringIO(), io.StringIO()
+    world = CommandContext(connect=lambda url, token: SimpleNamespace(speeds=lambda: answer), environ={})  # type: ignore[arg-type]
+    assert program.main(["speeds", *argv], context=replace(world, out=out, err=err)) == 0, err.getvalue()
+    return out.getvalue()
+
+
+def test_each_time_says_what_it_rests_on() -> None:
+    lines = shown().splitlines()
+    assert [" ".join(line.split()) for line in lines[2:6]] == [
+        "gbt oracle · max_depth 4 · up to 0.4 GiB desk 1 min 50 s to 3 min 2 such jobs here",
+        "pi\\x1b[31m 1 h 06 min 33 min to 2 h 13 min other gbt jobs here",
+        "laptop 5 min 2 min to 10 min gbt on other hosts",
+        "mlp oracle desk 10 s 5 s to 20 s a guess",
+    ]
+    assert lines[-1] == "from 3 completed jobs"
+
+
+def test_model_and_host_narrow_it() -> None:
+    assert "mlp" not in shown("--model", "gbt")
+    assert "laptop" not in shown("--host", "DESK")
+    assert json.loads(shown("--json", "--model", "mlp"))["kinds"] == [NET]
+
+
+def test_nothing_known_says_what_will_be() -> None:
+    assert "completed job is of this model or host" in shown("--model", "cnn")
+    assert "nothing is known yet" in shown(kinds=[]).replace("no completed", "nothing is known yet: no completed")

@@ -1,0 +1,94 @@
+"""What `speeds` tells follows from what workers measured, and survives what they should not have said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from builders import a_job
+from fakes import Counting, FakeClock, FakeShelf
+
+from training.fleet.queue.jobs import Claimant, Grant, JobQueue
+from training.fleet.scheduling.job import EndReason, Host
+from training.fleet.scheduling.policy import NOBODY_ELSE
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.views import Views
+from training.fleet.wire.messages import SpeedsOfKind
+
+CAN = {"cpu_cores": 8, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
+
+
+class Fleet:
+    def __init__(self, *names: str, **fields: Any) -> None:
+        self.clock = FakeClock()
+        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
+        self.service = Service(self.queue, FakeShelf())
+        self.service.reload([a_job(name, seed=n, **fields) for n, name in enumerate(names)], Plan())
+        self.views = Views(self.queue.db, self.service)
+
+    def claim(self, host: str) -> Grant:
+        with self.queue.db.transaction():
+            self.queue.note_host(host, CAN, Claimant())
+            granted = self.queue.grant(Host.of(host, CAN), Claimant(), NOBODY_ELSE)
+        assert isinstance(granted, Grant)
+        return granted
+
+    def train(self, host: str, record: dict[str, Any] | None) -> None:
+        granted = self.claim(host)
+        self.queue.accept(granted.job, granted.attempt, "a" * 64, record)
+
+    def kinds(self) -> list[SpeedsOfKind]:
+        """Ask as after a restart, which reads the hosts that are on record."""
+        return Views(self.queue.db, Service(self.queue, FakeShelf())).speeds().kinds
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    made = Fleet("one", "two", "three", "four")
+    yield made
+    made.queue.close()
+
+
+def test_jobs_that_differ_in_seed_alone_are_one_kind_whose_time_is_learned_on_each_host(fleet: Fleet) -> None:
+    fleet.train("desk", {"train_s": 10.0, "max_rss_kib": 1024**2})
+    fleet.train("desk", {"train_s": 10.0, "max_rss_kib": 3 * 1024**2})
+    fleet.train("pi", {"train_s": 100.0})
+    (kind,) = fleet.kinds()
+    assert (kind.model, kind.jobs, kind.ram_gib) == ("gbt", 3, 3.0)
+    desk, pi = kind.hosts
+    assert (desk.host, desk.seen, desk.basis) == ("desk", 2, "same")
+    assert 8 < desk.low < desk.seconds < desk.high < 13
+    assert (pi.host, pi.seen) == ("pi", 1)
+    assert 60 < pi.seconds < 130
+
+
+@pytest.mark.parametrize(
+    "record",
+    [None, {}, {"train_s": -1.0}, {"train_s": "10"}, {"train_s": True}, {"train_s": 0}, {"train_s": [10.0]}],
+)
+def test_a_record_without_a_time_teaches_nothing(fleet: Fleet, record: dict[str, Any] | None) -> None:
+    fleet.train("desk", record)
+    assert fleet.kinds() == []
+
+
+@pytest.mark.parametrize("kib", [None, -1, "much", True])
+def test_memory_that_is_no_number_is_not_known(fleet: Fleet, kib: object) -> None:
+    fleet.train("desk", {"train_s": 10.0, "max_rss_kib": kib})
+    (kind,) = fleet.kinds()
+    assert kind.ram_gib is None
+
+
+def test_an_attempt_that_went_on_where_another_stopped_does_not_count(fleet: Fleet) -> None:
+    granted = fleet.claim("desk")
+    with fleet.queue.db.transaction():
+        fleet.queue.settle(granted.job, granted.attempt, EndReason.WORKER_SHUTDOWN)
+    fleet.train("desk", {"train_s": 1.0})
+    assert fleet.kinds() == []
+
+
+def test_a_job_counts_as_it_was_granted(fleet: Fleet) -> None:
+    fleet.train("desk", {"train_s": 10.0})
+    fleet.service.reload([a_job("one", seed=0, hyper={"max_depth": 9})], Plan())
+    (kind,) = fleet.kinds()
+    assert kind.hyper == {}

@@ -1,0 +1,88 @@
+"""``cis490-jobs speeds``: how long jobs take on each host, as learned from what was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from training.fleet.cli.context import CommandContext
+from training.fleet.cli.render import cell, table
+from training.fleet.wire.constants import DONE
+from training.fleet.wire.words import duration, number
+from training.printable import one_line
+
+Reply = Mapping[str, Any]
+
+_HYPER_MAX = 60  # characters of a kind's settings
+_FROM = {"here": "other {model} jobs here", "elsewhere": "{model} on other hosts", "guess": "a guess"}
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command()(speeds)
+
+
+def speeds(
+    ctx: typer.Context,
+    model: Annotated[str | None, typer.Option(help="Only jobs of this model.")] = None,
+    host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> int:
+    """Show how long each kind of job takes on each host, how sure that is, and how much memory it needs."""
+    context: CommandContext = ctx.obj
+    answer = dict(context.client(receiver_url).speeds())
+    answer["kinds"] = [_on(host, kind) for kind in answer["kinds"] if model in (None, kind.get("model"))]
+    context.show(as_json, answer, lambda: rendered(answer))
+    return DONE
+
+
+def _on(host: str | None, kind: Reply) -> Reply:
+    """Leave a kind only the host asked for."""
+    if host is None:
+        return kind
+    return {**kind, "hosts": [each for each in kind["hosts"] if str(each.get("host")).lower() == host.lower()]}
+
+
+def rendered(answer: Reply) -> RenderableType:
+    kinds = [kind for kind in answer["kinds"] if kind.get("hosts")]
+    if not kinds:
+        return Text(
+            "nothing is known yet: durations are learned from completed jobs"
+            if not answer.get("attempts")
+            else "no completed job is of this model or host; without --model and --host all are shown"
+        )
+    made = table("JOBS", "HOST", "TAKES", "FOUR OF FIVE TAKE", "LEARNED FROM")
+    for kind in kinds:
+        for n, told in enumerate(kind["hosts"]):
+            made.add_row(
+                cell(named(kind) if n == 0 else ""),
+                cell(told.get("host")),
+                cell(duration(told.get("seconds"))),
+                cell(f"{duration(told.get('low'))} to {duration(told.get('high'))}"),
+                cell(basis(kind, told), "" if told.get("basis") == "same" else "dim"),
+            )
+    found = number(answer.get("attempts")) or 0
+    return Group(made, Text(f"from {found:.0f} completed {'job' if found == 1 else 'jobs'}", style="dim"))
+
+
+def named(kind: Reply) -> str:
+    """Name a kind: model, mode, settings, memory."""
+    hyper = ", ".join(f"{name} {value}" for name, value in sorted((kind.get("hyper") or {}).items()))
+    parts = [f"{kind.get('model')} {kind.get('mode')}"]
+    parts += [one_line(hyper, _HYPER_MAX)] if hyper else []
+    gib = number(kind.get("ram_gib"))
+    parts += [] if gib is None else [f"up to {gib:.1f} GiB"]
+    return " · ".join(parts)
+
+
+def basis(kind: Reply, told: Reply) -> str:
+    """Say what a time rests on."""
+    if told.get("basis") == "same":
+        seen = number(told.get("seen")) or 1
+        return "1 such job here" if seen == 1 else f"{seen:.0f} such jobs here"
+    return _FROM.get(str(told.get("basis")), "").format(model=one_line(kind.get("model"), 40))

@@ -1,0 +1,309 @@
+"""The time that a job takes on a host, learned from what attempts took. Pure.
+
+The logarithm of the seconds is a sum: the host's time for the family of the job, a power of each of the job's sizes
+(its numeric hyperparameters), and what is particular to its kind, and to its kind on that host. Each term has a mean
+and a variance. An attempt corrects all terms of its job at once, each by its share of the uncertainty: a Kalman
+filter that keeps no covariances (assumed-density filtering). A family that a host never trained is expected there
+from what it took elsewhere and from how fast the host was with others (:class:`_Table`). Terms forget slowly, so that
+a throttled laptop is noticed; an attempt that nobody would have expected counts for less and makes its host
+uncertain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from statistics import NormalDist
+from typing import Any
+
+from training import strict_json
+from training.fleet.scheduling.job import Host
+
+Term = tuple[str, ...]
+
+LEAST_S, MOST_S = 0.01, 30 * 86_400.0  # what is taken for a duration; what is longer or shorter counts as this
+_SEEDS = frozenset({"seed", "random_state", "random_seed"})  # hyperparameters that change no duration
+_LINEAR = ("epoch", "round", "step", "tree", "iter", "estimator")  # in the names of sizes that tell how often
+_NORMAL = NormalDist()
+_SURPRISE = 9.0  # an attempt beyond three standard deviations
+_PRIOR: Mapping[str, tuple[float, float]] = {  # mean and variance of a term nobody has seen, by its first word
+    "size": (0.0, 0.3**2),  # the power of a size that may not matter …
+    "linear": (1.0, 0.3**2),  # … and of one that tells how often something is done
+    "kind": (0.0, 0.3**2),
+    "cell": (0.0, 0.1**2),
+}
+_FAMILY = (math.log(60.0), 2.0**2)  # of a family that nobody has trained, on a host that nobody knows
+_HOST = 1.0**2  # hosts differ so much, …
+_SORT = 0.7**2  # … those with CUDA from those without for one family, …
+_PAIR = 0.4**2  # … and a host's time for a family from what both let expect
+_NOISE = 0.1**2  # of equal attempts on one host, before any is known
+_NOISE_LEAST, _NOISE_MOST = 0.02**2, 1.0**2
+_FORGET = {"pair": 0.03**2, "cell": 0.03**2}  # what an attempt adds to the variance of its host's terms
+_SWEEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The part of a job that bears on its duration. Jobs with equal workloads are of one kind."""
+
+    family: str
+    kind: str  # canonical; seeds left out
+    sizes: tuple[tuple[str, float], ...] = ()  # name and logarithm
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any], data_bytes: float | None = None) -> Workload:
+        """Read it from a job dict; ``data_bytes`` is the size of its data set, if known."""
+        hyper = spec.get("hyper")
+        hyper = {str(key): value for key, value in hyper.items()} if isinstance(hyper, Mapping) else {}
+        family = str(spec.get("model") or "")
+        sizes = [(name, math.log(value)) for name, value in sorted(hyper.items()) if _is_size(name, value)]
+        if data_bytes is not None and data_bytes > 0:
+            sizes.append(("data step", math.log(data_bytes)))
+        facts = {
+            "model": family,
+            "mode": spec.get("mode"),
+            "dataset": spec.get("dataset"),
+            "trainer": spec.get("trainer"),
+            "hyper": {name: value for name, value in hyper.items() if name not in _SEEDS},
+        }
+        return cls(family, strict_json.canonical(facts), tuple(sizes))
+
+
+def _is_size(name: str, value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float) or name in _SEEDS:
+        return False
+    return 0 < value < math.inf
+
+
+class Basis(StrEnum):
+    """The nearest thing that a prediction rests on."""
+
+    SAME = "same"  # jobs of this kind on this host
+    HERE = "here"  # jobs of its family on this host
+    ELSEWHERE = "elsewhere"  # jobs of its family on other hosts
+    GUESS = "guess"  # nothing yet
+
+
+@dataclass(frozen=True, slots=True)
+class Gauss:
+    """A belief about a term."""
+
+    mean: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The time that a job takes on a host: the median, and the spread of the logarithm."""
+
+    seconds: float
+    spread: float
+    seen: int = 0  # attempts of this kind on this host that it rests on
+
+    def at(self, share: float) -> float:
+        """Return the seconds within which it ends with this probability, in (0, 1)."""
+        return self.seconds * math.exp(self.spread * _NORMAL.inv_cdf(share))
+
+    def left(self, elapsed_s: float) -> float:
+        """Return the median of what is left of an attempt that has trained for ``elapsed_s`` without an end.
+
+        Nothing is believed for ever: one that has outrun its prediction is expected to go on in proportion.
+        """
+        if elapsed_s <= 0:
+            return self.seconds
+        spread = max(self.spread, 0.01)
+        outlived = _NORMAL.cdf((math.log(elapsed_s) - math.log(self.seconds)) / spread)
+        share = outlived + (1.0 - outlived) / 2
+        beyond = max(0.0, elapsed_s - self.at(0.9)) / 2
+        return beyond if share > 1.0 - 1e-9 else beyond + max(self.at(share) - elapsed_s, 0.0)
+
+    def corrected(self, elapsed_s: float, done: float) -> Prediction:
+        """Join it with a running attempt's own word: ``elapsed_s`` seconds for the share ``done`` of its work.
+
+        The word weighs little at first and much at the end; nonsense weighs nothing.
+        """
+        if not (math.isfinite(elapsed_s) and math.isfinite(done)) or elapsed_s <= 0 or not 0 < done <= 1:
+            return self
+        own, own_variance = math.log(_bounded(elapsed_s / done)), (0.5 * (1.0 - done) + 0.02) ** 2 / done
+        variance = max(self.spread**2, 1e-6)
+        weight = own_variance / (variance + own_variance)
+        mean = weight * math.log(self.seconds) + (1.0 - weight) * own
+        return replace(self, seconds=math.exp(mean), spread=math.sqrt(weight * variance))
+
+
+def _of_the_sum(doubt: float, seen: float, noise: float) -> float:
+    """Return the doubt about a sum of terms that was itself seen: their errors cancel out there.
+
+    Without covariances only the count of what was seen tells that.
+    """
+    return 1.0 / (1.0 / max(doubt, 1e-9) + seen / noise)
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, LEAST_S), MOST_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The part of a host that bears on durations."""
+
+    name: str
+    cuda: bool = False
+
+    @classmethod
+    def of(cls, host: Host) -> Machine:
+        return cls(host.name, host.cuda)
+
+
+@dataclass
+class Speeds:
+    """All that is known of durations. :meth:`learn` corrects it by an attempt; :meth:`predict` asks it."""
+
+    beliefs: dict[Term, Gauss] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], Gauss] = field(
+        default_factory=dict
+    )  # a host's time for a family, of sizes at their centre
+    sorts: dict[str, bool] = field(default_factory=dict)  # whether a host has CUDA
+    first_guesses: dict[str, Gauss] = field(default_factory=dict)  # how slow a host is, by its calibration
+    noise: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a family: sum of squares, and their number
+    seen: dict[tuple[str, str], float] = field(default_factory=dict)  # attempts of a kind on a host, fading
+    centres: dict[tuple[str, str], float] = field(default_factory=dict)  # the first value of a family's size
+    _table: _Table | None = field(default=None, compare=False, repr=False)
+
+    def learn(self, work: Workload, on: Machine, seconds: float) -> None:
+        """Correct all terms by an attempt that trained for so long. Nonsense (NaN, negative) is passed over."""
+        if not math.isfinite(seconds) or seconds < 0:
+            return
+        for name, value in work.sizes:
+            self.centres.setdefault((work.family, name), value)
+        pair, base = (on.name, work.family), self._pair(work.family, on)
+        terms = [(term, weight, self._belief(term)) for term, weight in self._terms(work, on)]
+        expected = base.mean + sum(weight * belief.mean for _, weight, belief in terms)
+        doubt = base.variance + sum(weight**2 * belief.variance for _, weight, belief in terms)
+        noise, cell = self._noise(work.family), (work.kind, on.name)
+        error = math.log(_bounded(seconds)) - expected
+        unexpected = error**2 > _SURPRISE * (doubt + noise)
+        if unexpected:
+            # A hiccup, or a host that is another now. It counts as much as three deviations would, and the host's
+            # time is open for what comes next.
+            noise = max(noise, error**2 / _SURPRISE - doubt)
+        else:
+            self._hear_noise(work.family, error, _of_the_sum(doubt, self.seen.get(cell, 0.0), noise))
+        for term, weight, belief in terms:
+            after = _corrected(belief, weight, error, doubt + noise)
+            variance = min(after.variance + _FORGET.get(term[0], 0.0), _PRIOR[term[0]][1])
+            self.beliefs[term] = Gauss(after.mean, variance)
+        after = _corrected(base, 1.0, error, doubt + noise)
+        self.pairs[pair] = Gauss(after.mean, after.variance + (error**2 / 2 if unexpected else _FORGET["pair"]))
+        self.sorts[on.name] = on.cuda
+        self.seen[cell] = 1.0 + (0.0 if unexpected else 0.95 * self.seen.get(cell, 0.0))
+        self._table = None
+
+    def predict(self, work: Workload, on: Machine) -> Prediction:
+        """Say how long this kind of job takes there."""
+        base = self._pair(work.family, on)
+        told = [(self._belief(term), weight) for term, weight in self._terms(work, on)]
+        mean = base.mean + sum(weight * belief.mean for belief, weight in told)
+        doubt = base.variance + sum(weight**2 * belief.variance for belief, weight in told)
+        noise, seen = self._noise(work.family), self.seen.get((work.kind, on.name), 0.0)
+        spread = math.sqrt(_of_the_sum(doubt, seen, noise) + noise)
+        return Prediction(_bounded(math.exp(min(mean, 50.0))), spread, round(seen))
+
+    def basis(self, work: Workload, on: Machine) -> Basis:
+        """Say what :meth:`predict` rests on."""
+        if (work.kind, on.name) in self.seen:
+            return Basis.SAME
+        if (on.name, work.family) in self.pairs:
+            return Basis.HERE
+        return Basis.ELSEWHERE if any(family == work.family for _, family in self.pairs) else Basis.GUESS
+
+    def calibrated(self, host: str, faster: float, spread: float = 0.5) -> None:
+        """Take a host's own measurement for a first guess: ``faster`` times as fast as the others' middle."""
+        if math.isfinite(faster) and faster > 0:
+            self.first_guesses[host] = Gauss(-math.log(min(max(faster, 1e-3), 1e3)), spread**2)
+            self._table = None
+
+    def _terms(self, work: Workload, on: Machine) -> list[tuple[Term, float]]:
+        """List the terms beside the host's time for the family, with their weights."""
+        sizes: list[tuple[Term, float]] = []
+        for name, value in work.sizes:
+            away = value - self.centres.get((work.family, name), value)
+            if away:
+                linear = any(word in name.lower() for word in _LINEAR)
+                sizes.append((("linear" if linear else "size", work.family, name), away))
+        return [*sizes, (("kind", work.kind), 1.0), (("cell", on.name, work.kind), 1.0)]
+
+    def _belief(self, term: Term) -> Gauss:
+        return self.beliefs.get(term) or Gauss(*_PRIOR[term[0]])
+
+    def _pair(self, family: str, on: Machine) -> Gauss:
+        known = self.pairs.get((on.name, family))
+        if known is not None:
+            return known
+        if self._table is None:
+            self._table = _Table(self.pairs, self.sorts, self.first_guesses)
+        return self._table.expected(family, on)
+
+    def _noise(self, family: str) -> float:
+        squares, n = self.noise.get(family, (0.0, 0.0))
+        return min(max((3 * _NOISE + squares) / (3 + n), _NOISE_LEAST), _NOISE_MOST)
+
+    def _hear_noise(self, family: str, error: float, doubt: float) -> None:
+        """Take of the error's square what doubt does not explain, the more so the less doubt there was."""
+        share = self._noise(family) / (doubt + self._noise(family))
+        squares, n = self.noise.get(family, (0.0, 0.0))
+        self.noise[family] = (0.98 * squares + share * (error**2 - doubt), 0.98 * n + share)
+
+
+def _corrected(belief: Gauss, weight: float, error: float, total: float) -> Gauss:
+    """Give a term its share of the error of a sum whose variance is ``total``."""
+    gain = belief.variance * weight / total
+    return Gauss(belief.mean + gain * error, belief.variance * (1.0 - gain * weight))
+
+
+class _Table:
+    """Hosts' times for families: a table with gaps, fitted by a sum of family, host, and family with or without CUDA.
+
+    Each effect is its mean residual, shrunk by how much such effects differ, swept over until they hardly change.
+    """
+
+    def __init__(
+        self, pairs: Mapping[tuple[str, str], Gauss], sorts: Mapping[str, bool], guesses: Mapping[str, Gauss]
+    ) -> None:
+        self._prior: dict[Term, Gauss] = {("host", host): guess for host, guess in guesses.items()}
+        rows = [(_effects(family, host, sorts[host]), told) for (host, family), told in pairs.items()]
+        of: dict[Term, list[tuple[tuple[Term, ...], Gauss]]] = {}
+        for row in rows:
+            for effect in row[0]:
+                of.setdefault(effect, []).append(row)
+        self.effects: dict[Term, Gauss] = {}
+        for _ in range(_SWEEPS):
+            for effect, told_of in of.items():
+                self.effects[effect] = self._swept(effect, told_of)
+
+    def _swept(self, effect: Term, rows: list[tuple[tuple[Term, ...], Gauss]]) -> Gauss:
+        prior = self._effect(effect, known=False)
+        weight, total = 1.0 / prior.variance, prior.mean / prior.variance
+        for effects, told in rows:
+            rest = sum(self._effect(each).mean for each in effects if each != effect)
+            weight += 1.0 / (told.variance + _PAIR)
+            total += (told.mean - rest) / (told.variance + _PAIR)
+        return Gauss(total / weight, 1.0 / weight)
+
+    def _effect(self, effect: Term, *, known: bool = True) -> Gauss:
+        if known and effect in self.effects:
+            return self.effects[effect]
+        if effect in self._prior:
+            return self._prior[effect]
+        return Gauss(*_FAMILY) if effect[0] == "family" else Gauss(0.0, _HOST if effect[0] == "host" else _SORT)
+
+    def expected(self, family: str, on: Machine) -> Gauss:
+        """Return what a family takes on a host that never trained it."""
+        told = [self._effect(effect) for effect in _effects(family, on.name, on.cuda)]
+        return Gauss(sum(each.mean for each in told), sum(each.variance for each in told) + _PAIR)
+
+
+def _effects(family: str, host: str, cuda: bool) -> tuple[Term, ...]:
+    return ("family", family), ("host", host), ("sort", "cuda" if cuda else "cpu", family)
