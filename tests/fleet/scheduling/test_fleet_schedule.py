@@ -1,0 +1,113 @@
+"""The schedule: every job once, the operator's priorities first, near the best possible, and no decline for ever."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take, schedule
+
+HOSTS = ["desk", "laptop", "pi"]
+seconds = st.dictionaries(st.sampled_from(HOSTS), st.floats(1, 1e4), max_size=3)
+drawn_kinds = st.lists(
+    st.tuples(st.integers(0, 20), seconds, st.integers(0, 1), st.sampled_from([0.0, 0.3])), max_size=6
+).map(lambda found: [Kind(str(n), *each) for n, each in enumerate(found)])
+drawn_slots = st.lists(st.tuples(st.sampled_from(HOSTS), st.floats(0, 1e4)), max_size=4).map(
+    lambda found: [Slot(host, ready, ready * 2) for host, ready in found]
+)
+
+
+@given(drawn_kinds, drawn_slots)
+def test_every_job_is_given_out_once_where_it_fits_or_is_homeless(kinds: list[Kind], slots: list[Slot]) -> None:
+    made = schedule(kinds, slots)
+    given_out: Counter[str] = Counter()
+    for slot, shares in zip(made.slots, made.shares, strict=True):
+        begin = slot.ready_s
+        for share in shares:
+            assert slot.host in made.kinds[share.kind].seconds
+            assert share.begin_s == begin
+            assert share.count > 0
+            begin = share.end_s
+            given_out[share.kind] += share.count
+    here = {slot.host for slot in slots}
+    for kind in kinds:
+        fits = bool(here & set(kind.seconds))
+        assert given_out[kind.key] == (kind.count if fits else 0)
+        assert (kind.key in made.homeless) == (kind.count > 0 and not fits)
+
+
+@given(drawn_kinds, drawn_slots)
+def test_on_each_slot_a_higher_priority_comes_first(kinds: list[Kind], slots: list[Slot]) -> None:
+    made = schedule(kinds, slots)
+    for shares in made.shares:
+        priorities = [made.kinds[share.kind].priority for share in shares]
+        assert priorities == sorted(priorities, reverse=True)
+
+
+@given(drawn_kinds, drawn_slots, drawn_slots)
+def test_a_schedule_that_is_kept_ends_no_later_than_a_new_one(
+    kinds: list[Kind], before: list[Slot], slots: list[Slot]
+) -> None:
+    kept = schedule(kinds, slots, None, schedule(kinds, before))
+    assert kept.end_s <= schedule(kinds, slots).end_s * 1.002
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.integers(1, 20), min_size=2, max_size=2), min_size=1, max_size=6))
+def test_two_machines_are_within_a_quarter_of_the_best(times: list[list[int]]) -> None:
+    """Beside every possible assignment of a few jobs."""
+    kinds = [Kind(str(n), 1, dict(zip("ab", map(float, each), strict=True))) for n, each in enumerate(times)]
+    best = min(
+        max(sum(each[to] for each, to in zip(times, tos, strict=True) if to == at) for at in (0, 1))
+        for tos in itertools.product((0, 1), repeat=len(times))
+    )
+    assert schedule(kinds, [Slot("a"), Slot("b")]).end_s <= 1.25 * best
+
+
+@given(drawn_kinds, drawn_slots)
+def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds: list[Kind], slots: list[Slot]) -> None:
+    made = schedule(kinds, slots)
+    for slot in slots:
+        said = made.decide(slot.host)
+        if isinstance(said, Take):
+            assert slot.host in made.kinds[said.kind].seconds
+        elif isinstance(said, Decline):
+            assert said.by != slot.host
+            assert said.begin_s <= said.open_s < math.inf
+        else:
+            assert not any(kind.count and slot.host in kind.seconds for kind in kinds)
+
+
+def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long() -> None:
+    made = schedule([Kind("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
+    said = made.decide("pi")
+    assert said == Decline("net", by="gpu", begin_s=30.0, end_s=90.0, here_s=6000.0, open_s=45.0 + 5910.0)
+    assert made.decide("gpu") == Take("net")
+
+
+def test_with_much_to_do_a_slow_host_gets_its_part() -> None:
+    made = schedule([Kind("net", 100, {"gpu": 60.0, "pi": 600.0})], [Slot("gpu"), Slot("pi")])
+    assert made.decide("pi") == Take("net")
+    assert made.end_s < 60 * 100 * 10 / 11 * 1.1
+
+
+def test_who_has_nothing_takes_from_the_one_that_ends_last() -> None:
+    kinds = [Kind("net", 2, {"gpu": 100.0, "desk": 150.0}), Kind("tree", 1, {"gpu": 10.0})]
+    made = schedule(kinds, [Slot("gpu"), Slot("late", 0.0)])
+    assert made.decide("desk") == Take("net", instead_of="gpu")
+
+
+def test_what_somebody_waits_for_comes_first_on_its_slot() -> None:
+    kinds = [Kind("long", 1, {"gpu": 100.0}), Kind("short", 1, {"gpu": 10.0, "pi": 5000.0})]
+    assert schedule(kinds, [Slot("gpu")]).decide("gpu") == Take("long")
+    assert schedule(kinds, [Slot("gpu")], {"short": 30.0}).decide("gpu") == Take("short")
+
+
+def test_a_host_that_is_gone_has_no_share() -> None:
+    kinds = [Kind("net", 1, {"gpu": 60.0, "pi": 6000.0})]
+    before = schedule(kinds, [Slot("gpu"), Slot("pi")])
+    assert schedule(kinds, [Slot("pi")], None, before).decide("pi") == Take("net")

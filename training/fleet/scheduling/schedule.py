@@ -1,0 +1,295 @@
+"""The schedule: which host trains which jobs next, so that the plan is done soonest on unlike machines. Pure.
+
+Jobs with equal needs, priority and expected durations are one :class:`Kind` with a count; the schedule is made over
+kinds and slots, never over jobs. From the highest priority down, the kind that would suffer most from losing its best
+slot gets it (sufferage; Maheswaran et al., "Dynamic matching and scheduling of a class of independent tasks onto
+heterogeneous computing systems", 1999). A slot without a job of its own takes one from the slot that ends last, if
+that job then ends sooner by a margin; otherwise it declines, and the decline says who will do the job, when, and
+until when that is waited for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import add
+
+NEVER = math.inf
+
+
+_MOVES = 4  # tries for each slot to end sooner, after all is given out
+_GAIN_LEAST = 0.999  # a move that gains less is none
+_SWAPPED_MOST = 300  # shares; of more, a swap of two jobs changes little and the search for one takes long
+_PARTS = 4  # a kind of many jobs is given out in about so many parts a slot
+_DOUBT = 0.3  # power of a host's slowness by which it is distrusted, for each unit of spread (bench/makespan.py)
+_MARGIN_LEAST = 0.1  # of a job's time here, that stealing must gain
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Jobs that wait and are equal for the schedule."""
+
+    key: str
+    count: int
+    seconds: Mapping[str, float]  # host → expected duration there; a host that it does not fit is absent
+    priority: int = 0
+    spread: float = 0.0  # of the logarithm of these durations
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one job at a time."""
+
+    host: str
+    ready_s: float = 0.0  # from now: when what it trains will have ended …
+    late_s: float = 0.0  # … and when that is nearly sure
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Jobs of one kind, one after the other on a slot."""
+
+    kind: str
+    count: int
+    begin_s: float  # of the first, from now
+    each_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.begin_s + self.count * self.each_s
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The asking slot takes a job of this kind now. ``instead_of`` names the host that the schedule had meant."""
+
+    kind: str
+    instead_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """Another host will have it done sooner. All times from now, in seconds."""
+
+    kind: str
+    by: str  # who will do it …
+    begin_s: float  # … beginning then …
+    end_s: float  # … and ending then;
+    here_s: float  # here it would take so long,
+    open_s: float  # and from then on this host may take it
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The shares of each slot, in order, and the kinds that no slot here can do."""
+
+    slots: tuple[Slot, ...]
+    shares: tuple[tuple[Share, ...], ...]
+    homeless: tuple[str, ...] = ()
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+
+    @property
+    def end_s(self) -> float:
+        """Return when all is done."""
+        return max((shares[-1].end_s for shares in self.shares if shares), default=0.0)
+
+    def decide(self, host: str) -> Take | Decline | None:
+        """Answer a slot of ``host`` that asks now: a job, one to wait for, or None if it could do none that waits."""
+        own = [n for n, slot in enumerate(self.slots) if slot.host == host]
+        firsts = [(self.shares[n][0].begin_s, self.shares[n][0].kind) for n in own if self.shares[n]]
+        if firsts:
+            return Take(min(firsts)[1])
+        others = [n for n, slot in enumerate(self.slots) if slot.host != host and self.shares[n]]
+        # From the slot that ends last, the job that is best here.
+        for n in sorted(others, key=lambda each: -self.shares[each][-1].end_s):
+            better = [
+                (here_s - share.end_s, share.kind)
+                for share, here_s in self._doable(n, host)
+                if here_s * (1.0 + max(_MARGIN_LEAST, self.kinds[share.kind].spread / 2)) < share.end_s
+            ]
+            if better:
+                return Take(min(better)[1], instead_of=self.slots[n].host)
+        # What costs least here, should the better host not come after all.
+        waits = [(here_s, n, share) for n in others for share, here_s in self._doable(n, host)]
+        if not waits:
+            return None
+        here_s, n, share = min(waits, key=lambda each: each[:2])
+        end_s = share.begin_s + share.each_s
+        late_s = self.slots[n].late_s + 2.0 * (share.begin_s - self.slots[n].ready_s)
+        open_s = late_s + max(0.0, here_s - end_s)  # from then on waiting can no longer pay
+        return Decline(share.kind, self.slots[n].host, share.begin_s, end_s, here_s, open_s)
+
+    def _doable(self, n: int, host: str) -> list[tuple[Share, float]]:
+        """List the shares of a slot that this host could do, with the time that a job takes there."""
+        found = ((share, self.kinds[share.kind].seconds.get(host)) for share in self.shares[n])
+        return [(share, here_s) for share, here_s in found if here_s is not None]
+
+
+def schedule(
+    kinds: Sequence[Kind],
+    slots: Sequence[Slot],
+    promised: Mapping[str, float] | None = None,
+    before: Schedule | None = None,
+) -> Schedule:
+    """Give every job to a slot: sufferage from the highest priority down, then moves that relieve the fullest slot.
+
+    On its slot a kind of a higher priority comes first, then one that is ``promised`` (kind → until when somebody
+    waits for it), then the longest: what is short fills the end. The schedule of ``before`` stays, as far as it goes,
+    unless a new one ends sooner, so that a small change of what is known moves few jobs.
+    """
+    made = _scheduled(kinds, slots, promised or {}, None)
+    if before is None:
+        return made
+    kept = _scheduled(kinds, slots, promised or {}, before)
+    return made if made.end_s < kept.end_s * _GAIN_LEAST else kept
+
+
+def _scheduled(
+    kinds: Sequence[Kind], slots: Sequence[Slot], due: Mapping[str, float], before: Schedule | None
+) -> Schedule:
+    ends = [slot.ready_s for slot in slots]
+    given: list[list[Share]] = [[] for _ in slots]
+    homeless: list[str] = []
+    for priority in sorted({kind.priority for kind in kinds}, reverse=True):
+        level = _Level([kind for kind in kinds if kind.priority == priority and kind.count > 0], slots, ends)
+        homeless += level.homeless
+        if before is not None:
+            level.keep(before, slots)
+        level.assign()
+        level.relieve()
+        for n, counts in enumerate(level.counts):
+            shares = [Share(level.kinds[k].key, count, 0.0, level.times[k][n]) for k, count in counts.items()]
+            given[n] += sorted(shares, key=lambda share: (due.get(share.kind, NEVER), -share.each_s))
+    placed = tuple(_placed(shares, slot.ready_s) for shares, slot in zip(given, slots, strict=True))
+    return Schedule(tuple(slots), placed, tuple(homeless), {kind.key: kind for kind in kinds})
+
+
+def _placed(shares: Sequence[Share], begin_s: float) -> tuple[Share, ...]:
+    """Put shares one after the other."""
+    placed = []
+    for share in shares:
+        placed.append(replace(share, begin_s=begin_s))
+        begin_s = placed[-1].end_s
+    return tuple(placed)
+
+
+_Choice = tuple[
+    float, float, int, int
+]  # what a kind suffers without its best slot, its time there, that slot, the next
+
+
+class _Level:
+    """The jobs of one priority, being given to slots; ``ends``, shared by all levels, is when each slot is done."""
+
+    def __init__(self, kinds: Sequence[Kind], slots: Sequence[Slot], ends: list[float]) -> None:
+        rows = [_believed(kind, slots) for kind in kinds]
+        fits = [min(row, default=NEVER) < NEVER for row in rows]
+        self.homeless = [kind.key for kind, fit in zip(kinds, fits, strict=True) if not fit]
+        self.kinds = [kind for kind, fit in zip(kinds, fits, strict=True) if fit]
+        self.times = [row for row, fit in zip(rows, fits, strict=True) if fit]
+        self.left = [kind.count for kind in self.kinds]
+        self.ends = ends
+        self.counts: list[dict[int, int]] = [{} for _ in slots]  # of each slot: kind → jobs
+
+    def keep(self, before: Schedule, slots: Sequence[Slot]) -> None:
+        """Give jobs to the slots that had them before."""
+        known = {kind.key: k for k, kind in enumerate(self.kinds)}
+        had: dict[str, list[tuple[Share, ...]]] = {}
+        for slot, shares in zip(before.slots, before.shares, strict=True):
+            had.setdefault(slot.host, []).append(shares)
+        for at, slot in enumerate(slots):
+            for share in had[slot.host].pop(0) if had.get(slot.host) else ():
+                k = known.get(share.kind, -1)
+                if k >= 0 and self.times[k][at] < NEVER and self.left[k]:
+                    self._move(k, at, min(share.count, self.left[k]))
+                    self.left[k] -= min(share.count, self.left[k])
+
+    def assign(self) -> None:
+        """Give every job to a slot: first those that would suffer most without their best one."""
+        left = self.left
+        # Parts are measured by the time in which these slots could do it all, each job where it is fastest.
+        span = sum(min(row) * count for row, count in zip(self.times, left, strict=True)) / max(1, len(self.ends))
+        waiting = {k for k, count in enumerate(left) if count}
+        choice: dict[int, _Choice] = {}
+        stale = set(waiting)
+        while waiting:
+            for k in stale:
+                choice[k] = _choose(self.times[k], self.ends)
+            k = max(waiting, key=lambda each: (choice[each][:2], -each))
+            at = choice[k][2]
+            each_s = max(self.times[k][at], 1e-9)
+            part = min(left[k], max(1, int(span / _PARTS / each_s)))
+            self._move(k, at, part)
+            left[k] -= part
+            if not left[k]:
+                waiting.remove(k)
+            stale = {each for each in waiting if at in choice[each][2:]}
+
+    def relieve(self) -> None:
+        """Move a job away from the slot that ends last, or swap it, while all then ends sooner."""
+        swaps = sum(map(len, self.counts)) <= _SWAPPED_MOST
+        for _ in range(_MOVES * len(self.ends)):
+            full = max(range(len(self.ends)), key=self.ends.__getitem__, default=0)
+            if not self.ends or not (self._move_one(full) or (swaps and self._swap_one(full))):
+                return
+
+    def _move(self, k: int, at: int, count: int) -> None:
+        self.counts[at][k] = self.counts[at].get(k, 0) + count
+        if not self.counts[at][k]:
+            del self.counts[at][k]
+        self.ends[at] += count * self.times[k][at]
+
+    def _move_one(self, full: int) -> bool:
+        most, found = self.ends[full], None
+        for k in self.counts[full]:
+            row, rest = self.times[k], self.ends[full] - self.times[k][full]
+            for at, end in enumerate(self.ends):
+                if at != full and max(end + row[at], rest) < most * _GAIN_LEAST:
+                    most, found = max(end + row[at], rest), (k, at)
+        if found is None:
+            return False
+        self._move(found[0], full, -1)
+        self._move(*found, 1)
+        return True
+
+    def _swap_one(self, full: int) -> bool:
+        most, found = self.ends[full], None
+        for k in self.counts[full]:
+            for at, end in enumerate(self.ends):
+                if at == full or self.times[k][at] == NEVER:
+                    continue
+                for other in self.counts[at]:
+                    here = self.ends[full] - self.times[k][full] + self.times[other][full]
+                    there = end - self.times[other][at] + self.times[k][at]
+                    if max(here, there) < most * _GAIN_LEAST:
+                        most, found = max(here, there), (k, at, other)
+        if found is None:
+            return False
+        k, at, other = found
+        for kind, slot, count in ((k, full, -1), (k, at, 1), (other, at, -1), (other, full, 1)):
+            self._move(kind, slot, count)
+        return True
+
+
+def _believed(kind: Kind, slots: Sequence[Slot]) -> list[float]:
+    """Return the kind's time on each slot, longer where it is slower and not well known.
+
+    Among many uncertain predictions the best looking one is too good to be true, and a job that is begun on a machine
+    that turns out far slower ends last of all; where the same is wrong on a fast machine little is lost.
+    """
+    row = [kind.seconds.get(slot.host, NEVER) for slot in slots]
+    best = min(row, default=NEVER)
+    if kind.spread <= 0 or best == NEVER or best <= 0:
+        return row
+    doubt = _DOUBT * kind.spread
+    return [each if each == NEVER else each * (each / best) ** doubt for each in row]
+
+
+def _choose(row: list[float], ends: list[float]) -> _Choice:
+    then = list(map(add, ends, row))
+    best = min(then)
+    at = then.index(best)
+    then[at] = NEVER
+    second = min(then)
+    return second - best if second < NEVER else NEVER, row[at], at, then.index(second)
