@@ -85,7 +85,7 @@ def forecast_in(context: Context, database: Database, doing: Doing, selection: S
     return acts.forecast_of(doing, acts.chosen(database, selection), context.clock.now())
 
 
-async def carry_out(context: Context, request: Request, doing: Doing, selection: Selection, mark: str) -> Done | None:
+async def _done(context: Context, request: Request, doing: Doing, selection: Selection, mark: str) -> Done | None:
     """Move the jobs meant, in portions; None when that would be another act than the one that ``mark`` stands for."""
     who = acting(context, request)
 
@@ -120,7 +120,7 @@ async def _jobs_question(context: Context, doing: Doing, selection: Selection) -
 async def _jobs(
     context: Context, request: Request, doing: Doing, selection: Selection, mark: str
 ) -> Callable[[], Outcome] | None:
-    done, who = await carry_out(context, request, doing, selection, mark), acting(context, request)
+    done, who = await _done(context, request, doing, selection, mark), acting(context, request)
     if done is None:
         return None
 
