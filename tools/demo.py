@@ -35,6 +35,7 @@ sys.path.insert(0, str(ROOT))
 from training.clock import SystemClock  # noqa: E402 - the checkout need not be installed
 from training.fleet.cli.models import BundleRefused, fetch_model  # noqa: E402
 from training.fleet.cli.render import cell  # noqa: E402
+from training.fleet.cli.report import write_site  # noqa: E402
 from training.fleet.cli.status import render_status, status_data  # noqa: E402
 from training.fleet.client.client import ClientError, FleetClient  # noqa: E402
 from training.fleet.process.supervise import CommandSpec, LocalProcess, LocalRunner  # noqa: E402
@@ -114,7 +115,8 @@ class Demo:
         models = self._fetch(jobs)
         self._say_failures(jobs)
         good = self._say_models(jobs, models)
-        self._say_next(jobs, self.clock.monotonic() - began)
+        site = self._write_site()
+        self._say_next(jobs, self.clock.monotonic() - began, site)
         return 0 if good else 1
 
     def close(self) -> None:
@@ -249,10 +251,17 @@ class Demo:
             said = printable_lines(_read(self.folder / "status.log"))
             self.console.print(Text("\n".join(said)))
 
-    def _say_next(self, jobs: list[Json], took_s: float) -> None:
+    def _write_site(self) -> str:
+        """Write the pages of this run, which outlive its receiver; returns the address of the first one."""
+        out = self.folder / "site"
+        write_site(self.client, out, [], lambda _: contextlib.nullcontext(lambda *_: None))
+        return (out / "index.html").as_uri()
+
+    def _say_next(self, jobs: list[Json], took_s: float, site: str) -> None:
         count = sum(job["status"] == "completed" for job in jobs)
         self.console.print(
-            f"{count} models trained and verified in {duration(took_s)}. Next: copy "
+            f"{count} models trained and verified in {duration(took_s)}.\n"
+            f"The pages of this run, for a browser: {site.replace('index.html', 'models.html')}\nNext: copy "
             "etc/training_manifest.toml.example, record your own telemetry with "
             f"`{_short(Path(sys.executable))} -m training.data.record --help`, and read docs/operations.md.",
             highlight=False,

@@ -87,7 +87,7 @@ MAY_IMPORT = {
     "worker": "scheduling wire client capability process",
     "install": "wire client capability worker",
     "join": "wire client",
-    "cli": "scheduling wire client manifest service recovery",
+    "cli": "scheduling wire client manifest service pages recovery",
 }
 
 

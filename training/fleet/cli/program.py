@@ -27,6 +27,7 @@ from training.fleet.cli import notify as cli_notify
 from training.fleet.cli import plan as cli_plan
 from training.fleet.cli import recovery as cli_recovery
 from training.fleet.cli import render as cli_views
+from training.fleet.cli import report as cli_report
 from training.fleet.cli import speeds as cli_speeds
 from training.fleet.cli import standings as cli_standings
 from training.fleet.cli import status as cli_status
@@ -442,6 +443,7 @@ def _get(
 cli_audit.hook(app)
 cli_curve.hook(app)
 cli_standings.hook(app)
+cli_report.hook(app)
 cli_enroll.hook(app)
 cli_hosts.hook(app)
 cli_notify.hook(app)

@@ -301,7 +301,7 @@ class FleetClient:
             "artifact_id": artifact_id,
             "spec_hash": spec_hash,
             "record": None if record is None else dict(record),
-            **({} if report is None else {"report": report}),
+            "report": report,
             **telemetry.members(),
         }
         caller = self._about(job_id)
@@ -370,7 +370,7 @@ class FleetClient:
             "artifact_id": sha256,
             "spec_hash": spec_hash,
             "record": None if record is None else dict(record),
-            **({} if report is None else {"report": report}),
+            "report": report,
         }
 
         def ask() -> Receipt:

@@ -10,7 +10,7 @@ import msgspec
 from training.fleet.pages.curves import figures, roc
 from training.fleet.pages.job import flat
 from training.fleet.pages.rendering import Frame, render
-from training.fleet.service.views import Views
+from training.fleet.pages.source import Source
 from training.fleet.wire import results, words
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import counted, one_line
@@ -22,7 +22,7 @@ _LABELS = frozenset({"name", "job_id"})  # differ always, and make no difference
 Json = Mapping[str, Any]
 
 
-def page(views: Views, job_ids: Sequence[str], frame: Frame) -> str:
+def page(views: Source, job_ids: Sequence[str], frame: Frame) -> str:
     """Render two to four jobs side by side."""
     ids = list(dict.fromkeys(job_ids))
     if not 2 <= len(ids) <= JOBS_MAX:
@@ -42,7 +42,7 @@ def page(views: Views, job_ids: Sequence[str], frame: Frame) -> str:
     )
 
 
-def _results(views: Views, details: Sequence[Json]) -> dict[str, Any]:
+def _results(views: Source, details: Sequence[Json]) -> dict[str, Any]:
     """Put the jobs' reports side by side: figures, gaps to the first one, hosts, and ROC curves over one another."""
     found = [
         views.models.report(each["job"]["job_id"]) if each["job"]["status"] == "completed" else None for each in details

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from training.fleet.pages.rendering import Frame, local, render
-from training.fleet.service.views import Event, Views
+from training.fleet.pages.source import Source
+from training.fleet.service.views import Event
 from training.fleet.wire import words
 
 ROWS_MAX = 50
@@ -31,7 +32,7 @@ class Query:
         return f"/events?{given}" if given else "/events"
 
 
-def page(views: Views, query: Query, frame: Frame) -> str:
+def page(views: Source, query: Query, frame: Frame) -> str:
     """Render one page of at most fifty rows."""
     found = views.events(
         before=query.before, job_id=query.job, host=query.host, transition=query.kind, limit=ROWS_MAX + 1

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from training.fleet.pages.rendering import Frame, job_path, path_part, render
+from training.fleet.pages.source import Source
 from training.fleet.pages.timeline import Day, day
-from training.fleet.service.views import JobFilter, Place, Views, Waiting
+from training.fleet.service.views import JobFilter, Place, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.messages import HealthReply
 from training.printable import counted, duration, one_line
@@ -33,7 +34,7 @@ class Notice:
     act_title: str = ""
 
 
-def page(views: Views, health: HealthReply, frame: Frame) -> str:
+def page(views: Source, health: HealthReply, frame: Frame) -> str:
     """Render the page from the last committed state."""
     workers = views.workers(limit=HOSTS_SHOWN)
     live: list[Json] = msgspec.to_builtins(views.live())

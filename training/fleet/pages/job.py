@@ -9,7 +9,7 @@ import msgspec
 
 from training.fleet.pages.curves import figures, roc, usage
 from training.fleet.pages.rendering import Frame, render
-from training.fleet.service.views import Views
+from training.fleet.pages.source import Source
 from training.fleet.wire import words
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import one_line
@@ -21,7 +21,7 @@ EVENTS_SHOWN = 50
 Json = Mapping[str, Any]
 
 
-def page(views: Views, job_id: str, frame: Frame, *, attempt: int | None = None, whole_log: bool = False) -> str:
+def page(views: Source, job_id: str, frame: Frame, *, attempt: int | None = None, whole_log: bool = False) -> str:
     """Render the page; ``attempt``: whose log is shown, by default the last one's."""
     detail: dict[str, Any] = msgspec.to_builtins(views.job(job_id))
     job, attempts = detail["job"], detail["attempts"]
@@ -49,7 +49,7 @@ def page(views: Views, job_id: str, frame: Frame, *, attempt: int | None = None,
     )
 
 
-def _result(views: Views, detail: Json) -> dict[str, Any]:
+def _result(views: Source, detail: Json) -> dict[str, Any]:
     """Return the report of a trained job and its drawing, or why there is none."""
     job, attempts = detail["job"], detail["attempts"]
     if job["status"] != "completed":

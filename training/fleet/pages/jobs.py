@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from training.fleet.pages.rendering import Frame, render
+from training.fleet.pages.source import Source
 from training.fleet.scheduling.job import JobStatus
-from training.fleet.service.views import HELD, Counted, JobFilter, Place, Views
+from training.fleet.service.views import HELD, Counted, JobFilter, Place
 from training.printable import counted, one_line
 
 ROWS_MAX = 50
@@ -60,7 +61,7 @@ def place(text: str) -> Place:
     return known if known.seq > 0 and abs(known.number) < 1e15 else Place()
 
 
-def page(views: Views, query: Query, frame: Frame) -> str:
+def page(views: Source, query: Query, frame: Frame) -> str:
     """Render one page of at most fifty rows, with the numbers of all that the filters let through."""
     shown, following = views.found(query.wanted, query.sort, query.after, ROWS_MAX)
     kinds = views.counted(query.wanted.text)

@@ -9,14 +9,14 @@ from urllib.parse import urlencode
 import msgspec
 
 from training.fleet.pages.rendering import Frame, render
-from training.fleet.service.views import Views
+from training.fleet.pages.source import Source
 from training.fleet.wire import results
 
 ROWS_MAX = 50
 Json = Mapping[str, Any]
 
 
-def page(views: Views, frame: Frame, *, test: str | None = None, after: str = "") -> str:
+def page(views: Source, frame: Frame, *, test: str | None = None, after: str = "") -> str:
     """Render the models judged on one test, by default the most used one."""
     reply: dict[str, Any] = msgspec.to_builtins(views.models.models(test=test, after=after, limit=ROWS_MAX))
     chosen = reply["test"]

@@ -44,6 +44,7 @@ class Frame:
     address: str = ""  # of the page, where it can be followed
     may_act: bool = False  # an operator looks
     in_session: bool = False  # after a login, which can be ended
+    static: bool = False  # a file of a site: without a receiver, forms and scripts
 
 
 def render(template: str, frame: Frame, **values: Any) -> str:
@@ -67,6 +68,7 @@ def _environment() -> Environment:
         "job_path": job_path,
         "time": time_element,
         "clock": clock_element,
+        "moment": moment,
         "state": state_element,
         "words": words,
         "results": results,
@@ -112,6 +114,11 @@ def time_element(at: object, now: float) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         there.isoformat(timespec="seconds"), there.strftime("%a %d %b %Y, %H:%M:%S %Z"), said
     )
+
+
+def moment(at: float) -> str:
+    """Show a time with its day."""
+    return f"{local(at):%d %b %Y, %H:%M %Z}"
 
 
 def clock_element(at: float) -> Markup:
