@@ -10,7 +10,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from receiver_running import TOKEN, Receiver
+from receiver_running import Receiver
 from shown_fleet import HOSTILE, shown
 
 from training.fleet.cli.context import CommandContext
@@ -33,8 +33,8 @@ def _a_hostile_job() -> dict[str, object]:
 
 def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
     out, err = io.StringIO(), io.StringIO()
-    context = CommandContext(out=out, err=err, environ={"CIS490_OPERATOR_TOKEN": TOKEN})
-    code = main([*argv, "--receiver-url", receiver.url], context=context)
+    context = CommandContext(connect=lambda _url, _token: receiver.client(), out=out, err=err, environ={})
+    code = main([*argv], context=context)
     return code, out.getvalue(), err.getvalue()
 
 
