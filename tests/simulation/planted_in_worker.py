@@ -19,8 +19,8 @@ from training.fleet.worker.state.state import Transition
 
 WORKER_BUGS = (
     # ── who is believed ─────────────────────────────────────────────────────────────────────
-    Mutant("whoever answers is believed", strangers.stranger, "if shown == granted_by:", "if True:", seed=8),
-    Mutant("another database is believed", strangers.stranger, "if shown == granted_by:", "if shown:", seed=8),
+    Mutant("whoever answers is believed", strangers.stranger, "if shown is not None and", "if True or", seed=8),
+    Mutant("another database is believed", strangers.stranger, "and wanted in (None, shown):", ":", seed=8),
     Mutant(
         "the database that granted is not noted",
         worker_calls._assignment,

@@ -179,7 +179,7 @@ def test_a_refused_reload_puts_the_manifest_back_and_a_lost_one_says_what_stands
     assert desk.manifest.read_text() == OLD
     desk.receiver.hub.read_manifest = refusing
     monkeypatch.setattr(FleetClient, "reload", lost)
-    assert desk("apply", str(desk.file), "--yes") == 1
+    assert desk("apply", str(desk.file), "--yes") == 75
     assert "is in place, and read at the next reload" in desk.err
     assert desk.manifest.read_text() == NEW
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import SHOWN
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,12 +61,12 @@ GRANT = {
 
 
 def ok(body: Mapping[str, Any], **headers: str) -> Response:
-    return Response(200, headers, json.dumps(body).encode())
+    return Response(200, {**SHOWN, **headers}, json.dumps(body).encode())
 
 
 def problem(problem_type: messages.ProblemType, **headers: str) -> Response:
     body = {"type": problem_type.value, "title": "T", "status": problem_type.status, "detail": f"about {problem_type}"}
-    return Response(problem_type.status, headers, json.dumps(body).encode())
+    return Response(problem_type.status, {**SHOWN, **headers}, json.dumps(body).encode())
 
 
 class Script:
@@ -230,7 +231,7 @@ def test_a_refusal_is_final(problem_type: messages.ProblemType, kind: type[Refus
 
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b"\xff", b"[" * 100_000, b'{"action": 1'])
 def test_what_is_not_json_counts_as_nobody_there(body: bytes) -> None:
-    client, _ = client_of(Script(Response(200, {}, body)), tries=1)
+    client, _ = client_of(Script(Response(200, SHOWN, body)), tries=1)
     with pytest.raises(Unreachable):
         client.heartbeat("job")
 
@@ -362,7 +363,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def at(offset: int) -> Response:
-    return Response(200, {"upload-offset": str(offset)})
+    return Response(200, {**SHOWN, "upload-offset": str(offset)})
 
 
 STORED = ok({"artifact_id": "stored", "job_id": "j", "size": 2500})
@@ -429,9 +430,9 @@ def test_what_the_receiver_has_beyond_the_file_is_not_of_the_file(bundle: Path) 
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (Response(409, {"x-problem": "lease_superseded"}), Superseded),
-        (Response(410, {"x-problem": "job_cancelled"}), Cancelled),
-        (Response(410, {"x-problem": "gone"}), Cancelled),
+        (Response(409, {**SHOWN, "x-problem": "lease_superseded"}), Superseded),
+        (Response(410, {**SHOWN, "x-problem": "job_cancelled"}), Cancelled),
+        (Response(410, {**SHOWN, "x-problem": "gone"}), Cancelled),
     ],
 )
 def test_a_dead_claim_costs_no_byte_and_is_named(
@@ -450,9 +451,9 @@ def test_a_dead_claim_costs_no_byte_and_is_named(
 
 def test_a_fetched_bundle_appears_only_when_verified(bundle: Path, tmp_path: Path) -> None:
     body, target = bundle.read_bytes(), tmp_path / "got"
-    head = Response(200, {"content-length": str(len(body))})
-    good = Response(200, {"x-content-sha256": file_sha256(bundle)}, body)
-    bad = Response(200, {"x-content-sha256": file_sha256(bundle)}, body[:-1])
+    head = Response(200, {**SHOWN, "content-length": str(len(body))})
+    good = Response(200, {**SHOWN, "x-content-sha256": file_sha256(bundle)}, body)
+    bad = Response(200, {**SHOWN, "x-content-sha256": file_sha256(bundle)}, body[:-1])
     client, _ = client_of(Script(head, bad), tries=1)
     with pytest.raises(Damaged, match="damaged"):
         client.get_model("gbt", target)

@@ -38,7 +38,8 @@ PORTAL = {"content-type": "text/html", "location": "https://login.hotel.example/
 KINDS = [200, 302, 400, 401, 403, 404, 409, 410, 413, 429, 502, 503]
 STRANGERS = [Response(status, PORTAL, b"<html>hello</html>") for status in KINDS]
 # The worst that a stranger may say: what the receiver would.
-WORST = [problem(problem_type) for problem_type in ProblemType] + [
+NAMELESS = [replace(problem(problem_type), headers={}) for problem_type in ProblemType]
+WORST = NAMELESS + [
     problem(problem_type, **{ID: OTHER}) for problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.UNKNOWN_JOB)
 ]
 
@@ -107,13 +108,10 @@ def test_a_body_names_no_database(bundle: Path) -> None:
 # -- receivers of before ----------------------------------------------------------------------------------------
 
 
-def test_a_receiver_without_ids_is_spoken_with_as_ever() -> None:
-    client, _ = client_of(Script(ok(GRANT), problem(ProblemType.LEASE_SUPERSEDED)), tries=1)
-    grant = client.claim({})
-    assert grant is not None
-    assert grant.database_id is None
-    with pytest.raises(Refused):
-        client.heartbeat(grant.job_id)
+def test_a_receiver_without_ids_is_not_believed_and_told_to_be_updated() -> None:
+    client, _ = client_of(Script(Response(200, {}, ok(GRANT).body)), tries=1)
+    with pytest.raises(Stranger, match=r"from before version .* does not name its database: .*update"):
+        client.claim({})
 
 
 def test_one_that_got_an_id_meanwhile_is_believed_too() -> None:
@@ -121,18 +119,28 @@ def test_one_that_got_an_id_meanwhile_is_believed_too() -> None:
     assert stranger(answer, None) is None
 
 
-@pytest.mark.parametrize("answer", STRANGERS[1:], ids=lambda one: str(one.status))
-def test_without_ids_a_refusal_must_at_least_look_like_ours(answer: Response) -> None:
-    client, _ = client_of(Script(ok(GRANT), answer), tries=1)
-    grant = client.claim({})
-    assert grant is not None
+@pytest.mark.parametrize("answer", [*STRANGERS, *NAMELESS], ids=lambda one: str(one.status))
+def test_where_no_database_is_known_an_answer_needs_an_id_all_the_same(answer: Response) -> None:
+    client, _ = client_of(Script(answer), tries=1)
     with pytest.raises(Stranger):
-        client.heartbeat(grant.job_id)
+        client.heartbeat("j", claim_id="c")
 
 
-@pytest.mark.parametrize("body", [b'{"type": "about:blank"}', b'{"type": 7}', b"[1]", b"\xff"])
-def test_other_services_problem_documents_are_not_ours(body: bytes) -> None:
-    assert stranger(Response(404, {}, body), None) is not None
+@pytest.mark.parametrize("shown", ["", "7", "A" * 32, "a" * 31, "a" * 33, "a" * 31 + "\n"])
+def test_what_is_no_id_is_none(shown: str) -> None:
+    assert stranger(ok({}, **{ID: shown}), None) is not None
+
+
+def test_the_first_database_to_answer_a_client_is_the_only_one() -> None:
+    answers = ok({}, **{ID: OURS}), ok({}, **{ID: OTHER}), ok({}, **{ID: OURS})
+    client, _ = client_of(Script(*answers), tries=1)
+    client.health()
+    with pytest.raises(Stranger, match=f"the database {OTHER} answered, and {OURS} a moment ago"):
+        client.datasets.datasets()
+    client.health()
+    client, _ = client_of(Script(*answers), tries=1, one_database=False)
+    for _ in answers:
+        client.health()
 
 
 # -- the words --------------------------------------------------------------------------------------------------
@@ -150,8 +158,9 @@ def test_other_services_problem_documents_are_not_ours(body: bytes) -> None:
         (Response(503, {"via": "1.1 proxy"}), "503 from 1.1 proxy: .*start the receiver"),
         (Response(401), "wants a login"),
         (Response(418), "another service on that port"),
-        (Response(200, PORTAL), r"a page \(text/html\) without the id of a database"),
-        (ok({}), "an answer without the id of a database"),
+        (Response(200, PORTAL), r"a page \(text/html\), so a captive portal, or another service"),
+        (Response(200, {}, b"{}"), "another service on that port, or a receiver from before version 0.1.0"),
+        (NAMELESS[0], "update the receiver"),
         (problem(ProblemType.UNKNOWN_JOB, **{ID: OTHER}), f"{OTHER} answered and {OURS} granted this"),
         (problem(ProblemType.UNKNOWN_JOB, **{ID: OTHER}), f"--accept-database {OTHER}"),
     ],

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import a_failure
+from builders import SHOWN, a_failure
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from service_running import POLICY, Receiver, refused, with_two_jobs
@@ -455,7 +455,7 @@ class Wire:
             "heartbeat": (HeartbeatRequest, self.receiver.service.heartbeat),
             "fail": (FailRequest, self.receiver.service.fail),
         }[verb]
-        return Response(200, {}, bytes(reply(call("id-one", decoded(body, kind))).body))
+        return Response(200, SHOWN, bytes(reply(call("id-one", decoded(body, kind))).body))
 
 
 # st.text() leaves halves of characters out.

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from builders import SHOWN
 from odd_values import variants
 from places import ROOT
 
@@ -403,7 +404,7 @@ class Receiver:
         self, method: str, path: str, headers: Mapping[str, str], body: Any, timeout_s: float, sink: Any = None
     ) -> Response:
         if method == "HEAD":
-            return Response(200, {"upload-offset": "0"})
+            return Response(200, {**SHOWN, "upload-offset": "0"})
         name = "upload" if method == "PUT" else path.rpartition("/")[2]
         if method == "PUT":
             while body.read(65536):
@@ -419,11 +420,11 @@ class Receiver:
 
 
 def reply(**fields: Any) -> Response:
-    return Response(200, {}, json.dumps(fields).encode())
+    return Response(200, SHOWN, json.dumps(fields).encode())
 
 
 def problem(status: int, problem_type: str) -> Response:
-    return Response(status, {}, json.dumps({"type": problem_type, "detail": f"because {problem_type}"}).encode())
+    return Response(status, SHOWN, json.dumps({"type": problem_type, "detail": f"because {problem_type}"}).encode())
 
 
 OWN = {"command": ["python", "own.py"], "outputs": ["w"]}
@@ -569,18 +570,18 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        Response(200, {}, b""),
-        Response(200, {}, b"[]"),
-        Response(200, {}, b'{"job_id": "x"}'),
-        Response(200, {}, b'{"job_id": 7, "name": 1, "spec": 3, "claim_id": 1, "attempt": "a", "lease_s": "b"}'),
+        Response(200, SHOWN, b""),
+        Response(200, SHOWN, b"[]"),
+        Response(200, SHOWN, b'{"job_id": "x"}'),
+        Response(200, SHOWN, b'{"job_id": 7, "name": 1, "spec": 3, "claim_id": 1, "attempt": "a", "lease_s": "b"}'),
         reply(**GRANT | {"claim_id": "../../etc"}),
         reply(**GRANT | {"job_id": "a/../b"}),
         reply(**GRANT | {"lease_s": 1e300}),
-        Response(200, {}, b"[" * 100_000),
-        Response(500, {}, b"<html>"),
-        Response(302, {"location": "/"}, b""),
-        Response(418, {}, b'{"type": 3, "detail": {}}'),
-        Response(503, {"retry-after": "-1"}, b""),
+        Response(200, SHOWN, b"[" * 100_000),
+        Response(500, SHOWN, b"<html>"),
+        Response(302, {**SHOWN, "location": "/"}, b""),
+        Response(418, SHOWN, b'{"type": 3, "detail": {}}'),
+        Response(503, {**SHOWN, "retry-after": "-1"}, b""),
     ],
 )
 def test_odd_answer_to_a_claim_does_no_harm(tmp_path: Path, odd: Response) -> None:
@@ -597,10 +598,10 @@ def test_odd_answer_to_a_claim_does_no_harm(tmp_path: Path, odd: Response) -> No
 @pytest.mark.parametrize(
     "odd",
     [
-        Response(200, {}, b'{"action": "dance", "lease_s": 600.0}'),
-        Response(200, {}, b'{"action": "continue", "lease_s": "long"}'),
-        Response(200, {}, b'{"action": "continue", "lease_s": -1, "log_next": null}'),
-        Response(200, {}, b'{"action": ["stop"], "lease_s": 1}'),
+        Response(200, SHOWN, b'{"action": "dance", "lease_s": 600.0}'),
+        Response(200, SHOWN, b'{"action": "continue", "lease_s": "long"}'),
+        Response(200, SHOWN, b'{"action": "continue", "lease_s": -1, "log_next": null}'),
+        Response(200, SHOWN, b'{"action": ["stop"], "lease_s": 1}'),
         problem(400, "bad_request"),
         problem(409, "something_new"),
         problem(507, "disk_full"),

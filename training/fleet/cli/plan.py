@@ -17,8 +17,8 @@ from training.fleet.cli.mistakes import complain_of, mistakes_of
 from training.fleet.cli.planned import render_plan
 from training.fleet.cli.render import render_reload
 from training.fleet.cli.why import Asked, render_why, why_data
-from training.fleet.client.client import ClientError, FleetClient, Refused
-from training.fleet.wire.constants import DONE, REFUSED, USAGE
+from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
 from training.fleet.wire.words import Json
 from training.printable import printable
@@ -109,7 +109,8 @@ def apply(
         return INVALID
     except ClientError as error:
         where = "" if target is None else f"; {file} is in place, and read at the next reload"
-        raise CannotError(f"{error}{where}", REFUSED) from None
+        code = UNREACHABLE if isinstance(error, Unreachable | Unavailable) else REFUSED
+        raise CannotError(f"{error}{where}", code) from None
     shape = {"plan": answer, "reload": reload, "kept": None if kept is None else str(kept)}
     said = [render_reload(reload)]
     if kept is not None:

@@ -39,7 +39,9 @@ from training.fleet.client.client import (
     ClientError,
     Damaged,
     FleetClient,
+    Moved,
     Refused,
+    Stranger,
     Unavailable,
     Unreachable,
 )
@@ -220,19 +222,16 @@ def cancel(
     context: CommandContext = ctx.obj
     if not (jobs or removed):
         raise CannotError(f"{NAME_A_JOB}; or all that the plan no longer names: --removed", USAGE)
+    client = context.client(receiver_url)
     refs = list(jobs or ())
     gone: list[str] = []
     if removed:
-        everything = context.client(receiver_url).all_jobs()
-        unplanned = (each for each in everything if not each["in_manifest"])
+        unplanned = (each for each in client.all_jobs() if not each["in_manifest"])
         gone = [each["job_id"] for each in unplanned if each["status"] in TAKEN_OUT]
         if not refs + gone:
             context.complain("nothing to cancel: the plan names every job that is not finished or failed")
 
-    def call(client: FleetClient, ref: str) -> Any:
-        return client.cancel(ref, as_removed=ref in gone)
-
-    return _move(context, [*refs, *gone], receiver_url, as_json, call)
+    return _move(context, [*refs, *gone], as_json, lambda ref: client.cancel(ref, as_removed=ref in gone))
 
 
 @app.command()
@@ -247,13 +246,14 @@ def requeue(
     context: CommandContext = ctx.obj
     if not (jobs or failed):
         raise CannotError(f"{NAME_A_JOB}; or all that have failed: --failed", USAGE)
+    client = context.client(receiver_url)
     refs = list(jobs or ())
     if failed:
-        found = context.client(receiver_url).all_jobs(status="failed")
+        found = client.all_jobs(status="failed")
         refs += [each["job_id"] for each in found if each["in_manifest"]]
         if not refs:
             context.complain("nothing to requeue: no job of the plan has failed")
-    return _move(context, refs, receiver_url, as_json, lambda client, ref: client.requeue(ref))
+    return _move(context, refs, as_json, client.requeue)
 
 
 @app.command()
@@ -264,7 +264,7 @@ def hold(
     as_json: AsJson = False,
 ) -> int:
     """Keep jobs from being granted until they are unheld; running attempts go on."""
-    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.hold(ref))
+    return _move(ctx.obj, jobs, as_json, ctx.obj.client(receiver_url).hold)
 
 
 @app.command()
@@ -275,7 +275,7 @@ def unhold(
     as_json: AsJson = False,
 ) -> int:
     """Let jobs be granted again."""
-    return _move(ctx.obj, jobs, receiver_url, as_json, lambda client, ref: client.unhold(ref))
+    return _move(ctx.obj, jobs, as_json, ctx.obj.client(receiver_url).unhold)
 
 
 @app.command()
@@ -299,22 +299,9 @@ def wait(
     return cli_wait.outcome(view["status"] for view in over)
 
 
-def _move(
-    context: CommandContext,
-    refs: Sequence[str],
-    url: str | None,
-    as_json: bool,
-    call: Callable[[FleetClient, str], Any],
-) -> int:
+def _move(context: CommandContext, refs: Sequence[str], as_json: bool, call: Callable[[str], Moved]) -> int:
     """Move each job."""
-    client = context.client(url)
-    return context.each(
-        refs,
-        "jobs",
-        as_json,
-        lambda ref: call(client, ref).to_dict(),
-        cli_views.moved_line,
-    )
+    return context.each(refs, "jobs", as_json, lambda ref: call(ref).to_dict(), cli_views.moved_line)
 
 
 @app.command()
@@ -475,7 +462,8 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
         context.complain(error)
         return REFUSED
     except Unreachable as error:
-        context.complain(f"{error}; is it running there? --receiver-url or ${URL_VARIABLE} names it")
+        running = "" if isinstance(error, Stranger) else "is it running there? "
+        context.complain(f"{error}; {running}--receiver-url or ${URL_VARIABLE} names it")
         return UNREACHABLE
     except Unavailable as error:
         context.complain(error)

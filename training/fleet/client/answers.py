@@ -4,7 +4,7 @@ What a call raises::
 
     ClientError
     ├── Unreachable        no answer came; the request may have had its effect      ┐ trying again can help, and is
-    │   ├── Stranger       another program answered, or a receiver with another database than the one that granted
+    │   ├── Stranger       another program answered, or a receiver with another database
     │   └── Damaged        what came is not what was promised                       │
     ├── Unavailable        the receiver said "not now" (busy, starting, disk full)  ┘ safe: every request is repeatable
     └── Refused            the receiver said no, and will say so again
@@ -35,7 +35,7 @@ class Unreachable(ClientError):  # noqa: N818 - named like the refusals
 
 
 class Stranger(Unreachable):
-    """Another program answered, or a receiver without the database that granted the job."""
+    """Another program answered, or a receiver with another database."""
 
 
 class Damaged(Unreachable):

@@ -11,8 +11,9 @@ first how much is there and goes on from it::
 
 Transport, chance and sleep are injected. Safe to call from several threads.
 
-An answer about a claim counts only when it comes from the database that granted it: the client remembers that of its
-own claims, and is told of others' with ``client.about(database_id)``.
+An answer counts only with the id of its database. About a claim it must be the database that granted it: the client
+remembers that of its own claims, and is told of others' with ``client.about(database_id)``. About anything else it
+must be the one that answered this client first; a worker's client, which lives for months, may take jobs from another.
 
 What a call raises is drawn at the top of :mod:`training.fleet.client.answers`: Unreachable, Unavailable, Refused,
 Superseded, Cancelled, all of them ClientError. A file that cannot be read or written is the OSError it is.
@@ -117,6 +118,7 @@ class FleetClient:
         answer_s: float | None = None,
         chance: Callable[[], float] = random.random,
         sleep: Callable[[float], object] = time.sleep,
+        one_database: bool = True,
     ) -> None:
         self.base_url = base_url
         self.host_id = host_id
@@ -138,6 +140,7 @@ class FleetClient:
             timeout_s=timeout_s,
             chance=chance,
             sleep=sleep,
+            one_database=one_database,
         )
         self._lock = threading.Lock()
         self._claims: dict[str, str] = {}  # job → claim

@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 class Caller:
-    """Sends requests to one receiver. ``tries`` bounds how often (None: no bound); a call may override it."""
+    """Sends requests to one receiver. ``tries`` bounds how often (None: no bound); a call may override it.
+
+    ``one_database``: the first one that answers is the only one believed.
+    """
 
     def __init__(
         self,
@@ -26,6 +29,7 @@ class Caller:
         timeout_s: float,
         chance: Callable[[], float],
         sleep: Callable[[float], object],
+        one_database: bool,
     ) -> None:
         self._transport = transport
         self._base_url = base_url
@@ -35,6 +39,7 @@ class Caller:
         self._sleep = sleep
         self.timeout_s = timeout_s
         self.granted_by: str | None = None
+        self._first: dict[str, str] | None = {} if one_database else None  # shared by all callers made of this one
 
     def about(self, granted_by: str | None) -> Caller:
         """Return a caller for a grant of this database: only its answers count."""
@@ -74,9 +79,16 @@ class Caller:
             answer = self._transport.request(method, path, sent, body, timeout_s or self.timeout_s, sink)
         except TransportError as error:
             raise Unreachable(f"cannot reach the receiver at {self._base_url}: {error}") from error
-        who = strangers.stranger(answer, self.granted_by)
-        if who is not None:
-            raise Stranger(f"not the receiver answered at {self._base_url} but {who}")
+        self._believe(answer)
         if 200 <= answer.status < 300:
             return answer
         raise problem(answer)
+
+    def _believe(self, answer: Response) -> None:
+        """Raise Stranger for an answer that is not the receiver's."""
+        shown, before = strangers.shown_by(answer), None
+        if shown is not None and self.granted_by is None and self._first is not None:
+            before = self._first.setdefault("id", shown)  # atomic: there may be several threads
+        who = strangers.stranger(answer, self.granted_by, before)
+        if who is not None:
+            raise Stranger(f"not the receiver answered at {self._base_url} but {who}")

@@ -2,8 +2,8 @@
 
 On the way to a receiver there are captive portals, proxies with limits of their own and without a back end, other
 services on its port, and other receivers: a wrong ``--db`` for five seconds is one. Over TLS, too: a proxy answers
-behind it. So what was granted by a database is believed only from that database, whose id is in a header of every
-answer. Any other answer is ignored: the request is repeated, as when no answer comes.
+behind it. So an answer counts only with the id of the receiver's database in its header: about a grant the database
+that granted it, for a command the one that answered first. Any other answer is ignored, as when none comes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import re
 from urllib.parse import urlsplit
 
 from training.fleet.client.transport import Response
-from training.fleet.wire.constants import HEADER_DATABASE, HEADER_PROBLEM
+from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEADER_DATABASE, HEADER_PROBLEM, ProblemType
 from training.printable import printable
 
-_SLUG = re.compile(r"[a-z][a-z_]{1,63}")
 _BODY_LIMITS = {
     "nginx": "raise client_max_body_size there",
     "caddy": "raise max_size of its request_body there",
@@ -37,35 +36,37 @@ _WORDS = {
 
 def shown_by(answer: Response) -> str | None:
     """Read the id of the database from an answer, if it has one."""
-    return answer.headers.get(HEADER_DATABASE.lower()) or None
+    shown = answer.headers.get(HEADER_DATABASE.lower(), "")
+    return shown if re.fullmatch(DATABASE_ID_PATTERN, shown) else None
 
 
-def stranger(answer: Response, granted_by: str | None) -> str | None:
+def stranger(answer: Response, granted_by: str | None, before: str | None = None) -> str | None:
     """Name the program that answered in the receiver's place; None when the answer counts.
 
-    ``granted_by`` is the database that granted what the request is about. Where none is known, because nothing was
-    granted or the receiver was of a release without ids, every answer that looks like a receiver's counts.
+    ``granted_by`` is the database that granted what the request is about, ``before`` the one whose answers the same
+    command believed before. Where neither is known, any database's answer counts, but none without an id.
     """
-    shown = shown_by(answer)
-    if granted_by is None:
-        return None if shown or _looks_like_ours(answer) else _who(answer)
-    if shown == granted_by:
+    shown, wanted = shown_by(answer), granted_by or before
+    if shown is not None and wanted in (None, shown):
         return None
-    if shown:
+    if shown is None:
+        return _who(answer)
+    if granted_by is None:
         return (
-            f"the database {printable(shown)[:64]} answered and {granted_by} granted this: check the receiver's --db; "
-            f"if that one has taken its place for good, restart with --accept-database {printable(shown)[:64]}"
+            f"the database {shown} answered, and {before} a moment ago: the receiver's --db was changed meanwhile, or "
+            "several receivers answer at that address"
         )
-    return _who(answer)
+    return (
+        f"the database {shown} answered and {granted_by} granted this: check the receiver's --db; "
+        f"if that one has taken its place for good, restart with --accept-database {shown}"
+    )
 
 
-def _looks_like_ours(answer: Response) -> bool:
-    """Look for a problem type, which every receiver sends; of a 2xx, that it is no page. Its members are checked
-    where they are read.
-    """
-    if 200 <= answer.status < 300:
-        return "html" not in answer.headers.get("content-type", "").lower()
-    return bool(_SLUG.fullmatch(slug_of(answer)))
+def _is_an_older_receivers(answer: Response) -> bool:
+    """Guess from the form: JSON, and if it is a refusal one of our problem types."""
+    return "html" not in answer.headers.get("content-type", "").lower() and (
+        200 <= answer.status < 300 or slug_of(answer) in set(ProblemType)
+    )
 
 
 def slug_of(answer: Response) -> str:
@@ -85,6 +86,11 @@ def _who(answer: Response) -> str:
 
 
 def _why(answer: Response, by: str) -> str:
+    if _is_an_older_receivers(answer):
+        return (
+            "another service on that port, or a receiver from before version 0.1.0, which does not name its database: "
+            "check the address, or update the receiver"
+        )
     if 300 <= answer.status < 400:
         to = _origin(answer.headers.get("location", ""))
         return f"a redirection{to}, as of a captive portal: log in there, or reach the receiver by another way"
@@ -93,11 +99,7 @@ def _why(answer: Response, by: str) -> str:
         return f"a proxy's limit on bodies: {next(known, 'raise it there')}"
     if 200 <= answer.status < 300:
         kind = printable(answer.headers.get("content-type", ""))[:40]
-        page = f"a page ({kind})" if "html" in kind else "an answer"
-        return (
-            f"{page} without the id of a database, so a captive portal, another service on that port, or a receiver "
-            "of an older release than the one that granted this: check the address"
-        )
+        return f"a page ({kind}), so a captive portal, or another service on that port: check the address"
     return _WORDS.get(answer.status, "another service on that port, or a proxy: check the address")
 
 

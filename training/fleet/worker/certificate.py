@@ -45,7 +45,7 @@ class Standing:
         self._on_revoked = on_revoked
         self._granted_by = granted_by
         self._transport = HttpTransport(receiver_url, tls=credentials.context())
-        self._client = FleetClient(receiver_url, transport=self._transport, tries=1, timeout_s=10.0)
+        self._client = FleetClient(receiver_url, transport=self._transport, tries=1, timeout_s=10.0, one_database=False)
         self._quiet_s = LOOK_AGAIN_S
         self._renew_at = 0.0  # by the monotonic clock
         self._end = threading.Event()

@@ -85,6 +85,7 @@ class TrainerWorker:
                 options.host_id,
                 timeout_s=timeout_s,
                 tls=None if credentials is None else credentials.context(),
+                one_database=False,
             )
         )
         self._clients = make(CALL_TIMEOUT_S), make(BEAT_TIMEOUT_S)
