@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from training.contract import digest
+from training.data.pool import end_with_parent
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
 
@@ -311,6 +312,7 @@ def rate(served: Served, step: Step, clients: int, seconds: float) -> tuple[floa
     counts = context.SimpleQueue()
 
     def work(client: int) -> None:
+        end_with_parent()
         call = Caller(served.port)
         try:
             step(call, client)

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +40,7 @@ from training.data.extract import Extract, extract, remember, remembered
 from training.data.identity import find_kin
 from training.data.label_copies import notes_on_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
+from training.data.pool import Mapper
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.spelling import check_alike, notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_values, one_sided_values
@@ -245,28 +243,13 @@ def _gather(paths: Sequence[Path], memory: Path, jobs: int, progress: Progress) 
     new = [path for path, extracted in known.items() if extracted is None]
     done = len(paths) - len(new)
     progress(done, len(paths))
-    with _mapper(jobs if len(new) >= POOL_MIN else 1) as mapped:
+    with Mapper(jobs if len(new) >= POOL_MIN else 1) as mapped:
         for path, extracted in zip(new, mapped(extract, new), strict=True):
             remember(extracted, path, memory)
             known[path] = extracted
             done += 1
             progress(done, len(paths))
     return [e for path in paths if (e := known[path]) is not None]
-
-
-class _mapper:  # noqa: N801 - reads as the context it opens
-    """An ordered map over one process or several; started afresh ("spawn") as Polars' threads survive no fork."""
-
-    def __init__(self, jobs: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(jobs, mp_context=context) if jobs > 1 else None
-
-    def __enter__(self) -> Callable[..., Any]:
-        return map if self._pool is None else partial(self._pool.map, chunksize=4)
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
 
 
 def _together(found: Sequence[Extract], like: FeatureSchema | None) -> list[Extract]:

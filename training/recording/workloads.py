@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import threading
@@ -49,12 +50,15 @@ class Pacer:
 
 
 def run(name: str, ctx: Context, clock: Clock, duration_s: float) -> None:
-    """Carry a behaviour out for a while. Real programs are killed rather than asked, and so is this one."""
-    chosen = BEHAVIOURS[name]
+    """Carry a behaviour out for a while, or until who started it is gone.
+
+    Real programs are killed rather than asked, and so is this one; a recorder that is killed itself kills nothing.
+    """
+    chosen, parent = BEHAVIOURS[name], os.getppid()
     end = clock.monotonic() + duration_s
     pacer = Pacer(ctx.intensity, ctx.rng, clock)
     for _ in chosen.steps(ctx):
-        if clock.monotonic() >= end:
+        if clock.monotonic() >= end or os.getppid() != parent:
             return
         if chosen.paced and (pause := pacer.pause()):
             time.sleep(pause)

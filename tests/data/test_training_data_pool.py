@@ -1,0 +1,34 @@
+"""A map over several processes: none of them stays behind when their parent is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+from training.data.pool import Mapper
+
+POOL = """
+import os, signal
+from training.data.pool import Mapper
+
+if __name__ == "__main__":
+    with Mapper(2) as mapped:
+        print(sum(mapped(abs, range(-20, 0))), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_pool_ends_with_a_parent_that_is_killed(tmp_path):
+    """All its processes hold the pipe of standard output, which ends with the last of them."""
+    script = tmp_path / "pool.py"
+    script.write_text(POOL)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=100, check=False, env=environment)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"210\n")
+
+
+def test_one_job_needs_no_process():
+    with Mapper(1) as mapped:
+        assert mapped is map
