@@ -177,6 +177,38 @@ def test_bad_episodes_are_quarantined_and_the_rest_is_built(tmp_path, capsys):
     assert rows[made.IDS[21]]["windows"] == 0
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_an_episode_that_may_not_be_read_ends_the_build_and_is_not_remembered_as_bad(tmp_path, capsys, packed):
+    """Unlike a damaged one: as soon as it can be read it is a recording like others."""
+    made.write_fleet(tmp_path / "in", hosts=("h0",))
+    whole = made.write_episode(tmp_path / "elsewhere", number=20)
+    if packed:
+        link, target = tmp_path / "in" / f"{made.IDS[20]}.tar.zst", tmp_path / "unplugged.tar.zst"
+        link.symlink_to(target)
+    else:
+        link, target = whole / "telemetry.parquet", tmp_path / "telemetry.parquet"
+        link.replace(target)
+        link.mkdir()
+        whole.rename(tmp_path / "in" / whole.name)
+        link = tmp_path / "in" / whole.name / link.name
+    code, _, said = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert code == Exit.BAD_DATA
+    assert said.startswith(f"build: {link} cannot be read (")
+    assert said.endswith(
+        "make it readable for this user, or move the episode elsewhere; "
+        "one that is left out unseen would change what is learnt.\n"
+    )
+    assert not (tmp_path / "out" / VALIDATION_FILE).exists()
+    if packed:
+        pack(whole, target)
+    else:
+        link.rmdir()
+        target.replace(link)
+    code, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert (code, summary["quarantined"]) == (0, {})
+    assert (load(tmp_path / "out").rows.episode == made.IDS[20]).sum() == 7
+
+
 def test_faster_recordings_are_brought_to_the_common_rate(tmp_path, capsys):
     made.write_fleet(tmp_path / "in", hosts=("h0",))
     made.write_episode(tmp_path / "in", number=9, sample_hz=16.0)

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data import episode
+from training.data.errors import DataError
 
 
 def test_folder_and_packed_file_are_the_same_episode(tmp_path):
@@ -90,7 +91,7 @@ def test_a_folder_that_cannot_be_looked_into_is_named_and_not_left_out(tmp_path,
         return stat(path, **how)
 
     monkeypatch.setattr(Path, "stat", refusing)
-    with pytest.raises(episode.EpisodeError, match=f"{shut.name}.*Permission denied"):
+    with pytest.raises(DataError, match=f"{shut.name}.*Permission denied"):
         episode.find_episodes(tmp_path)
 
 

@@ -194,7 +194,7 @@ STARTS = re.compile(
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
 STARTERS += (
-    " " + fleet("capability.cuda install.system notify.senders") + " training.data.build training.data.ingest_pcp"
+    " " + fleet("capability.cuda install.system notify.senders") + " training.data.pool training.data.ingest_pcp"
 )
 STARTERS += " training.recording.record training.recording.record_sample training.recording.stage"
 STARTERS += " training.recording.behaviours*"

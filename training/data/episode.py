@@ -24,6 +24,7 @@ import polars as pl
 import zstandard
 
 from training.clock import Clock
+from training.data.errors import DataError
 from training.files import write_whole
 
 META, TELEMETRY, LABELS = MEMBERS = ("meta.json", "telemetry.parquet", "labels.parquet")
@@ -96,23 +97,31 @@ def is_ulid(text: str) -> bool:
 
 
 def find_episodes(root: Path) -> list[Path]:
-    """Episode folders and packed episodes directly below ``root``, by id. Raises EpisodeError when there is none."""
+    """Episode folders and packed episodes directly below ``root``, by id.
+
+    Raises EpisodeError when there is none, DataError for a folder that may not be looked into.
+    """
     if not root.is_dir():
         raise EpisodeError(f"There is no folder {root}: give the folder that holds the episodes.")
     try:
         there = sorted(root.iterdir())
         found = {path.name: path for path in there if path.is_dir() and _holds_meta(path)}
     except OSError as error:
-        raise EpisodeError(
-            f"{error.filename or root} cannot be read ({error.strerror}): let this user read it, or move the episode "
-            f"elsewhere; one that is left out unseen would change what is learnt."
-        ) from None
+        raise no_access(error, root) from None
     for path in there:
         if path.name.endswith(PACKED_SUFFIX):
             found.setdefault(path.name.removesuffix(PACKED_SUFFIX), path)
     if not found:
         raise EpisodeError(f"{root} holds no episode: expected folders with a {META}, or *{PACKED_SUFFIX} files.")
     return [found[name] for name in sorted(found)]
+
+
+def no_access(error: OSError, path: Path) -> DataError:
+    """Say what cannot be read. That is no fault of the recording, so it is not quarantined: it may be good."""
+    return DataError(
+        f"{error.filename or path} cannot be read ({error.strerror or error}): make it readable for this user, or move "
+        "the episode elsewhere; one that is left out unseen would change what is learnt."
+    )
 
 
 def _holds_meta(folder: Path) -> bool:
@@ -152,7 +161,10 @@ def pack(folder: Path, target: Path) -> None:
 
 
 def read_members(path: Path) -> dict[str, bytes]:
-    """The bytes of the three files, from a folder or a packed episode. Raises EpisodeError."""
+    """The bytes of the three files, from a folder or a packed episode.
+
+    Raises EpisodeError for damaged content, DataError where nothing can be read.
+    """
     try:
         if path.is_dir():
             return {name: (path / name).read_bytes() for name in MEMBERS}
@@ -161,9 +173,11 @@ def read_members(path: Path) -> dict[str, bytes]:
             while stream.read(1 << 20):  # to the end of the frame, where the checksum is
                 pass
             return found
-    except FileNotFoundError as error:
-        raise EpisodeError(f"{Path(str(error.filename)).name} is missing") from None
-    except (OSError, tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and path.is_dir():
+            raise EpisodeError(f"{Path(str(error.filename)).name} is missing") from None
+        raise no_access(error, path) from None
+    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise EpisodeError(f"it cannot be unpacked ({error})") from None
 
 

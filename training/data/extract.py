@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from training.data import channels, episode, identity, missing, validate, windows
 from training.data.channels import Kind
-from training.data.episode import PACKED_SUFFIX, EpisodeError, read
+from training.data.episode import PACKED_SUFFIX, EpisodeError, no_access, read
+from training.data.errors import DataError
 from training.data.validate import Verdict, judge, unreadable
 from training.data.windows import Grid, to_grid
 from training.files import write_whole
@@ -55,7 +56,10 @@ def name_of(path: Path) -> str:
 
 
 def extract(path: Path, sample_hz: float | None = None) -> Extract:
-    """Read, judge and grid one episode; at its own rate unless another is given. Never raises for bad content."""
+    """Read, judge and grid one episode; at its own rate unless another is given. Never raises for bad content.
+
+    Raises DataError for a file that cannot be read at all.
+    """
     name = name_of(path)
     nothing: NDArray[np.float64] = np.empty(0)
     try:
@@ -74,7 +78,7 @@ def remembered(path: Path, memory: Path, sample_hz: float | None = None) -> Extr
     """Load what an earlier build kept of this very file, if anything."""
     try:
         return _decode((memory / key(path, sample_hz)).read_bytes())
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError):
+    except (OSError, DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError):
         return None  # absent, torn or of an older layout: read the episode again
 
 
@@ -85,9 +89,12 @@ def remember(found: Extract, path: Path, memory: Path, sample_hz: float | None =
 
 
 def key(path: Path, sample_hz: float | None) -> str:
-    """Changes with the file's name, size and time of change, and with what was asked."""
-    files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
-    stats = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    """Changes with the file's name, size and time of change, and with what was asked. Raises DataError."""
+    try:
+        files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
+        stats = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    except OSError as error:
+        raise no_access(error, path) from None
     text = f"{CODE_DIGEST} {sample_hz} {path.name} {stats}"
     return hashlib.sha256(text.encode()).hexdigest()[:40] + ".npz"
 
