@@ -946,8 +946,12 @@ def test_get_on_a_full_disk_names_the_folder(finished, tmp_path, monkeypatch):
 
 
 def test_bare_and_version(run, capsys):
-    assert run() == 0
-    assert "Usage: cis490-jobs" in capsys.readouterr().out
+    for argv in ([], ["--receiver-url", "http://pi:1"], ["--json"]):
+        assert run(*argv) == 0
+        assert "Usage: cis490-jobs [OPTIONS] COMMAND" in run.out
+    assert run("--json", "dataset") == 0
+    assert "Usage: cis490-jobs dataset [OPTIONS] COMMAND" in run.out
+    assert run.receiver.asked == []
     assert run("--version") == 0
     assert re.fullmatch(r"cis490-jobs \d+\.\d+\.\d+\n", capsys.readouterr().out)
 

@@ -448,13 +448,17 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
     try:
         given = sys.argv[1:] if argv is None else list(argv)
         code = command.main(
-            given or ["--help"],
+            given,
             prog_name="cis490-jobs",
             standalone_mode=False,
             obj=context,
         )
         return code if isinstance(code, int) else DONE
     except typer.TyperException as error:  # wrong usage
+        asked: Any = getattr(error, "ctx", None)
+        if asked is not None and error.format_message() == "Missing command.":  # of all, or of a group's
+            print(asked.get_help(), file=context.out)
+            return DONE
         said = error.format_message().replace("Value error, ", "", 1).rstrip(".")  # a type's name
         context.complain(f"{said}; see cis490-jobs --help")
         return USAGE
