@@ -118,6 +118,15 @@ def test_a_row_that_somebody_put_in_is_seen(state: State) -> None:
     assert finding.problem == "1 row of hosts have no checksum, and 0 were of before"
 
 
+@pytest.mark.parametrize(
+    "row",
+    ["identity (one, database_id) VALUES (2, hex(randomblob(16)))", "seals (tbl, n, unsealed) VALUES ('x', 0, 0)"],
+)
+def test_so_is_one_in_a_table_whose_rows_never_change(state: State, row: str) -> None:
+    change(state, f"INSERT INTO {row}", by_hand=True)
+    assert {each.check for each in found(state)} == {"counts"}
+
+
 def test_rows_of_before_are_said_to_have_none_and_get_one_when_they_change(old: State, tmp_path: Path) -> None:
     old = copied(old, tmp_path / "state")
 

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 
 from training.fleet.database.writer import Row, named
 
-# Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself.
+# Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself. These two
+# always have the same rows.
 SEALED = (
     "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "events", "hosts", "invitations",
     "jobs", "log_chunks", "log_files", "notice_cursor", "notices", "notify_channels", "plan_datasets", "quarantines",
@@ -90,6 +91,9 @@ def look(connection: Connection) -> Iterator[Sealed]:
             keys = connection.execute(_filled(connection, "seal_broken", table)).fetchall()
         count = connection.execute(_filled(connection, "seal_counted", table)).fetchone()
         yield Sealed(table, [tuple(key) for key in keys], *tuple(count))
+    for table, counted in (("identity", 1), ("seals", len(COUNTED))):  # of which nothing is counted: it never changes
+        count = connection.execute(_filled(connection, "unsealed_counted", table)).fetchone()
+        yield Sealed(table, [], count["n"], counted, bare=0, before=0)
 
 
 def _columns(connection: Connection, table: str) -> list[tuple[str, Any, bool]]:

@@ -34,3 +34,6 @@ SELECT {key} FROM {table} WHERE seal IS NOT NULL AND seal <> seal_of_{table}({co
 SELECT (SELECT count(*) FROM {table}) AS n, (SELECT n FROM seals WHERE tbl = '{table}') AS counted,
   (SELECT count(*) FROM {table} WHERE {unsealed}) AS bare,
   (SELECT unsealed FROM seals WHERE tbl = '{table}') AS before
+
+-- name: unsealed_counted — how many rows there are in a table whose rows nobody counts
+SELECT count(*) AS n FROM {table}
