@@ -65,7 +65,9 @@ def read_source(path: Path) -> str:
     except ValueError:  # a NUL in the name
         raise UnreadableError("cannot be read: this is not a path") from None
     if len(raw) > BYTES_MAX:
-        raise UnreadableError(f"is larger than {BYTES_MAX // 1024} KiB", "split the plan in several")
+        raise UnreadableError(
+            f"is larger than {BYTES_MAX // 1024} KiB", "write jobs that differ in a few values as one, with `matrix`"
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
