@@ -47,6 +47,7 @@ TALKING = [
     "status --watch",
     "list",
     "list --status failed",
+    "models",
     "show x",
     "explain x",
     "workers",
