@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+
 
 class Clock(Protocol):
     """Three ways of telling time; which one to use is part of a rule, never a matter of taste."""
@@ -33,8 +35,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        boottime = getattr(time, "CLOCK_BOOTTIME", None)
-        return time.monotonic() if boottime is None else time.clock_gettime(boottime)
+        return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
     def awake(self) -> float:
         return time.monotonic()

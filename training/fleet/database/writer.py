@@ -41,6 +41,10 @@ class WriterClosed(DatabaseError):  # noqa: N818
     """The receiver is shutting down; repeat the call in a moment."""
 
 
+class _UndoneError(Exception):
+    """The only call of a transaction failed."""
+
+
 class Database(Protocol):
     """The operations of a database adapter. All statements are drained before they return."""
 
@@ -154,9 +158,13 @@ class Writer:
                 for call, future in group:
                     if not future.set_running_or_notify_cancel():
                         continue
-                    outcomes.append(self._one(call, future))
+                    outcomes.append(self._one(call, future, alone=len(group) == 1))
+                if len(group) == 1 and outcomes and outcomes[0][2] is not None:
+                    raise _UndoneError
                 crashpoint("writer.before_commit")
             crashpoint("writer.committed")
+        except _UndoneError:
+            pass  # the caller gets the error below
         except DatabaseError as lost:
             # Nothing of the group is durable, so no caller may get a success.
             for _, future in group:
@@ -171,9 +179,12 @@ class Writer:
             else:
                 future.set_exception(error)
 
-    def _one(self, call: Callable[[], Any], future: Future[Any]) -> tuple[Future[Any], Any, BaseException | None]:
+    def _one(
+        self, call: Callable[[], Any], future: Future[Any], *, alone: bool
+    ) -> tuple[Future[Any], Any, BaseException | None]:
+        """A call that came alone needs no savepoint: it is undone with the transaction, which is its own."""
         try:
-            with self._database.transaction():
+            with nullcontext() if alone else self._database.transaction():
                 return future, call(), None
         except (DatabaseFull, DatabaseLost):
             raise  # the whole transaction is lost with it

@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +229,10 @@ class JobQueue:
             generation=job.generation,
             granted_at=now,
             granted=granted(job),
-            **asdict(claimant),
+            instance_id=claimant.instance_id,
+            session_id=claimant.session_id,
+            slot=claimant.slot,
+            request_id=claimant.request_id,
         )
         attempt = self.attempts.add(claim)
         self.events.moved("claim", job_id, JobStatus.PENDING, job.status, attempt)

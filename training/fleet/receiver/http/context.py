@@ -221,7 +221,7 @@ class Context:
 
     def _made_pending(self) -> int:
         fired = self.service.queue.events.fired
-        return sum(fired[name] for name in _TO_PENDING)
+        return sum(map(fired.__getitem__, _TO_PENDING))
 
     # -- the index ----------------------------------------------------------------------------------------------
 
