@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from copy import deepcopy
+from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from training.trainer.evaluation.facts import percent
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.page import gap, render, share, show
 from training.trainer.evaluation.page import main as page_of
-from training.trainer.evaluation.report import build_report, plain, to_json, write_report
+from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, to_json, write_report
 from training.trainer.evaluation.sides import sides_of
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
@@ -67,7 +68,12 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
         "hyper": {"lr": 1e-3},
         "schema_hash": "f" * 64,
     }
-    return build_report(**arguments | changes)
+    arguments |= changes
+    parts = [
+        kind(**{each.name: arguments.pop(each.name) for each in fields(kind) if each.name in arguments})
+        for kind in (Run, Source, Judgement)
+    ]
+    return build_report(*parts, **arguments)
 
 
 def with_metric(made, name, value, ci95, host=None):

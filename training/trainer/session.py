@@ -19,7 +19,7 @@ from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines
 from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate, operating_point
-from training.trainer.evaluation.report import build_report, write_report
+from training.trainer.evaluation.report import Judgement, Run, Source, build_report, write_report
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.levels import Levels, reference_scores
@@ -152,21 +152,21 @@ def _judge(
     )
     facts = fitted.facts()
     report = build_report(
-        model=args.model,
-        mode=args.mode.value,
-        split=split,
-        sides=sides,
-        classes=classes,
-        evaluation=evaluation,
-        operating_point=point,
-        baselines=baselines,
-        history=fitted.history,
-        run_key=key.to_dict(),
-        quarantined=inputs.quarantined,
-        hyper=args.hyper,
-        schema_hash=inputs.schema_hash,
+        Run(model=args.model, mode=args.mode.value, history=fitted.history, run_key=key.to_dict(), hyper=args.hyper),
+        Source(
+            quarantined=inputs.quarantined,
+            schema_hash=inputs.schema_hash,
+            understood=() if inputs.understood is None else inputs.understood.lines(),
+        ),
+        Judgement(
+            split=split,
+            sides=sides,
+            classes=classes,
+            evaluation=evaluation,
+            operating_point=point,
+            baselines=baselines,
+        ),
         notes=_notes(args, inputs, split, levels),
-        understood=() if inputs.understood is None else inputs.understood.lines(),
         extra={"scores": facts["judgement"]} if "judgement" in facts else None,
     )
     return point, report

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,52 +25,76 @@ from training.trainer.evaluation.sides import Sides
 SCHEMA_VERSION = 1
 
 
-def build_report(
-    *,
-    model: str,
-    mode: str,
-    split: Split,
-    sides: Sides,
-    classes: Classes,
-    evaluation: Evaluation,
-    operating_point: OperatingPoint | None,
-    baselines: Mapping[str, Mapping[str, Any]],
-    history: Sequence[Mapping[str, Any]],
-    run_key: Any,
-    quarantined: Sequence[Mapping[str, Any]],
-    hyper: Mapping[str, Any] | None = None,
-    schema_hash: str | None = None,
-    notes: Sequence[str] = (),
-    understood: Sequence[str] = (),
-    extra: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The report as JSON values, verdict included.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A training run: the model, and its course.
 
     ``history`` has one mapping an epoch or round: {"epoch": 1, "train_loss": …, "val_loss": …, …}, numbers only and no
-    durations. ``quarantined`` has {"episode_id": …, "reasons": […]} for each episode that validation kept out.
-    ``run_key`` is any JSON value. ``understood`` are the lines of what the data were read as. ``extra`` is shown under
-    its own keys (transformer_ssl: its scores).
+    durations. ``run_key`` is any JSON value.
     """
+
+    model: str
+    mode: str
+    history: Sequence[Mapping[str, Any]]
+    run_key: Any
+    hyper: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The data set, as far as it is not in the split.
+
+    ``quarantined`` has {"episode_id": …, "reasons": […]} for each episode that validation kept out. ``understood`` are
+    the lines of what the data were read as.
+    """
+
+    quarantined: Sequence[Mapping[str, Any]] = ()
+    schema_hash: str | None = None
+    understood: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The model on the windows of each side, and its rivals beside it."""
+
+    split: Split
+    sides: Sides
+    classes: Classes
+    evaluation: Evaluation
+    operating_point: OperatingPoint | None
+    baselines: Mapping[str, Mapping[str, Any]]
+
+
+def build_report(
+    run: Run,
+    source: Source,
+    judgement: Judgement,
+    *,
+    notes: Sequence[str] = (),
+    extra: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores)."""
+    point, evaluation = judgement.operating_point, judgement.evaluation
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
-        "model": model,
-        "mode": mode,
-        "understood": understood,
-        "classes": classes.to_dict(),
-        "split": split.to_dict() | sides.to_dict(),
+        "model": run.model,
+        "mode": run.mode,
+        "understood": source.understood,
+        "classes": judgement.classes.to_dict(),
+        "split": judgement.split.to_dict() | judgement.sides.to_dict(),
         "metrics": {"test": evaluation.metrics},
         "confusion": evaluation.confusion,
-        "operating_point": None if operating_point is None else operating_point.to_dict(),
+        "operating_point": None if point is None else point.to_dict(),
         "per_host": evaluation.per_host,
-        "baselines": baselines,
-        "history": history,
+        "baselines": judgement.baselines,
+        "history": run.history,
         "curves": evaluation.curves,
         "intervals": evaluation.intervals,
-        "hyper": hyper or {},
-        "schema_hash": schema_hash,
-        "run_key": run_key,
-        "quarantined": {"n": len(quarantined), "episodes": quarantined},
-        "notes": [*sides.notes(), *notes],
+        "hyper": run.hyper or {},
+        "schema_hash": source.schema_hash,
+        "run_key": run.run_key,
+        "quarantined": {"n": len(source.quarantined), "episodes": source.quarantined},
+        "notes": [*judgement.sides.notes(), *notes],
     }
     taken = sorted(set(report) & set(extra or {}))
     if taken:
