@@ -146,9 +146,10 @@ def test_what_coordinates_loads_no_ml_library(module: str) -> None:
     assert [m for m in loaded if house.within(m, "training.data training.trainer")] == []
 
 
-LATE = """click difflib multiprocessing pickle uvicorn.main jinja2 cryptography ctypes xml http.server
-    urllib.request websockets h11 anyio._backends importlib.metadata tree_sitter prometheus_client training.recording
-    training.fleet.pages training.fleet.metrics.snapshot training.fleet.notify.senders training.fleet.process.supervise
+LATE = """click difflib multiprocessing pickle email.message html.entities uvicorn.main jinja2 cryptography ctypes xml
+    http.server urllib.request websockets h11 anyio._backends importlib.metadata tree_sitter prometheus_client
+    training.recording training.fleet.pages training.fleet.metrics.snapshot training.fleet.notify.senders
+    training.fleet.process.supervise
 """
 
 
@@ -159,7 +160,7 @@ def test_a_receiver_at_rest_holds_nothing_that_it_does_not_use() -> None:
 
 
 def test_a_deferred_package_is_whole_for_those_who_ask() -> None:
-    code = "import training.fleet.receiver.http, uvicorn, logging.config, sys; uvicorn.Config; logging.config; "
+    code = "import training.fleet.receiver, uvicorn, logging.config, sys; uvicorn.Config; logging.config; "
     code += "assert not {'click', 'pickle'} & {*sys.modules}; logging.config.dictConfig; "
     code += "print(uvicorn.run.__module__, uvicorn.__version__[:1], *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from training.fleet.receiver.hangups import note_hangups
-from training.lazy import attribute
+from training.lazy import attribute, defer
 from training.streams import replace_unprintable
+
+# The libraries below bring 3 MiB that a server at rest never uses: a command line and multiprocessing, pickle, the
+# parser of mail, the names of HTML's characters.
+defer("uvicorn", Config="uvicorn.config")
+defer("logging.config")
+defer("http.client")
+defer("html")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
