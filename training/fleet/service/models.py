@@ -19,6 +19,7 @@ PAGE_MAX = 200  # models in one answer
 PAGE = 50
 TESTS_MAX = 20
 WITHOUT_NAMED = 4
+MANY, MANY_S = 5000, 10.0  # of more models than that, tests are counted anew at most so often
 FIRST, TIED, BEHIND, UNKNOWN = "first", "tied", "behind", "unknown"
 
 
@@ -33,7 +34,8 @@ class Models:
 
     def __init__(self, database: Database, clock: Clock, store: Reports | None) -> None:
         self._db, self._clock, self._store = database, clock, store
-        self._known: tuple[int, list[TestView], int, list[str]] = -1, [], 0, []  # as of an event
+        self._known: tuple[list[TestView], int, list[str]] = [], 0, []
+        self._known_as_of, self._counted_at = -1, 0.0  # an event; when
 
     def result(self, job: Mapping[str, Any]) -> ResultView | None:
         """Return what the report of a completed job says in short; ``job`` is its row."""
@@ -121,14 +123,16 @@ class Models:
         """List the tests and the jobs without a report, anew when anything has happened since."""
         row = self._db.one("newest_event")
         head = row["seq"] if row is not None else 0
-        if self._known[0] != head:
+        models, age_s = sum(each.models for each in self._known[0]), self._clock.monotonic() - self._counted_at
+        if self._known_as_of != head and (models <= MANY or age_s >= MANY_S):
             tests = [
                 TestView(test=each["test"] or "", models=each["n"])
                 for each in self._db.all("results_tests", most=TESTS_MAX)
             ]
             missing = self._db.all("results_missing", most=WITHOUT_NAMED)
-            self._known = head, tests, missing[0]["n"] if missing else 0, [each["name"] for each in missing]
-        return self._known[1:]
+            self._known = tests, missing[0]["n"] if missing else 0, [each["name"] for each in missing]
+            self._known_as_of, self._counted_at = head, self._clock.monotonic()
+        return self._known
 
 
 def standing(figure: Figure, best: Figure) -> str:
