@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +14,7 @@ from training.fleet.service.views import Event
 from training.fleet.wire import words
 
 ROWS_MAX = 50
+MISSED_MAX = 500  # shown to who was away, beyond that the older ones are on the next page
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +25,28 @@ class Query:
     host: str = ""
     kind: str = ""  # a transition
     before: int | None = None
+    since: int = 0  # a viewer was away since this event: all later ones are shown
 
     def address(self, **changed: Any) -> str:
         """Return the address with some parts changed; a changed filter begins anew."""
-        said = {**asdict(self), "before": None, **changed}
+        said = {**asdict(self), "before": None, "since": 0, **changed}
         given = urlencode({key: value for key, value in said.items() if value})
         return f"/events?{given}" if given else "/events"
 
 
 def page(views: Source, query: Query, frame: Frame) -> str:
-    """Render one page of at most fifty rows."""
-    found = views.events(
-        before=query.before, job_id=query.job, host=query.host, transition=query.kind, limit=ROWS_MAX + 1
-    )
-    shown = found[:ROWS_MAX]
+    """Render one page of fifty rows, or of as many as a viewer has missed."""
+    limit = (MISSED_MAX if query.since else ROWS_MAX) + 1
+    found = views.events(before=query.before, job_id=query.job, host=query.host, transition=query.kind, limit=limit)
+    missed = sum(each.seq > query.since for each in found) if query.since else 0
+    shown = found[: min(max(ROWS_MAX, missed), limit - 1)]
     return render(
         "events.html",
         frame,
         query=query,
         days=[*days(shown)],
         sentence=sentence(shown, query, frame.now),
-        older=query.address(before=shown[-1].seq) if len(found) > ROWS_MAX else None,
+        older=query.address(before=shown[-1].seq) if len(found) > len(shown) else None,
         hosts=[known.hostname for known in views.workers().workers],
         kinds=words.EVENTS,
         job_name=shown[0].name if query.job and shown else query.job,
@@ -65,7 +67,7 @@ def _day(at: float) -> str:
 def sentence(events: list[Event], query: Query, now: float) -> str:
     """Say in one line what the page shows."""
     if not events:
-        return "Nothing has happened yet." if query == Query() else "Nothing like that has happened."
+        return "Nothing has happened yet." if replace(query, since=0) == Query() else "Nothing like that has happened."
     last = events[0]
     if query.before is not None:
         return f"What happened before {words.ago(last.at, now)}."

@@ -98,6 +98,11 @@ SELECT job_id, spec FROM jobs WHERE model IS NULL
 -- name: list_job — in lists from now on
 UPDATE jobs SET model = :model, mode = :mode WHERE job_id = :job_id
 
+-- name: job_pulse — what a job's last attempt reported, as far as it tells of something new
+SELECT j.heartbeat_at, a.seq, a.log_next, a.log_total FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+WHERE j.job_id = :job_id
+
 -- name: jobs_live — what runs now, each with its attempt, longest first
 SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt

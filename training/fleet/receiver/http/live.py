@@ -2,7 +2,7 @@
 
 A frame is the page's own middle part, as its address would answer now. It is rendered once for all viewers of an
 address, at most once a second, and sent when it differs; its ``id`` is the number of the last event row. A stream needs
-no memory of what it sent: whoever comes back gets the present state.
+no memory of what it sent: whoever comes back gets the present state, and the page of events what happened in between.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import unquote, urlsplit
 
 from starlette.requests import Request
@@ -26,11 +27,19 @@ logger = logging.getLogger(__name__)
 TICK_S = 1.0
 PROGRESS_TICKS = 4  # a change that is no event (progress, a host that asked) may wait so long
 AGE_TICKS = 20  # times as "3 min ago" are made anew
-STREAMS_MAX = 4  # held for one address; a browser opens six connections, and needs some for its pages
-POLL_MS = 3500  # a viewer beyond those comes back after this time
-_KEEP_TICKS = 15  # a silent stream shows that it is alive, and notices that its viewer has gone
+STREAMS_MAX = 4  # held for one browser, which opens six connections, and needs some for its pages
+HELD_MAX = 200  # held in all
+POLL_MS = 2800  # a viewer beyond those comes back after this time, give or take a third
+_KEEP_TICKS = 8  # a silent stream shows that it is alive, and notices that its viewer has gone
+_ALIVE = b"event: alive\ndata:\n\n"
 
 Make = Callable[[], Awaitable[bytes]]
+Pulse = Callable[[], object]  # of what a page shows: it is made anew when that differs
+
+
+def of_all() -> object:
+    """Stand for a page that depends on anything that changes."""
+    return None
 
 
 @dataclass(eq=False)
@@ -38,7 +47,9 @@ class Topic:
     """A page that somebody looks at."""
 
     make: Make
+    pulse: Pulse = of_all
     viewers: int = 0
+    beat: object = None  # the pulse when it was rendered
     frame: bytes = b""
     text: bytes = b""  # what the frame shows
     number: int = -1  # of the last event when it was rendered
@@ -47,27 +58,36 @@ class Topic:
     over: bool = False
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def due(self, number: int, version: int) -> bool:
-        """Tell whether to render anew."""
-        if self.number != number:
+    def due(self, now: State, patience: int = PROGRESS_TICKS) -> bool:
+        """Tell whether to render anew; ``patience``: ticks for which a change that is no event may wait."""
+        if self.number != now.number or self.ticks >= AGE_TICKS:
             return True
-        return self.ticks >= (PROGRESS_TICKS if self.version != version else AGE_TICKS)
+        return self.ticks >= patience and self.version != now.version and self.beat != now.beats.get(self, ())
 
-    async def render(self, number: int, version: int) -> None:
+    async def render(self, now: State) -> None:
         """Make the frame anew, and wake the viewers when it differs."""
         text = await self.make()
-        self.number, self.version, self.ticks = number, version, 0
+        self.number, self.version, self.beat, self.ticks = now.number, now.version, now.beats.get(self), 0
         if text != self.text:
             lines = b"".join(b"data: " + line + b"\n" for line in text.splitlines())
-            self.text, self.frame = text, b"retry: %d\nid: %d\n" % (POLL_MS, number) + lines + b"\n"
+            self.text, self.frame = text, b"retry: %d\nid: %d\n" % (POLL_MS, now.number) + lines + b"\n"
             self.news.set()
             self.news = asyncio.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The database as a look found it: its last event, its version, and the pulse of each topic that has one."""
+
+    number: int
+    version: int
+    beats: Mapping[Topic, object]
 
 
 class Live:
     """The topics, and the one task that renders them while there are viewers."""
 
-    def __init__(self, database: Database, look: Callable[..., Awaitable[tuple[int, int]]]) -> None:
+    def __init__(self, database: Database, look: Callable[[Callable[[], State]], Awaitable[State]]) -> None:
         self._db = database
         self._look = look
         self._topics: dict[str, Topic] = {}
@@ -79,13 +99,17 @@ class Live:
     def viewers(self) -> int:
         return sum(topic.viewers for topic in self._topics.values())
 
-    async def _enter(self, address: str, make: Make) -> Topic:
-        """Join the viewers of a page, with a frame that is at most a tick old."""
+    async def _enter(self, address: str, make: Make, pulse: Pulse) -> Topic:
+        """Join the viewers of a page, with a frame that is at most a tick old: a viewer may not stay for the next."""
         topic = self._topics.get(address)
         if topic is None:
-            topic = Topic(make)
-            await topic.render(*await self._look(self._state))
+            topic = Topic(make, pulse)
+            await topic.render(await self._look(partial(self._state, [topic])))
             topic = self._topics.setdefault(address, topic)
+        elif topic.ticks:
+            now = await self._look(partial(self._state, [topic]))
+            if topic.due(now, patience=1):
+                await self._render(address, topic, now)
         topic.viewers += 1
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._run())
@@ -96,10 +120,12 @@ class Live:
         if topic.viewers <= 0 and self._topics.get(address) is topic:
             del self._topics[address]
 
-    async def frames(self, address: str, make: Make, who: str, check: Callable[[], None]) -> AsyncIterator[bytes]:
+    async def frames(
+        self, address: str, make: Make, who: str, check: Callable[[], None], pulse: Pulse = of_all
+    ) -> AsyncGenerator[bytes, None]:
         """Yield frames until the viewer goes or the receiver stops. ``check`` raises when ``who`` may look no more."""
-        topic = await self._enter(address, make)
-        holds = self._streams[who] < STREAMS_MAX
+        topic = await self._enter(address, make, pulse)
+        holds = self._streams[who] < STREAMS_MAX and self._streams.total() < HELD_MAX
         self._streams[who] += holds
         sent = b""
         try:
@@ -109,7 +135,7 @@ class Live:
                     sent = topic.frame
                     yield sent
                 else:
-                    yield b":\n\n"
+                    yield _ALIVE
                 if not holds or self.closed or topic.over:
                     return
                 with contextlib.suppress(TimeoutError):
@@ -131,29 +157,30 @@ class Live:
         for topic in self._topics.values():
             topic.news.set()
 
-    def _state(self) -> tuple[int, int]:
+    def _state(self, topics: Sequence[Topic]) -> State:
         row = self._db.one("newest_event")
-        return (row["seq"] if row is not None else 0), self._db.version()
+        beats = {topic: topic.pulse() for topic in topics if topic.pulse is not of_all}
+        return State(row["seq"] if row is not None else 0, self._db.version(), beats)
 
     async def _run(self) -> None:
         while self._topics and not self.closed:
             await asyncio.sleep(TICK_S)
             try:
-                number, version = await self._look(self._state)
+                now = await self._look(partial(self._state, [*self._topics.values()]))
             except DatabaseError:
                 continue
             for address, topic in list(self._topics.items()):
                 topic.ticks += 1
-                if topic.due(number, version):
-                    await self._render(address, topic, number, version)
+                if topic.due(now):
+                    await self._render(address, topic, now)
 
-    async def _render(self, address: str, topic: Topic, number: int, version: int) -> None:
+    async def _render(self, address: str, topic: Topic, now: State) -> None:
         """Make a topic's frame anew; one that cannot be made ends, and its viewers ask again, each for itself.
 
         A topic is made on behalf of whoever opened it, who may have been put out since.
         """
         try:
-            await topic.render(number, version)
+            await topic.render(now)
         except Exception as error:
             if not isinstance(error, DatabaseError | Refusal):
                 logger.error("a page could not be followed", exc_info=error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 COMPARED_MAX = 8  # names looked up; the page says how many it takes
 ADDRESS_MAX = 2000
+BROWSER_CHARS = 40
 _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 
 
@@ -90,12 +92,12 @@ async def events_page(context: Context, request: Request) -> Response:
     if (host := proven_host(request)) is not None:
         raise Refusal(ProblemType.NOT_YOURS, f"host {host} may look at jobs that it has worked on, not at all events")
     asked = request.query_params
-    before = query_number(request, "before", 0) or None
+    before, since = query_number(request, "before", 0) or None, query_number(request, "since", 0)
 
     def make(frame: Frame) -> str:
         from training.fleet.pages import events
 
-        query = events.Query(asked.get("job", ""), asked.get("host", ""), asked.get("kind", ""), before)
+        query = events.Query(asked.get("job", ""), asked.get("host", ""), asked.get("kind", ""), before, since)
         return events.page(context.views, query, frame)
 
     return await html.page(context, request, make)
@@ -109,8 +111,10 @@ async def stream(context: Context, request: Request) -> Response:
     if row is None or parts is None or len(address) > ADDRESS_MAX:
         raise Refusal(ProblemType.NOT_FOUND, "this address is no page that can be followed")
     access.check(row.access, request.state.principal)
-    endpoint, asked = FOLLOWED[row.name], live.request_for(request, address, parts)
-    await endpoint(context, asked)  # refuses who may not look at it, for each viewer
+    address, endpoint = _since(row.name, address, request), FOLLOWED[row.name]
+    asked = live.request_for(request, address, parts)
+    if proven_host(request) is not None:  # it may look at some jobs and not at others, whoever looks already
+        await endpoint(context, asked)
 
     async def make() -> bytes:
         return live.middle(live.body_of(await endpoint(context, asked)))
@@ -118,12 +122,39 @@ async def stream(context: Context, request: Request) -> Response:
     def check() -> None:
         context.authenticator.still(request, row.access)
 
-    who = context.authenticator.address(request)
+    # Tabs of a browser share what it is called; without script nobody follows.
+    who = f"{context.authenticator.address(request)} {request.query_params.get('browser', '')[:BROWSER_CHARS]}"
     headers = {**html.PAGE_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     principal = request.state.principal
     acts = principal is not None and principal.operator is not None  # who may act sees buttons
-    frames = context.live.frames(f"{acts:d}{address}", make, who, check)
-    return StreamingResponse(frames, headers=headers, media_type=EVENTS)
+    frames = context.live.frames(f"{acts:d}{address}", make, who, check, await _pulse(context, asked, row.name))
+    first = await anext(frames)  # a page that cannot be shown is refused before the stream begins
+
+    async def all_of_them() -> AsyncIterator[bytes]:
+        try:
+            yield first
+            async for frame in frames:
+                yield frame
+        finally:
+            await frames.aclose()
+
+    return StreamingResponse(all_of_them(), headers=headers, media_type=EVENTS)
+
+
+def _since(name: str, address: str, request: Request) -> str:
+    """Return the address of what a viewer sees who was away since an event: of events, all that happened meanwhile."""
+    seen = request.headers.get("Last-Event-ID", "")
+    if name != events_page.__name__ or not (seen.isascii() and seen.isdigit() and len(seen) <= 15):
+        return address
+    return f"{address}{'&' if '?' in address else '?'}since={seen}"
+
+
+async def _pulse(context: Context, asked: Request, name: str) -> live.Pulse:
+    """Return what a page depends on beside events: a job's on what its own host says, others on everybody's."""
+    if name != job_page.__name__:
+        return live.of_all
+    job_id = await resolved(context, asked)
+    return lambda: context.views.pulse(job_id)
 
 
 async def static_file(_context: Context, request: Request) -> Response:
