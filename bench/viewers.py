@@ -2,8 +2,8 @@
 
     python bench/viewers.py [--browsers 5] [--running 20] [--seconds 60] [--json]
 
-Each browser follows two pages: the fleet's, and that of a job. Each running job sends a heartbeat with its progress every
-half minute, as its worker does.
+Each browser follows two pages: the fleet's, and that of a job. Each running job sends a heartbeat with its progress
+every half minute, as its worker does.
 """
 
 from __future__ import annotations
