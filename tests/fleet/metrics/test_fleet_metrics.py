@@ -58,6 +58,7 @@ class World:
             database=self.path,
             credentials=lambda: self.credentials,
             clock=self.clock,
+            viewers=lambda: 7,
         )
         self.snapshots = Snapshots(source, self.tally, newest_event(self.reader))
         self.exposition = Exposition(self.snapshots, "1.2")
@@ -108,6 +109,17 @@ def test_open_metrics_for_those_who_prefer_it(world: World) -> None:
     text, media = world.exposition.text("application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
     assert media.startswith("application/openmetrics-text; version=1.0.0")
     assert text.endswith(b"# EOF\n")
+
+
+def test_open_pages_and_messages_are_counted(world: World) -> None:
+    found = world.scrape()
+    assert found["stream_viewers",] == 7
+    assert not any(key[0] == "notifications_total" for key in found)
+    world.tally.notified("phone", None)
+    world.tally.notified("phone", "refused")
+    world.tally.notified("phone", "refused")
+    found = world.scrape()
+    assert (found["notifications_total", "phone", "sent"], found["notifications_total", "phone", "failed"]) == (1, 2)
 
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────────

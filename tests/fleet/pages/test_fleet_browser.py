@@ -18,6 +18,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from receiver_running import TOKEN, Receiver
 from shown_fleet import shown
 
+from training.fleet.receiver.http import live
+
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = "--no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
 AXE = (ROOT / "tests" / "vendor" / "axe.min.js").read_text(encoding="utf-8")
@@ -231,3 +233,50 @@ def test_a_hostile_page_would_be_noticed(fleet: Receiver, browser: Browser) -> N
     assert any(each.startswith("CSP: ") for each in seen.complaints)
     assert any("image-alt" in each for each in violations(seen.page))
     seen.page.context.close()
+
+
+def test_seven_pages_of_one_browser_follow_with_four_streams(browser: Browser, tmp_path: Path) -> None:
+    """A browser opens six connections to one address: four pages hold one, the others ask every few seconds."""
+    addresses = ("/", "/jobs", "/events", "/jobs/one", "/jobs/two", "/jobs?sort=name", "/compare?jobs=one,two")
+    with Receiver(tmp_path, [a_job("one"), a_job("two", priority=1)]) as receiver:
+        context = browser.new_context()
+        pages = [context.new_page() for _ in addresses]
+        asked: list[str] = []
+        for page, address in zip(pages, addresses, strict=True):
+            page.on("request", lambda request: asked.append(request.url))
+            with page.expect_response(lambda answer: "/v1/stream" in answer.url):
+                page.goto(receiver.url + address)
+        receiver.client().claim(a_capability())
+        for page in pages[:3] + pages[5:]:
+            page.get_by_text("claimed").or_(page.get_by_text("is training")).first.wait_for(timeout=60_000)
+        pages[3].get_by_role("heading", name="one was given to pi").wait_for(timeout=60_000)
+        held = receiver.hub.live._streams
+        assert list(held.values()) == [live.STREAMS_MAX], "all tabs go by one name"
+        assert len({url.rpartition("browser=")[2] for url in asked if "/v1/stream" in url}) == 1
+        context.close()
+
+
+def test_a_hidden_page_asks_for_nothing_and_an_old_one_says_so(browser: Browser, tmp_path: Path) -> None:
+    with Receiver(tmp_path, [a_job("one"), a_job("two")]) as receiver:
+        seen = visit(browser, f"{receiver.url}/login")
+        page = seen.page
+        page.clock.install()
+        with page.expect_response(lambda answer: "/v1/stream" in answer.url):
+            page.goto(f"{receiver.url}/events")
+        page.get_by_text("was added by the plan").first.wait_for()
+        hide = "(away) => { Object.defineProperty(document, 'hidden', {value: away, configurable: true});"
+        hide += " document.dispatchEvent(new Event('visibilitychange')); }"
+        with page.expect_event("requestfailed", lambda request: "/v1/stream" in request.url):
+            page.evaluate(hide, True)
+        receiver.client().claim(a_capability())
+        with page.expect_request(lambda request: "/v1/stream" in request.url) as again:
+            page.evaluate(hide, False)
+            page.clock.fast_forward(5000)
+        assert again.value.headers["last-event-id"] == "2", "it goes on from the last event that it was told of"
+        page.get_by_text("was given to pi").first.wait_for()
+        receiver.stop()
+        page.clock.fast_forward(40_000)
+        page.get_by_text(re.compile("The receiver was last heard [45][0-9] s ago")).wait_for()
+        assert page.evaluate("getComputedStyle(document.querySelector('main')).filter") == "grayscale(1)"
+        assert violations(page) == []
+        page.context.close()

@@ -386,9 +386,9 @@ def test_events_go_on_page_by_page(long: Receiver) -> None:
 class Following:
     """A viewer on a connection of its own, who reads frame by frame."""
 
-    def __init__(self, receiver: Receiver, address: str) -> None:
+    def __init__(self, receiver: Receiver, address: str, **headers: str | None) -> None:
         self.wire = Wire(receiver)
-        self.wire.request("GET", f"/v1/stream?of={quote(address, safe='')}")
+        self.wire.request("GET", f"/v1/stream?of={quote(address, safe='')}", **headers)
         self.read = self.wire.socket.makefile("rb")
         self.status = int(self.read.readline().split()[1])
         self.headers = {}
@@ -432,6 +432,20 @@ def test_a_stream_shows_a_page_as_it_changes(tmp_path: Path) -> None:
         with pytest.raises(EOFError):
             second.frame()
         second.close()
+
+
+def test_who_comes_back_to_the_events_gets_all_that_happened_in_between(tmp_path: Path) -> None:
+    """More than a page of them, out of the rows; other pages show their present state."""
+    with Receiver(tmp_path, [a_job(f"job-{n:03}") for n in range(80)]) as receiver:
+        told = []
+        for address, last in (("/events", None), ("/events", "2"), ("/events?kind=insert", "79"), ("/", "2")):
+            viewer = Following(receiver, address, Last_Event_ID=last)
+            number, text = viewer.frame()
+            assert number == 80
+            told.append(text.count("<li>"))
+            viewer.close()
+        assert told[:3] == [50, 78, 50]
+        assert Following(receiver, "/events", Last_Event_ID="-1 or so").frame()[0] == 80
 
 
 def test_many_streams_of_one_browser_leave_room_for_its_pages(long: Receiver) -> None:

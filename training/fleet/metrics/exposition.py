@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
-from training.fleet.metrics.snapshot import Credential, HostState, Snapshot, Snapshots
+from training.fleet.metrics.snapshot import NAMES_MAX, Credential, HostState, Snapshot, Snapshots
 from training.fleet.metrics.tally import Histogram, Tally
 from training.fleet.scheduling.job import FAULT_OF
 
@@ -61,6 +61,13 @@ METRICS = (
     ),
     Metric("cis490_http_requests_total", "counter", ("operation", "status"), "Answers since the receiver's start."),
     _gauge("cis490_waiting_claims", "Claims that wait for a job now."),
+    _gauge("cis490_stream_viewers", "Open pages that follow what happens, now."),
+    Metric(
+        "cis490_notifications_total",
+        "counter",
+        ("channel", "result"),
+        "Tries to send a message, sent or failed, since the receiver's start.",
+    ),
     _gauge("cis490_hosts", "Hosts that ever asked for work, by state.", "state"),
     _gauge("cis490_host_seen_timestamp_seconds", "When a host was heard last.", "host"),
     _gauge("cis490_host_attempts", "Attempts that a host holds now.", "host"),
@@ -139,6 +146,8 @@ def _samples(now: Snapshot, tally: Tally, version: str) -> Iterator[tuple[str, S
     yield "cis490_transaction_duration_seconds", [((), tally.transactions)]
     yield "cis490_http_requests_total", sorted(tally.requests.items())
     yield "cis490_waiting_claims", [((), now.waiting_claims)]
+    yield "cis490_stream_viewers", [((), now.viewers)]
+    yield "cis490_notifications_total", sorted(tally.notifications.items())[: 2 * NAMES_MAX]
     yield "cis490_hosts", _by_one(now.states)
     yield "cis490_host_seen_timestamp_seconds", [((each.name,), each.seen_at) for each in now.hosts]
     yield "cis490_host_attempts", [((each.name,), each.attempts) for each in now.hosts]

@@ -97,6 +97,7 @@ class Snapshot:
     states: Mapping[HostState, int]
     hosts: tuple[HostFigures, ...]
     waiting_claims: int
+    viewers: int
     disks: Mapping[str, tuple[float, float]]  # what lies there → free, size
     database_bytes: int
     stored: Mapping[str, int]  # models, datasets
@@ -119,6 +120,7 @@ class Sources:
     database: Path | None  # the file, if there is one
     credentials: Callable[[], tuple[Iterable[Credential], Iterable[Credential]]]
     clock: Clock
+    viewers: Callable[[], int] = lambda: 0
 
 
 class Snapshots:
@@ -161,6 +163,7 @@ class Snapshots:
             states={state: list(states.values()).count(state) for state in HostState},
             hosts=tuple(self._hosts(known, states, held)),
             waiting_claims=service.host_registry.waiting_claims(),
+            viewers=source.viewers(),
             disks=dict(self._disks()),
             database_bytes=_size(source.database) + _size(source.database, "-wal"),
             stored=self._stored(),

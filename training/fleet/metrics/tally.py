@@ -51,15 +51,23 @@ class Histogram:
 
 @dataclass
 class Tally:
-    """One a receiver. ``requests`` counts answers by operation and class of status (``2xx``)."""
+    """One a receiver. ``requests`` counts answers by operation and class of status (``2xx``).
+
+    ``notifications`` counts tries to send a message, by channel and by whether it arrived.
+    """
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
+    notifications: Counter[tuple[str, str]] = field(default_factory=Counter)
     claims: Histogram = field(default_factory=Histogram)
     transactions: Histogram = field(default_factory=Histogram)
 
     def answered(self, operation: str, status: int) -> None:
         """Count an answer. ``operation`` is one of the route table's, or "none" for an address that is no endpoint."""
         self.requests[operation, f"{status // 100}xx"] += 1
+
+    def notified(self, channel: str, error: str | None) -> None:
+        """Count a try to send a message."""
+        self.notifications[channel, "sent" if error is None else "failed"] += 1
 
 
 def newest_event(database: Database) -> int:

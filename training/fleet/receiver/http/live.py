@@ -18,9 +18,11 @@ from urllib.parse import unquote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from training.fleet.database.writer import Database, DatabaseError
 from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.routes import EVENTS
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +84,36 @@ class State:
     number: int
     version: int
     beats: Mapping[Topic, object]
+
+
+class Stream(Response):
+    """An answer that goes on. Starlette's own would load the second half of anyio, more than a megabyte."""
+
+    media_type = EVENTS
+
+    def __init__(self, frames: AsyncGenerator[bytes, None], first: bytes, headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._frames, self._first = frames, first
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        gone = asyncio.ensure_future(_disconnect(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": self._first, "more_body": True})
+            async for frame in self._frames:
+                if gone.done():
+                    return
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+            await self._frames.aclose()
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Live:

@@ -134,7 +134,9 @@ class Notifier:
                 loop.call_soon_threadsafe(settle, error)
 
         threading.Thread(target=work, name=f"notify-{channel.name}", daemon=True).start()
-        return await done
+        error = await done
+        self._context.tally.notified(channel.name, error)
+        return error
 
     async def test(self, channel: Channel) -> NotifyTestView:
         """Send a test message."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from training.fleet.receiver.http import html, live
 from training.fleet.receiver.http.bodies import proven_host, query_number, readable_job, resolved
@@ -16,7 +15,7 @@ from training.fleet.receiver.http.problems import PLAIN
 from training.fleet.receiver.http.results import refuse_hosts
 from training.fleet.receiver.security import access
 from training.fleet.wire.messages import ProblemType, Refusal
-from training.fleet.wire.routes import EVENTS, HTML, ROUTES
+from training.fleet.wire.routes import HTML, ROUTES
 
 if TYPE_CHECKING:
     from training.fleet.pages.rendering import Frame
@@ -129,16 +128,7 @@ async def stream(context: Context, request: Request) -> Response:
     acts = principal is not None and principal.operator is not None  # who may act sees buttons
     frames = context.live.frames(f"{acts:d}{address}", make, who, check, await _pulse(context, asked, row.name))
     first = await anext(frames)  # a page that cannot be shown is refused before the stream begins
-
-    async def all_of_them() -> AsyncIterator[bytes]:
-        try:
-            yield first
-            async for frame in frames:
-                yield frame
-        finally:
-            await frames.aclose()
-
-    return StreamingResponse(all_of_them(), headers=headers, media_type=EVENTS)
+    return live.Stream(frames, first, headers)
 
 
 def _since(name: str, address: str, request: Request) -> str:
