@@ -531,6 +531,22 @@ def test_cancel_finds_the_jobs_that_the_plan_no_longer_names(run):
     assert "nothing to cancel" in run.err
 
 
+def test_open_opens_a_page_where_there_is_a_display_and_says_who_may_look(run):
+    opened: list[str] = []
+    run.world = replace(run.world, browse=lambda address: not opened.append(address))
+    assert run("open") == 0
+    assert opened == []
+    assert run.out.splitlines()[0] == "http://127.0.0.1:8445/"
+    assert "log in there with the operator's token" in run.out
+    assert "no display was found here" in run.out
+    run.world = replace(run.world, environ={**run.world.environ, "DISPLAY": ":0"})
+    shown = run.json("open", RUNNING["name"])
+    assert shown == {"url": f"http://127.0.0.1:8445/jobs/{RUNNING['job_id']}", "opened": True}
+    assert opened == [shown["url"]]
+    assert run("--receiver-url", "https://pi.lan:8445", "open") == 0
+    assert "imported into it" in run.out
+
+
 @pytest.mark.parametrize("words", [("requeue", ""), ("cancel", "one", " "), ("show", "")])
 def test_an_empty_name_is_told_what_to_name(run, words):
     assert run(*words) == 2

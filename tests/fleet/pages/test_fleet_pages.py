@@ -445,7 +445,9 @@ def test_who_comes_back_to_the_events_gets_all_that_happened_in_between(tmp_path
             told.append(text.count("<li>"))
             viewer.close()
         assert told[:3] == [50, 78, 50]
-        assert Following(receiver, "/events", Last_Event_ID="-1 or so").frame()[0] == 80
+        odd = Following(receiver, "/events", Last_Event_ID="-1 or so")
+        assert odd.frame()[0] == 80
+        odd.close()
 
 
 def test_many_streams_of_one_browser_leave_room_for_its_pages(long: Receiver) -> None:

@@ -81,6 +81,13 @@ def usual_url(environ: Mapping[str, str]) -> str:
     return DEFAULT_URL.replace("http:", "https:") if known is None else known.receiver_url
 
 
+def browse(address: str) -> bool:
+    """Open an address in the browser of this desktop; the module is loaded for this alone."""
+    import webbrowser
+
+    return webbrowser.open(address)
+
+
 class CannotError(Exception):
     """A command cannot do what was asked. The text is one sentence."""
 
@@ -99,6 +106,7 @@ class CommandContext:
     into: IO[str] = field(default_factory=lambda: sys.stdin)  # the answers of who is asked
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], object] = time.sleep
+    browse: Callable[[str], bool] = browse  # in the browser of this desktop
     monotonic: Callable[[], float] = SystemClock().monotonic
     url: str | None = None
     as_json: bool = False

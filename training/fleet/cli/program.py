@@ -18,6 +18,7 @@ import typer
 from rich.live import Live
 
 from training.fleet.cli import audit as cli_audit
+from training.fleet.cli import browse as cli_browse
 from training.fleet.cli import complete as cli_complete
 from training.fleet.cli import curve as cli_curve
 from training.fleet.cli import datasets as cli_dataset
@@ -428,6 +429,7 @@ def _get(
 
 
 cli_audit.hook(app)
+cli_browse.hook(app)
 cli_curve.hook(app)
 cli_standings.hook(app)
 cli_report.hook(app)

@@ -1,0 +1,55 @@
+"""``cis490-jobs open``: the dashboard in this machine's browser."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from training.fleet.cli import complete
+from training.fleet.cli.context import CommandContext, find_credentials
+from training.fleet.wire.constants import DONE
+
+HOW = (
+    "over TLS the browser proves who looks by a certificate that was imported into it (docs/operations.md), or by a "
+    "login with a token, which `cis490-jobs tokens add NAME` makes"
+)
+LOG_IN = "anybody on this machine may look; to act, log in there with the operator's token"
+NOWHERE = "no display was found here, so open the address in a browser that reaches it"
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command("open")(open_pages)
+
+
+def open_pages(
+    ctx: typer.Context,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="The page of this job.", autocompletion=complete.jobs)
+    ] = None,
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> int:
+    """Open the dashboard in the browser, and print its address."""
+    context: CommandContext = ctx.obj
+    client = context.client(receiver_url)
+    client.health()  # a page that cannot be reached says less than the command does
+    path = "/" if job is None else f"/jobs/{quote(client.job(job)['job']['job_id'], safe='')}"
+    address = client.base_url.rstrip("/") + path
+    opened = has_display(context.environ, sys.platform) and context.browse(address)
+    secure = address.startswith("https:")
+    said = [address, HOW if secure else LOG_IN, *([] if opened else [NOWHERE])]
+    if secure and (found := find_credentials(context.environ)) is not None and found.identity() is not None:
+        said.insert(2, f"this user's certificate is {found.folder / 'client.pem'}")
+    context.show(as_json, {"url": address, "opened": opened}, lambda: "\n".join(said))
+    return DONE
+
+
+def has_display(environ: Mapping[str, str], platform: str) -> bool:
+    """Tell if a browser would open in a window: one in the terminal would take the terminal."""
+    return platform in ("win32", "darwin") or any(environ.get(each) for each in _DISPLAYS)
