@@ -256,7 +256,9 @@ def test_the_receiver_is_asked_for_its_clock(tmp_path: Path) -> None:
 
 
 def test_somebody_else_at_the_address_is_no_receiver(stranger: str) -> None:
-    assert "is no receiver" in str(install_system.ask(stranger, SystemClock()).trouble)
+    said = str(install_system.ask(stranger, SystemClock()).trouble)
+    assert said.startswith(f"not the receiver answered at {stranger} but 200 from BaseHTTP")
+    assert "another service on that port" in said
 
 
 def test_nobody_at_the_address() -> None:

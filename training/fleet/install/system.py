@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from training import strict_json
 from training.clock import Clock
 from training.files import free_bytes
+from training.fleet.client.strangers import stranger
 from training.fleet.client.transport import HttpTransport, TransportError
 from training.fleet.install.steps import Ran
 from training.fleet.install.types import Facts, InstallRequest, ReceiverSeen, Role, System
@@ -161,26 +162,27 @@ def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
         port = url.port or (443 if url.scheme == "https" else 80)
         with socket.create_connection((url.hostname or "", port), ASK_TIMEOUT_S):
             pass
-        stranger = ssl.create_default_context() if url.scheme == "https" else None
-        if stranger is not None:
-            stranger.check_hostname = False
-            stranger.verify_mode = ssl.CERT_NONE
-        transport = HttpTransport(receiver_url, tls=stranger)
+        unverified = ssl.create_default_context() if url.scheme == "https" else None
+        if unverified is not None:
+            unverified.check_hostname = False
+            unverified.verify_mode = ssl.CERT_NONE
+        transport = HttpTransport(receiver_url, tls=unverified)
     except (OSError, ValueError) as error:
         return ReceiverSeen(trouble=_trouble(receiver_url, error))
     path = "/v1/authority" if url.scheme == "https" else "/v1/jobs?limit=1"  # the part that is public
     here = clock.now()
     try:
         answer = transport.request("GET", path, {}, None, ASK_TIMEOUT_S)
-        now = strict_json.loads(answer.body).get("now") if answer.status == 200 else None
+        who = stranger(answer, None)
+        now = strict_json.loads(answer.body).get("now") if who is None and answer.status == 200 else None
     except TransportError as error:
         return ReceiverSeen(trouble=f"{receiver_url} does not answer as a receiver does: {error}")
     except (ValueError, AttributeError):
         return ReceiverSeen(trouble=f"{receiver_url} answers, but is no receiver; check the address")
     finally:
         transport.close()
-    if answer.status == 404:
-        return ReceiverSeen(trouble=f"{receiver_url} answers, but is no receiver; check the address")
+    if who is not None:
+        return ReceiverSeen(trouble=f"not the receiver answered at {receiver_url} but {who}")
     theirs = float(now) if isinstance(now, int | float) else None
     return ReceiverSeen(now=theirs, here=(here + clock.now()) / 2)
 
