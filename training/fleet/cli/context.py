@@ -130,6 +130,14 @@ class CommandContext:
         wide = None if self.out.isatty() else 200  # a pipe has no width to fit into
         return Console(file=self.out, highlight=False, markup=False, emoji=False, width=wide)
 
+    def can_show(self, signs: str) -> bool:
+        """Return True when the output's encoding has these signs."""
+        try:
+            signs.encode(getattr(self.out, "encoding", None) or "utf-8")
+        except (UnicodeEncodeError, LookupError):
+            return False
+        return True
+
     def show(self, as_json: bool, data: Any, rendered: Callable[[], RenderableType]) -> None:
         """Print the answer, as JSON or for people."""
         if as_json or self.as_json:

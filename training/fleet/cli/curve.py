@@ -65,7 +65,7 @@ def curve(
         print(json_text({"curves": replies}), file=context.out)
         return DONE
     width = min(context.console().width, WIDTH_MAX) if context.out.isatty() else WIDTH
-    lines = list(_drawn(replies, max(40, width), plain=not _has_signs(context), log=log))
+    lines = list(_drawn(replies, max(40, width), plain=not context.can_show(f"⣿{BAR}{LEVELS}"), log=log))
     context.show(False, None, lambda: Group(*lines))
     return DONE
 
@@ -79,15 +79,6 @@ def _rows(reply: Reply) -> Iterator[list[object]]:
             *counted,
             *(number(point[key]) for key in COLUMNS[4:]),
         ]
-
-
-def _has_signs(context: CommandContext) -> bool:
-    """Return True when the stream can show Braille and blocks."""
-    try:
-        f"⣿{BAR}{LEVELS}".encode(getattr(context.out, "encoding", None) or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
 
 
 def _drawn(replies: Sequence[Reply], width: int, *, plain: bool, log: bool) -> Iterator[Text]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
 
 from training.fleet.cli import audit as cli_audit
 from training.fleet.cli import browse as cli_browse
@@ -24,6 +23,7 @@ from training.fleet.cli import curve as cli_curve
 from training.fleet.cli import datasets as cli_dataset
 from training.fleet.cli import enroll as cli_enroll
 from training.fleet.cli import hosts as cli_hosts
+from training.fleet.cli import logs as cli_logs
 from training.fleet.cli import notify as cli_notify
 from training.fleet.cli import plan as cli_plan
 from training.fleet.cli import recovery as cli_recovery
@@ -33,6 +33,7 @@ from training.fleet.cli import speeds as cli_speeds
 from training.fleet.cli import standings as cli_standings
 from training.fleet.cli import status as cli_status
 from training.fleet.cli import wait as cli_wait
+from training.fleet.cli import watch as cli_watch
 from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, CannotError, CommandContext, meter
 from training.fleet.cli.mistakes import complain_of, mistakes_of
 from training.fleet.cli.models import BundleRefused, fetch_model
@@ -49,10 +50,9 @@ from training.fleet.client.client import (
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.words import Json, size
 from training.installed import own_version
-from training.printable import json_text, printable, printable_lines
+from training.printable import json_text, printable
 from training.streams import has_seen_enough, replace_unprintable, write_no_more
 
-_WATCH_S = 2.0
 NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
 TAKEN_OUT = ("pending", "claimed", "running", "failed")  # by `cancel --removed`
 
@@ -123,7 +123,7 @@ def common(
 @app.command()
 def status(
     ctx: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="The same as the command watch.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
@@ -134,23 +134,7 @@ def status(
         data, health = _status(client)
         context.show(as_json, data, lambda: cli_status.render_status(data, health))
         return DONE
-    if as_json or context.as_json:
-        raise CannotError("--watch draws for people; call status --json repeatedly instead", USAGE)
-    console = context.console()
-    if not console.is_terminal:  # into a pipe: one screen after the other
-        while True:
-            console.print(context.typed(cli_status.render_status(*_status(client))), "")
-            context.sleep(_WATCH_S)
-    # On a screen of its own: the log of a worker in the same terminal spoils it only until the next draw.
-    picture = context.typed(cli_status.render_status(*_status(client)))
-    try:
-        with Live(picture, console=console, auto_refresh=False, screen=True) as live:
-            while True:
-                context.sleep(_WATCH_S)
-                picture = context.typed(cli_status.render_status(*_status(client)))
-                live.update(picture, refresh=True)
-    finally:
-        console.print(picture)  # the last one stays
+    return cli_watch.run(context, client, as_json=as_json or context.as_json)
 
 
 def _status(client: FleetClient) -> tuple[Json, Json]:
@@ -322,42 +306,6 @@ def reload(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False
 
 
 @app.command()
-def logs(
-    ctx: typer.Context,
-    job: Job,
-    attempt: Annotated[int | None, typer.Option(help="Number of the attempt; default the last.", min=1)] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new output.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
-    """Print the trainer's output."""
-    context: CommandContext = ctx.obj
-    client, after, lines = context.client(receiver_url), 0, []
-    machine = as_json or context.as_json
-    if machine and follow:
-        raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
-    while True:
-        page = client.log(job, attempt=attempt, after=after)
-        attempt = page.get("attempt") or attempt
-        for line in page["lines"]:
-            lines.append(line)
-            if not machine:
-                print("\n".join(printable_lines(line)), file=context.out, flush=follow)
-        if page["lines"] and page["next"] > after:
-            after = page["next"]
-        elif follow and page.get("live"):
-            context.sleep(_WATCH_S)
-        else:
-            break
-    if machine:
-        shape = {"job_id": page["job_id"], "attempt": attempt, "live": page["live"], "lines": lines}
-        print(json_text(shape), file=context.out)
-    elif not lines:
-        context.complain(f"job {job} has printed nothing yet")
-    return DONE
-
-
-@app.command()
 def get(
     ctx: typer.Context,
     job: Annotated[str | None, JOB] = None,
@@ -439,6 +387,8 @@ cli_notify.hook(app)
 cli_plan.hook(app)
 cli_recovery.hook(app)
 cli_speeds.hook(app)
+cli_watch.hook(app)
+cli_logs.hook(app)
 app.add_typer(cli_dataset.app, name="dataset")
 
 

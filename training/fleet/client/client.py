@@ -543,6 +543,10 @@ class FleetClient:
             self._seq.pop(claim, None)
             self._log_next.pop(claim, None)
 
+    def listen(self, path: str, timeout_s: float) -> Callable[[], Iterator[bytes]] | None:
+        """Return what follows an event stream, line by line, each time it is called; None without such a transport."""
+        return self._caller.lines(path, timeout_s)
+
     def _get(
         self,
         path: str,

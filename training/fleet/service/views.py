@@ -344,10 +344,11 @@ class Views:
         """Return the last ``most`` lines, at most, of an attempt's output."""
         return self._log(self._row(job_id), attempt, self.logs.end(job_id, attempt, most))
 
-    @staticmethod
-    def _log(row: Row, attempt: int, page: Page) -> LogReply:
+    def _log(self, row: Row, attempt: int, page: Page) -> LogReply:
         live = JobStatus(row["status"]) in LIVE and attempt == row["attempt"]
-        return LogReply.of(page, job_id=row["job_id"], attempt=attempt, live=live)
+        about = self._db.one("attempt_of_job", job_id=row["job_id"], attempt=attempt)
+        complete = about is not None and _is_complete(about)
+        return LogReply.of(page, job_id=row["job_id"], attempt=attempt, live=live, complete=complete)
 
     def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
         """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""

@@ -222,6 +222,8 @@ class LogReply(Wire, frozen=True, kw_only=True):
     lines: list[str]
     next: int  # pass as ?after= to follow
     live: bool
+    # the attempt has ended and all its output has arrived; null: ended, and its worker did not say how much
+    complete: bool | None = False
     gap: str | None = None  # why lines before `first` are missing, if lines do not say it themselves
 
 

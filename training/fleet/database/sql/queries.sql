@@ -216,6 +216,9 @@ WHERE a.end_reason = 'completed' AND a.record IS NOT NULL
     AND b.host = a.host AND b.attempt < a.attempt)
 ORDER BY a.rowid DESC LIMIT :most
 
+-- name: attempt_of_job — one attempt at a job
+SELECT * FROM attempts WHERE job_id = :job_id AND attempt = :attempt
+
 -- name: attempts_of_job — the whole history
 SELECT * FROM attempts WHERE job_id = :job_id ORDER BY attempt
 

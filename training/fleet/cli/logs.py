@@ -1,0 +1,129 @@
+"""``cis490-jobs logs``: a trainer's whole output, and what comes, each line once by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from training.fleet.cli import complete
+from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.wait import CANCELLED, FAILED
+from training.fleet.client.client import FleetClient, Unavailable, Unreachable
+from training.fleet.client.stream import Bell
+from training.fleet.wire.constants import DONE, USAGE
+from training.printable import json_text, printable_lines
+
+POLL_S = 2.0  # between two looks without a stream …
+LOOK_S = 30.0  # … and with one
+LATE_LOOKS = 5  # after the attempt's end, for its last lines
+
+Json = dict[str, Any]
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command()(logs)
+
+
+def logs(
+    ctx: typer.Context,
+    job: Annotated[
+        str,
+        typer.Argument(metavar="JOB", help="Its name, its id, or a unique prefix.", autocompletion=complete.jobs),
+    ],
+    attempt: Annotated[int | None, typer.Option(help="Number of the attempt; default the last.", min=1)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new output until the attempt ends.")] = False,
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Print the trainer's output. With --follow the exit code tells the end: 0 completed, 3 failed, 4 cancelled."""
+    context: CommandContext = ctx.obj
+    if not job.strip():
+        raise CannotError("name a job: its name, its id, or a unique prefix of the id", USAGE)
+    machine = as_json or context.as_json
+    if machine and follow:
+        raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
+    reader = Reader(context.client(receiver_url), job, attempt)
+    lines: list[str] = []
+    for page in reader.pages():
+        lines += page["lines"] if machine else []
+        if not machine:
+            _print(context, page)
+    if machine:
+        shape = {"job_id": reader.last["job_id"], "attempt": reader.attempt, "live": reader.last["live"]}
+        print(json_text({**shape, "lines": lines}), file=context.out)
+    elif (reader.last.get("live") and follow) or (follow and reader.last.get("complete") is False and reader.attempt):
+        _follow(context, reader)
+    elif not reader.after:
+        context.complain(f"job {job} has printed nothing yet")
+    return _outcome(context, reader) if follow else DONE
+
+
+@dataclass
+class Reader:
+    """The lines of one attempt, each once. From the first answer on the attempt stays the same."""
+
+    client: FleetClient
+    job: str
+    attempt: int | None
+    after: int = 0  # the number of the next line
+    last: Json = field(default_factory=dict)  # the last answer
+
+    def pages(self) -> Iterator[Json]:
+        """Iterate over the answers with lines that were not read yet."""
+        while True:
+            page = self.client.log(self.job, attempt=self.attempt, after=self.after)
+            self.attempt, self.job, self.last = page.get("attempt") or self.attempt, page["job_id"], page
+            if page["next"] <= self.after:
+                return
+            self.after = page["next"]
+            yield page
+
+
+def _print(context: CommandContext, page: Json) -> None:
+    if page.get("gap"):
+        context.complain(page["gap"])
+    for line in page["lines"]:
+        print("\n".join(printable_lines(line)), file=context.out)
+    context.out.flush()
+
+
+def _follow(context: CommandContext, reader: Reader) -> None:
+    """Print what comes until the attempt has ended and its last line is here; a receiver that is away ends nothing."""
+    bell = Bell(reader.client, f"/jobs/{quote(reader.job, safe='')}")
+    left, told = LATE_LOOKS, False
+    try:
+        while reader.last.get("live") or (reader.last.get("complete") is False and left > 0):
+            left -= not reader.last.get("live")
+            if bell.listening and reader.last.get("live"):
+                bell.rung(LOOK_S)
+            else:
+                context.sleep(POLL_S)
+            try:
+                for page in reader.pages():
+                    _print(context, page)
+                    left = LATE_LOOKS
+                told = False
+            except (Unreachable, Unavailable) as error:
+                if not told:
+                    context.complain(f"{error}; waiting for it")
+                told = True
+    finally:
+        bell.close()
+
+
+def _outcome(context: CommandContext, reader: Reader) -> int:
+    """Return the exit code for the attempt's end, and say it when it is not that of the job."""
+    if not reader.attempt:
+        return DONE
+    found = [each for each in reader.client.job(reader.job)["attempts"] if each["attempt"] == reader.attempt]
+    reason = found[0].get("end_reason") if found else None
+    if reason not in (None, "completed"):
+        context.complain(f"attempt {reader.attempt} ended: {str(reason).replace('_', ' ')}")
+    if reader.last.get("complete") is False and reason is not None:
+        context.complain("its last lines have not arrived")
+    return DONE if reason in (None, "completed") else CANCELLED if reason == "cancelled" else FAILED
