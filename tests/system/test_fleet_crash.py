@@ -88,9 +88,9 @@ TAMPERED = {
     "receipt was given": "UPDATE attempts SET artifact_id = 'another' WHERE end_reason = 'completed'",
     "was granted is missing": "UPDATE attempts SET claim_id = 'another'",
     "upload was acknowledged": "DELETE FROM artifacts",
-    "has 0 lines, of 605": "DELETE FROM log_files",
-    "has 1 lines, of 605": CHUNK.format("0, 1, 'chatter 1'") + "; DELETE FROM log_files",
-    "has 606 lines, of 605": CHUNK.format("count, 1, 'chatter 600'"),
+    "has 0 lines, of 10005": "DELETE FROM log_files",
+    "has 1 lines, of 10005": CHUNK.format("0, 1, 'chatter 1'") + "; DELETE FROM log_files",
+    "has 10006 lines, of 10005": CHUNK.format("count, 1, 'chatter 10000'"),
 }
 
 
@@ -101,7 +101,7 @@ def test_the_verdict_sees_what_is_wrong() -> None:
     with Fleet() as fleet:
         fleet.start_receiver()
         worker = fleet.start_worker()
-        fleet.wait_for(fleet.add(behave="well", chatter="600"), "completed")
+        fleet.wait_for(fleet.add(behave="well", chatter="10000"), "completed")
         all_told(fleet)
         worker.terminate()
         worker.wait()

@@ -226,7 +226,12 @@ def test_a_job_says_what_happens_with_it_and_why(receiver: Receiver) -> None:
     assert "Lines 42 to 61" in failed
     assert "&#34;epoch&#34;: 59, " in failed
     assert "&#34;epoch&#34;: 10, " not in failed
-    assert "&#34;epoch&#34;: 10, " in words_of(get(receiver, "/jobs/mlp-oracle?log=all")[2])
+    whole = re.search(r'href="(/v1/job/[^"]*/log/text[^"]*)"', get(receiver, "/jobs/mlp-oracle")[2])
+    assert whole is not None
+    status, headers, text = get(receiver, whole[1])
+    assert (status, headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert '"epoch": 10, ' in text
+    assert text.count('"event": "epoch"') == 60
     running = words_of(get(receiver, "/jobs/cnn-oracle")[2])
     assert "cnn-oracle is training on laptop since 10 min: 31/60 (52%), about 8 min left." in running
     waits = words_of(get(receiver, "/jobs/gru-oracle")[2])

@@ -15,13 +15,12 @@ from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import one_line
 
 LINES_SHOWN = 20  # of the log's end
-LINES_MAX = 5000
 EVENTS_SHOWN = 50
 
 Json = Mapping[str, Any]
 
 
-def page(views: Source, job_id: str, frame: Frame, *, attempt: int | None = None, whole_log: bool = False) -> str:
+def page(views: Source, job_id: str, frame: Frame, *, attempt: int | None = None) -> str:
     """Render the page; ``attempt``: whose log is shown, by default the last one's."""
     detail: dict[str, Any] = msgspec.to_builtins(views.job(job_id))
     job, attempts = detail["job"], detail["attempts"]
@@ -29,7 +28,7 @@ def page(views: Source, job_id: str, frame: Frame, *, attempt: int | None = None
     if attempt and all(each["attempt"] != attempt for each in attempts):
         raise Refusal(ProblemType.BAD_REQUEST, f"{one_line(job['name'], 60)} has no attempt {attempt}")
     explained = msgspec.to_builtins(views.explain(job_id)) if job["status"] == "pending" else None
-    log = views.log_end(job_id, number, LINES_MAX if whole_log else LINES_SHOWN) if number else None
+    log = views.log_end(job_id, number, LINES_SHOWN) if number else None
     return render(
         "job.html",
         frame,
@@ -43,7 +42,6 @@ def page(views: Source, job_id: str, frame: Frame, *, attempt: int | None = None
         facts=[*facts(detail)],
         asked=[*flat(detail["spec"])],
         record=[*flat(attempts[-1]["record"])] if attempts and attempts[-1]["record"] else [],
-        whole_log=whole_log,
         figures=[*figures(views, [(job_id, job["name"])]), *usage(views, job_id, attempt)],
         **_result(views, detail),
     )

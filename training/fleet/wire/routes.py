@@ -121,6 +121,10 @@ ROUTES: tuple[Route, ...] = (
         "GET", f"{_JOB}/log", Access.READER, "log",
         "Read the output of an attempt", reply=wire.LogReply, problem_types=_LOOKED, parameters=("after", "attempt")),
     Route(
+        "GET", f"{_JOB}/log/text", Access.READER, "log_text",
+        "Read the whole output of an attempt as text", problem_types=_LOOKED, parameters=("attempt",),
+        media="text/plain"),
+    Route(
         "GET", f"{_JOB}/curve", Access.READER, "curve",
         "Get a job's curve: loss and metric by epoch, and what its trainer used", reply=wire.CurveReply,
         problem_types=_LOOKED, parameters=("attempt", "points")),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from inspect import iscoroutinefunction
 
 import msgspec
 from starlette import routing
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from training.fleet.receiver.http import (
     acts,
@@ -36,6 +37,7 @@ from training.fleet.service.acts import move
 from training.fleet.service.acts import release as release_host
 from training.fleet.service.audit import PAGE_MAX, Act, page
 from training.fleet.service.guards import reported_reason
+from training.fleet.service.logs import Page
 from training.fleet.service.views import CURVE_POINTS, WORKERS_PAGE, JobFilter
 from training.fleet.wire.constants import RESULT_BODY_MAX
 from training.fleet.wire.messages import (
@@ -53,6 +55,7 @@ from training.fleet.wire.messages import (
     Refusal,
 )
 from training.fleet.wire.routes import ROUTES, Route
+from training.printable import printable_lines
 
 logger = logging.getLogger(__name__)
 
@@ -187,6 +190,24 @@ async def log(context: Context, request: Request) -> Response:
     after = query_number(request, "after", 0)
     attempt = query_number(request, "attempt", 0) or None
     return reply(await context.look(lambda: context.views.log(job_id, attempt=attempt, after=after)))
+
+
+async def log_text(context: Context, request: Request) -> Response:
+    """Stream all lines of an attempt; what is not kept, a line says."""
+    job_id = await resolved(context, request)
+    attempt = query_number(request, "attempt", 0) or None
+    begun = await context.look(lambda: context.views.log(job_id, attempt=attempt))
+
+    async def text() -> AsyncIterator[bytes]:
+        after, page = 0, Page(begun.first, begun.lines, begun.gap)
+        while page.next > after:
+            after = page.next
+            told = [f"[… {page.gap} …]"] if page.gap else []
+            told += [line for each in page.lines for line in printable_lines(each)]
+            yield "".join(f"{line}\n" for line in told).encode("utf-8", "replace")
+            page = await context.look(partial(context.views.logs.page, job_id, begun.attempt, after))
+
+    return StreamingResponse(text(), headers=PLAIN, media_type="text/plain; charset=utf-8")
 
 
 async def curve(context: Context, request: Request) -> Response:

@@ -51,12 +51,11 @@ async def jobs_page(context: Context, request: Request) -> Response:
 async def job_page(context: Context, request: Request) -> Response:
     job_id = await resolved(context, request)
     attempt = query_number(request, "attempt", 0) or None
-    whole = request.query_params.get("log") == "all"
 
     def make(frame: Frame) -> str:
         from training.fleet.pages import job
 
-        return job.page(context.views, job_id, frame, attempt=attempt, whole_log=whole)
+        return job.page(context.views, job_id, frame, attempt=attempt)
 
     return await html.page(context, request, make)
 
