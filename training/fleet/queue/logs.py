@@ -159,7 +159,7 @@ class LogRows:
         self._db.run("add_log_file", **{name: getattr(piece, name) for name in Piece.__slots__})
 
 
-_CHUNKS_AT_ONCE = 64
+_CHUNKS_AT_ONCE = 16
 
 
 def _nothing(like: Piece, first: int, count: int, gone: Gone, now: float) -> Piece:

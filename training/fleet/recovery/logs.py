@@ -23,7 +23,7 @@ LOST = (
     "FOLDER --force` bring it back; the job and its model are right all the same"
 )
 HARMLESS = "it is harmless, and may be removed by hand"
-_FILE_BYTES_MAX = 4 * folding.FILE_BYTES  # no file of ours holds more
+_FILE_BYTES_MAX = 8 * folding.FILE_BYTES  # no file of ours holds more
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from training.fleet.wire.constants import LOG_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 
-FILE_BYTES = 1024**2  # of text in one file, about
+FILE_BYTES = 256 * 1024  # of text in one file, about: whoever reads a line holds as much in memory
 LINES = 2000  # of a running attempt, in the database
 SILENT_S = 3600.0  # after this no more lines are expected of an ended attempt whose worker did not say how many
 REMOVED_AFTER_S = 3600.0  # a file stays so long after its row, for a backup that is being made

@@ -14,7 +14,7 @@ from training.fleet.store.errors import StoreError
 from training.fleet.store.logs import LogFile, LogStore
 from training.fleet.wire.constants import LOG_BYTES_MAX
 
-PAGE_BYTES = 256 * 1024  # of text, after which a page ends; a file is read whole
+PAGE_BYTES = 128 * 1024  # of text, after which a page ends; a file is read whole
 WHY = {
     Gone.SIZE: f"{LOG_BYTES_MAX // 1024**2} MiB an attempt",
     Gone.AGE: "too old",
