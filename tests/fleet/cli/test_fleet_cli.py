@@ -188,6 +188,7 @@ class Session:
         self.receiver = receiver
         self.urls: list[str] = []
         self.slept: list[float] = []
+        self.patience = 3
         self.world = CommandContext(connect=self._connect, environ=environ, sleep=self._sleep, out=io.StringIO())
 
     def _connect(self, url: str, token: str | None) -> FleetClient:
@@ -196,7 +197,7 @@ class Session:
 
     def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
-        if len(self.slept) > 3:
+        if len(self.slept) > self.patience:
             raise KeyboardInterrupt
 
     def __call__(self, *argv: str) -> int:
@@ -669,6 +670,7 @@ class GrowingLog:
 
     def __init__(self, receiver: FakeReceiver, lines: list[str], *, grows: int = 0) -> None:
         self.lines, self.grows, self.receiver = lines, grows, receiver
+        self.complete, self.gap = True, None
         self.original = receiver.request
         receiver.request = self.request  # type: ignore[method-assign]
 
@@ -682,6 +684,7 @@ class GrowingLog:
             self.grows -= 1
             self.lines.append(f"later {self.grows}")
         body = {"job_id": IDS[1], "attempt": 2, "lines": page, "next": after + len(page), "live": live}
+        body |= {"complete": self.complete and not live, "gap": self.gap if page else None}
         return Response(200, SHOWN, json.dumps(body).encode())
 
 
@@ -697,6 +700,39 @@ def test_logs_follow_while_the_attempt_lives(run):
     assert run("logs", "-f", "gbt-oracle") == 0
     assert run.out.splitlines() == ["one", "later 1", "later 0"]
     assert len(run.slept) == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "said"),
+    [("completed", 0, ""), ("trainer_failed", 3, "attempt 2 ended: trainer failed"), ("cancelled", 4, "cancelled")],
+)
+def test_following_exits_as_the_attempt_ended(run, reason: str, code: int, said: str) -> None:
+    GrowingLog(run.receiver, ["one"], grows=1)
+    detail = {"job": RUNNING, "attempts": [{"attempt": 2, "end_reason": reason}], "events": [], "now": NOW}
+    run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = detail
+    assert run("logs", "-f", "gbt-oracle") == code
+    assert run.out.splitlines() == ["one", "later 0"]
+    assert said in run.err
+    assert run("logs", "gbt-oracle") == 0, "without --follow it only reads"
+
+
+def test_following_waits_for_the_last_lines_and_says_when_they_do_not_come(run) -> None:
+    log = GrowingLog(run.receiver, ["one"])
+    log.complete = False
+    detail = {"job": DONE, "attempts": [{"attempt": 2, "end_reason": "completed"}], "events": [], "now": NOW}
+    run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = detail
+    run.patience = 99
+    assert run("logs", "-f", "gbt-oracle") == 0
+    assert len(run.slept) == 5
+    assert "its last lines have not arrived" in run.err
+
+
+def test_lines_that_are_not_kept_are_said_beside_the_output(run) -> None:
+    log = GrowingLog(run.receiver, ["one", "two"])
+    log.gap = "lines 1–7 were not kept: 64 MiB an attempt"
+    assert run("logs", "gbt-oracle") == 0
+    assert run.out.splitlines() == ["one", "two"]
+    assert log.gap in run.err
 
 
 def test_an_empty_log_is_said_to_be_empty(run):

@@ -56,7 +56,7 @@ def logs(
     if machine:
         shape = {"job_id": reader.last["job_id"], "attempt": reader.attempt, "live": reader.last["live"]}
         print(json_text({**shape, "lines": lines}), file=context.out)
-    elif (reader.last.get("live") and follow) or (follow and reader.last.get("complete") is False and reader.attempt):
+    elif follow and (reader.last.get("live") or (reader.attempt and reader.last.get("complete") is False)):
         _follow(context, reader)
     elif not reader.after:
         context.complain(f"job {job} has printed nothing yet")
