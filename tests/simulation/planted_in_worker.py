@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulation.mutate import Mutant
 from training.fleet.client import answers, strangers
 from training.fleet.queue.attempts import Attempts
-from training.fleet.service.output import keep_lines
+from training.fleet.service.output import keep_points
 from training.fleet.service.service import Service
 from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker import requests as worker_calls
@@ -177,7 +177,7 @@ WORKER_BUGS = (
     ),
     Mutant(
         "epochs are kept only while the attempt lives",
-        keep_lines,
+        keep_points,
         "queue.curves.add(",
         "attempt.live and queue.curves.add(",
         seed=196,

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.queue.attempts import LOG_LINES_KEPT
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
 from training.fleet.scheduling import policy as rules
@@ -538,7 +537,7 @@ def test_attempts_are_numbered_once_and_for_all(queue: JobQueue, clock: FakeCloc
     assert len({each.claim_id for each in found}) == 3
 
 
-def test_log_lines_are_stored_once_and_the_head_is_forgotten(queue: JobQueue) -> None:
+def test_log_lines_are_stored_once_and_all_of_them(queue: JobQueue) -> None:
     queue.sync_from_manifest([a_job("one")])
     claim(queue)
     attempt = queue.attempts.of_job("id-one")[0]
@@ -549,9 +548,9 @@ def test_log_lines_are_stored_once_and_the_head_is_forgotten(queue: JobQueue) ->
     rows = queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
     assert [(row["first"], row["text"]) for row in rows] == [(0, "a\nb"), (2, "c")]
     attempt = queue.attempts.of_job("id-one")[0]
-    assert queue.attempts.append_log(attempt, 3, [""] * (LOG_LINES_KEPT - 1)) == LOG_LINES_KEPT + 2
+    assert queue.attempts.append_log(attempt, 3, [""] * 10_000) == 10_003
     rows = queue.db.all("log", job_id="id-one", attempt=1, after=0, most=10)
-    assert [row["first"] for row in rows] == [2, 3], "a piece of which no line is kept is gone"
+    assert [row["first"] for row in rows] == [0, 2, 3]
 
 
 # ── the claim equals a full scan ────────────────────────────────────────────────────────────
@@ -755,7 +754,8 @@ HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt
   attempt_by_request live_attempts_of_host settle_job complete_job end_attempt note_host
   widen_job give_up_job note_crash add_death forget_deaths deaths pardon_attempt give_back pardon_job
   hold_job unhold_job held_pending end_quarantine move_log_next
-  trim_log log events_of_job attempts_of_job artifact_of add_job job_text"""
+  drop_chunks log log_pieces add_log_file lose_log_file log_files_going extend_gap
+  events_of_job attempts_of_job artifact_of add_job job_text"""
 
 
 @pytest.mark.parametrize("statement", HOT.split())
