@@ -52,7 +52,7 @@ def a_state(folder: Path) -> State:
     folder.mkdir(parents=True)
     with Receiver(folder, JOBS) as receiver:
         desk, pi = receiver.client("desk"), receiver.client("pi")
-        deliver(desk, claim(desk), bundles, b"the same")
+        deliver(desk, claim(desk), bundles, b"the same", report='{"verdict": "so"}')
         deliver(pi, claim(pi), bundles, b"the same")
         deliver(pi, claim(pi), bundles, b"first")
         pi.requeue("done-twice")
@@ -79,12 +79,12 @@ def claim(client: Any) -> Grant:
     return grant
 
 
-def deliver(client: Any, grant: Grant, bundles: Path, body: bytes) -> None:
+def deliver(client: Any, grant: Grant, bundles: Path, body: bytes, report: str | None = None) -> None:
     client.heartbeat(grant.job_id, lines=["epoch 1"])
     path = bundles / "bundle.tar.zst"
     path.write_bytes(body * 1000)
     artifact = client.upload_artifact(grant.job_id, path)
-    client.complete(grant.job_id, artifact_id=artifact, record={"seconds": 3.0})
+    client.complete(grant.job_id, artifact_id=artifact, record={"seconds": 3.0}, report=report)
 
 
 def copied(state: State, folder: Path) -> State:

@@ -192,6 +192,10 @@ UNTOLD = {
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"
     ),
     "usage_samples": dict.fromkeys(["seq", "seconds", "cpu", "memory_bytes", "gpu", "gpu_memory_bytes"], NOBODY),
+    "results": dict.fromkeys(
+        ["job_id", "attempt", "figures", "test", "twin", "auroc", "auroc_low", "auroc_high"],
+        "the report itself tells it",
+    ),
     "log_files": {
         "raw_bytes": "as --deep reads it",
         "sha256": "as --deep reads it",

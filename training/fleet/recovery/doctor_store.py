@@ -120,12 +120,12 @@ class Store:
             yield Finding("bundles", f"{delivery.what} cannot be read at {path}: {error.strerror}", DENIED)
 
     def _report(self, delivery: Delivery, digest: str, deep: bool) -> Iterator[Finding]:
-        path = self.root / report_path(delivery.artifact, digest)
         problem, remedy = (
             None,
             "a backup brings it back as it does bundles; the bundle holds it, too (`cis490-jobs get`)",
         )
         try:
+            path = self.root / report_path(delivery.artifact, digest)
             size = self.fs.size(path)
             if size is None:
                 problem = "is gone"
@@ -133,6 +133,8 @@ class Store:
                 problem = "is damaged"
         except OSError as error:
             problem, remedy = f"cannot be read ({error.strerror})", DENIED
+        except BadName:
+            problem = "has no name that a report can have"
         if problem is not None:
             yield Finding("reports", f"the report beside {delivery.what} {problem}", remedy, Level.WARNING)
 
