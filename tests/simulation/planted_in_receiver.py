@@ -35,7 +35,7 @@ RECEIVER_BUGS = (
         policy.may_adopt,
         "and attempt.end_reason is EndReason.HOST_LOST",
         "and not attempt.live",
-        seed=107,
+        seed=57,
         also=Mutant(
             "",
             "readopt_attempt",
