@@ -79,7 +79,7 @@ def bundled(model: str, mode: str) -> tuple[str, ...]:
 PROGRAM, SELF_SUPERVISED_PROGRAM = "training.trainer.run", "training.trainer.run_ssl"
 SELF_SUPERVISED = "transformer_ssl"  # its program takes no --model, and reads windows only
 
-# The arguments that the worker itself passes. None of them can be a hyperparameter, whatever a trainer prints.
+# The arguments that the worker itself passes. None of them can be a hyperparameter, even if a trainer prints one.
 ARGUMENTS = frozenset(
     {
         "model", "mode", "validation", "summary", "schema", "tensors", "out_dir", "reports_dir", "state_dir",
@@ -129,7 +129,7 @@ def no_variable_because(name: str) -> str | None:
 
 # ── the identity of a job ───────────────────────────────────────────────────────────────────
 
-# The keys that determine the model. Editing a name, a priority, constraints or n_resamples trains nothing anew.
+# The keys that determine the model. Editing a name, a priority, constraints or n_resamples trains nothing again.
 IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed")
 
 

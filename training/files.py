@@ -1,7 +1,7 @@
 """One durable way to write a file, and the few operations it is made of: a test can fail the n-th one or cut the power.
 
 :func:`write_whole` and :func:`settle` are for everybody; the store hands its own :class:`Fs` to what they are made of.
-:class:`LocalFs` is the machine's own disk. A handle is whatever ``create`` and ``reopen`` return and is only ever
+:class:`LocalFs` is the machine's own disk. A handle is what ``create`` and ``reopen`` return and is only ever
 handed back. Failures are :class:`OSError`, as the operating system words them.
 """
 
@@ -63,7 +63,7 @@ class Fs(Protocol):
     def replace(self, source: Path, target: Path) -> None: ...
 
     def sync_file(self, path: Path) -> None:
-        """Sync a file that somebody else may have written."""
+        """Sync a file that another process may have written."""
         ...
 
     def sync_folder(self, path: Path) -> None: ...
@@ -288,7 +288,7 @@ def write_whole(
 ) -> None:
     """Replace a file by one of this content, or leave it as it was; when this returns it also survives a power cut.
 
-    ``durable=False`` leaves the power cut out. ``mode``: the permissions, whatever the umask says; without it what the
+    ``durable=False`` leaves the power cut out. ``mode``: the permissions, regardless of the umask; without it what the
     umask leaves. ``part``: the unfinished file's name, where two may write at once.
     """
     fs = LocalFs(mode=0o666 if mode is None else _PRIVATE_FILE)

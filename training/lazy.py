@@ -19,7 +19,7 @@ def attribute(package: str, module: str, name: str) -> Any:
 
 
 def defer(name: str, **homes: str) -> None:
-    """Enter a module, or a package with its modules, and run its own code only when somebody asks for a name of it.
+    """Enter a module, or a package with its modules, and run its own code only when a name of it is asked for.
 
     For those that bring much which nothing here uses. ``homes`` says in which other module a name of it lies.
     """

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)  # each where there is one
-_NOTE_AT = 1  # Windows locks the first byte, and lets nobody else read it
+_NOTE_AT = 1  # Windows locks the first byte, and lets no other process read it
 _NOTE_BYTES_MAX = 40
 
 
@@ -25,8 +25,8 @@ class LockedError(Exception):
 def exclusive(path: Path) -> Iterator[None]:
     """Hold ``path`` for this process alone; LockedError when another one does. The file stays behind.
 
-    A file that its last holder removed before we had it is nobody's lock: then the one that has the name now is taken.
-    OSError when it cannot be made, or is a link: root would make a file wherever somebody let it point.
+    A file that its last holder removed before we had it is no lock: then the one that has the name now is taken.
+    OSError when it cannot be made, or is a link: root would make a file wherever its owner let it point.
     """
     handle = _held(path)
     try:
@@ -42,7 +42,7 @@ def _held(path: Path) -> int:
         handle = _open(path)
         try:
             _lock(handle)
-            if os.name == "nt":  # which removes no file that somebody has open
+            if os.name == "nt":  # which removes no file that a process has open
                 return handle
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), path.lstat()):
@@ -78,7 +78,7 @@ def _lock(handle: int) -> None:
 
 
 def _note(handle: int) -> None:
-    """Say in the file who holds it; its time says since when. A full disk keeps nobody from holding it."""
+    """Say in the file who holds it; its time says since when. A full disk keeps no process from holding it."""
     with contextlib.suppress(OSError):
         os.lseek(handle, _NOTE_AT, os.SEEK_SET)
         os.write(handle, f"{os.getpid():<{_NOTE_BYTES_MAX - 1}}\n".encode())

@@ -1,4 +1,4 @@
-"""The log of a daemon: one line for each thing that is said, whoever's words are in it."""
+"""The log of a daemon: one line for each thing that is said, also where the words came from outside."""
 
 from __future__ import annotations
 

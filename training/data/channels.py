@@ -1,7 +1,7 @@
 """The channels of a recording: what each one measures, in which unit, and who is allowed to see it.
 
 Two words decide everything downstream. A channel's *kind* says how it is read: a gauge is a level, a counter only
-ever grows and becomes a rate. Its *modes* say who sees it: a detector on somebody's machine has the ``realistic``
+ever grows and becomes a rate. Its *modes* say who sees it: a detector on a user's machine has the ``realistic``
 channels; the laboratory, which started the behaviour itself and can watch its processes, also has the ``oracle`` ones.
 
 Recordings declare their channels in ``meta.json``, so data of one's own may bring channels that this table lacks.

@@ -200,7 +200,7 @@ def without_checksum(paths: Sequence[Path]) -> str | None:
     few = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
     return (
         f"note: {len(bare)} packed episodes carry no checksum ({few}), because an earlier version packed them: "
-        "damage to them may go unseen until they are packed anew from their folders"
+        "damage to them may go unseen until they are packed again from their folders"
     )
 
 

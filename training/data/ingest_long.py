@@ -4,7 +4,7 @@ Columns with a meaning; every other one is a channel and must hold numbers (`col
 
     t         seconds or dates, on one clock for all rows
     label     class of the row, by name or number (``y`` and ``phase`` are read as well)
-    window    optional: rows of equal value are one window, as somebody cut it
+    window    optional: rows of equal value are one window, as they were cut before
     episode   optional: which rows belong to one recording (absent: each window, or each host, is one)
     host      optional: which machine recorded it
 
@@ -110,7 +110,7 @@ class _Windows(NamedTuple):
     empty: tuple[Empty, ...] = ()
 
 
-# -- windows as somebody cut them --------------------------------------------------------------------------------------
+# -- windows that were cut before --------------------------------------------------------------------------------------
 
 
 def _given_windows(rows: Rows, window: NDArray[np.str_], cut: Cut) -> _Windows:

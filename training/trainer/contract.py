@@ -40,7 +40,7 @@ class BadData(TrainerError):  # noqa: N818
 
 
 class Interrupted(Exception):  # noqa: N818 - it is not an error
-    """Somebody asked the trainer to stop; what it has learnt so far is kept."""
+    """The worker or a person asked the trainer to stop; what it has learnt so far is kept."""
 
 
 class Stop:

@@ -1,6 +1,6 @@
 -- The statements of notifications, named, with one line of why.
 
--- name: add_notice — something happened that somebody may want to know
+-- name: add_notice — something happened that a person may want to know
 INSERT INTO notices (at, kind, subject, sentence, event, job_id, lasting)
 VALUES (:at, :kind, :subject, :sentence, :event, :job_id, :lasting)
 

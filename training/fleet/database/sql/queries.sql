@@ -9,7 +9,7 @@ SELECT class_id FROM classes WHERE needs = :needs
 -- name: add_class — a new form of needs
 INSERT INTO classes (needs) VALUES (:needs) RETURNING class_id
 
--- name: pending_classes — the classes that have somebody waiting
+-- name: pending_classes — the classes that have a pending job
 SELECT class_id, needs FROM classes AS c
 WHERE EXISTS (SELECT 1 FROM jobs WHERE status = 'pending' AND held_at IS NULL AND class_id = c.class_id)
 ORDER BY class_id
@@ -79,7 +79,7 @@ WHERE (:status = '' OR status = :status OR (:status = 'held' AND status = 'pendi
   AND (:text = '' OR name LIKE :text ESCAPE '\')
 ORDER BY seq LIMIT :most
 
--- name: jobs_acted — the same of those that somebody's act moved, by its rows in the audit
+-- name: jobs_acted — the same of those that an operator's act moved, by its rows in the audit
 SELECT j.job_id, j.name, j.status, j.claimed_at, j.held_at, j.in_manifest
 FROM audit AS a JOIN jobs AS j ON j.job_id = a.subject
 WHERE a.seq BETWEEN :first AND :last AND a.who = :who AND a.act = :act ORDER BY a.seq LIMIT :most
@@ -154,7 +154,7 @@ SELECT job_id, name, spec, in_manifest FROM jobs WHERE in_manifest = 1
 -- name: plan_ids — which jobs the last plan named
 SELECT job_id FROM jobs WHERE in_manifest = 1
 
--- name: amend_job — a reload changes whatever is not a job's identity
+-- name: amend_job — a reload changes all that is not a job's identity
 UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1,
   model = :model, mode = :mode
 WHERE job_id = :job_id
@@ -170,7 +170,7 @@ WHERE j.status = 'pending' AND json_extract(j.spec, '$.dataset') IS NOT NULL
 -- name: class_job — of another requirement class
 UPDATE jobs SET class_id = :class_id WHERE job_id = :job_id
 
--- name: cancelled_in_plan — jobs of the plan that nobody will train before they are requeued
+-- name: cancelled_in_plan — jobs of the plan that no host trains before they are requeued
 SELECT * FROM jobs WHERE status = 'cancelled' AND in_manifest = 1 ORDER BY seq
 
 -- name: mark_removed — a job no longer in the manifest stays until it is cancelled
@@ -190,7 +190,7 @@ VALUES (:job_id, :attempt, :claim_id, :generation, :host, :instance_id, :session
   :granted)
 RETURNING *
 
--- name: hand_on — a session that began anew goes on with what the one before had asked for
+-- name: hand_on — a session that began again goes on with what the one before had asked for
 UPDATE attempts SET session_id = :session_id WHERE claim_id = :claim_id AND ended_at IS NULL
 
 -- name: attempt_by_claim — whom a claim id names
@@ -311,7 +311,7 @@ WHERE job_id = :job_id
 -- name: unhold_job — it may be granted again
 UPDATE jobs SET held_by = NULL, held_at = NULL WHERE job_id = :job_id AND held_at IS NOT NULL
 
--- name: held_pending — how many jobs would wait for a host if nobody held them
+-- name: held_pending — how many jobs would wait for a host if no operator held them
 SELECT count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NOT NULL
 
 -- name: stale — live attempts that were not heard since
@@ -473,7 +473,7 @@ VALUES (:job_id, :attempt, :first, :count, :raw_bytes, :bytes, :sha256, :gone, :
 UPDATE log_files SET sha256 = NULL, gone = :gone, gone_at = :now
 WHERE job_id = :job_id AND attempt = :attempt AND first = :first AND gone IS NULL
 
--- name: log_files_going — files that nobody has needed for a while
+-- name: log_files_going — files that were not needed for a while
 SELECT * FROM log_files WHERE gone IS NOT NULL AND bytes > 0 AND gone_at < :before
 ORDER BY gone_at, job_id, attempt, first LIMIT :most
 
@@ -647,7 +647,7 @@ UPDATE tokens SET revoked_at = :now WHERE token_sha256 = :token_sha256
 -- name: audit_head — what the next row follows
 SELECT seq, digest FROM audit ORDER BY seq DESC LIMIT 1
 
--- name: add_audit — somebody acted
+-- name: add_audit — a person or a host acted
 INSERT INTO audit (seq, at, who, act, subject, before, after, digest)
 VALUES (:seq, :at, :who, :act, :subject, :before, :after, :digest)
 

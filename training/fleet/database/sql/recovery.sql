@@ -258,5 +258,5 @@ UPDATE events SET detail = :detail WHERE job_id = :job_id AND transition = 'clai
 -- name: void_every_invitation — codes of an older copy may have been used since
 DELETE FROM invitations WHERE used_by IS NULL
 
--- name: be_database — a database made anew from a store is the one that filled it
+-- name: be_database — a database rebuilt from a store is the one that filled it
 UPDATE identity SET database_id = :database_id WHERE one = 1

@@ -1,6 +1,6 @@
 -- What keeps the checksums of rows right: SQLite's, for one {table} at a time, its {columns}, {key} and so on filled in
 -- by seals.py. The triggers are temporary: they belong to a connection of this program and stand in no file,
--- so whoever else writes to the file leaves a row whose checksum is not its own.
+-- so another program that writes to the file leaves a row whose checksum is not its own.
 
 -- name: seal_columns — a table's columns; one text for all tables, of which one is kept prepared
 SELECT name, dflt_value, pk FROM pragma_table_info(?)
