@@ -9,7 +9,7 @@ from simulation.world import Timer, World
 from training.contract import job_identity
 from training.fleet.scheduling.job import EndReason
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.exit_code import Failure
 
 SIZE = 1000
 _TROUBLE = (

@@ -33,7 +33,7 @@ from training.fleet.worker.reports import beside
 from training.fleet.worker.requests import Asker
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step
-from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state_folder import StateError
 from training.fleet.worker.tail import OutputTail
 

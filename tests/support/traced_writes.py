@@ -19,7 +19,7 @@ from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.index import IndexRow
 from training.fleet.worker.bundle import pack
 from training.fleet.worker.state.events import Assignment, Delivery, Report, Saved
-from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state_folder import StateFolder, write_whole
 
 CONTENT = b"a bundle " * 1000

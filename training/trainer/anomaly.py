@@ -36,7 +36,7 @@ class Distances(nn.Module):
     mean: Tensor  # (D,)
     gain: Tensor  # (D,) 0 for a dimension that never varied
     whiten: Tensor  # (D, D): distances after it are Mahalanobis distances
-    references: Tensor  # (R, D) benign windows, standardised
+    references: Tensor  # (R, D) benign windows, standardised; a stored name, no host's reference recording
     reach: Tensor  # (R,) distance to the k-th neighbour among the references
     density: Tensor  # (R,) local reachability density
 

@@ -46,7 +46,7 @@ from training.fleet.client.transport import HttpTransport, Response, TransportEr
 from training.fleet.wire import messages
 from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.outbox import fitting
-from training.fleet.worker.state.outcome import error_text, parse_progress, parse_timing
+from training.fleet.worker.state.exit_code import error_text, parse_progress, parse_timing
 
 URL = "http://receiver:8445"
 GRANT = {

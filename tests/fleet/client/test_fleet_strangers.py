@@ -29,7 +29,7 @@ from training.fleet.worker.options import parser
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state_folder import StateFolder
 
 OURS, OTHER = "a" * 32, "b" * 32

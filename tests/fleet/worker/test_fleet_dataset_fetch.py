@@ -35,7 +35,7 @@ from training.fleet.worker.attempt import Attempt, Places
 from training.fleet.worker.datasets import DatasetCache, FetchError, NotGiven, Order, Stopped
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.step import Phase, State, step
 from training.fleet.worker.trainer_command import Inputs
 from training.locking import exclusive

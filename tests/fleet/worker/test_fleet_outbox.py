@@ -41,7 +41,7 @@ from training.fleet.worker.outbox import (
     fitting,
 )
 from training.fleet.worker.state.events import Assignment, Backlog
-from training.fleet.worker.state.outcome import judge
+from training.fleet.worker.state.exit_code import judge
 from training.fleet.worker.tail import READ_BYTES, OutputTail
 
 JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)

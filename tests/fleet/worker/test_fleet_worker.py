@@ -49,7 +49,7 @@ from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Calls
 from training.fleet.worker.self_test import _stamp
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import Failure, Memory
+from training.fleet.worker.state.exit_code import Failure, Memory
 from training.fleet.worker.state_folder import KEPT_ATTEMPTS, StateError, StateFolder, folders_of, make_folders, prune
 from training.fleet.worker.tail import OutputTail
 from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_command

@@ -17,7 +17,7 @@ from training.fleet.wire.messages import Action as Order
 from training.fleet.wire.messages import ProblemType
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.step import Phase, State, step
 from training.fleet.worker.state.trainer import measure_s
 

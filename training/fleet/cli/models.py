@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from training.contract import CHECKPOINT_ENDING, bundled, outputs
-from training.files import LocalFs, file_sha256
+from training.files import LocalFs, file_sha256, free_bytes
 from training.fleet.client.bundles import Progress
 from training.fleet.client.client import FleetClient
 from training.fleet.wire import bundles
@@ -192,7 +192,7 @@ def _members(stream: IO[bytes], staging: Path, allowed: Collection[str]) -> list
             raise BundleRefused(f"the bundle holds {name!a} twice")
         if complaint := bundles.complaint(sizes | {name: header.size}):
             raise BundleRefused(f"the bundle is not one that a worker packs: {complaint}")
-        if header.size + ROOM_BYTES > shutil.disk_usage(staging).free:
+        if header.size + ROOM_BYTES > free_bytes(staging):
             raise BundleRefused(
                 f"{name} has {header.size / 1024**2:,.0f} MiB, and the disk of {staging.parent} has no room for it; "
                 "free some, or name another folder with --out"

@@ -33,7 +33,7 @@ from training.fleet.worker.datasets import NotGiven, Order
 from training.fleet.worker.environment import planned, trainer_environment
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
+from training.fleet.worker.state.exit_code import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
 from training.fleet.worker.state.trainer import MEASURE_S
 from training.fleet.worker.state_folder import AttemptFolders, folders_of, make_folders, prune
 from training.fleet.worker.tail import POLLS_A_LOOK, OutputTail

@@ -29,7 +29,7 @@ from typing import Protocol, TypeVar
 
 from training import strict_json
 from training.crashpoint import crashpoint
-from training.files import LocalFs, write_whole
+from training.files import LocalFs, free_bytes, write_whole
 from training.fleet.client.answers import Damaged, Refused, Unavailable, Unreachable, backoff_s
 from training.fleet.wire.dataset_listing import ID, BadListing, Listing, Place, parse
 from training.locking import LockedError, exclusive
@@ -87,7 +87,7 @@ class DatasetCache:
         bytes_max: int,
         *,
         chance: Callable[[], float] = random.random,
-        free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+        free_bytes: Callable[[Path], int] = free_bytes,
     ) -> None:
         self.folder = folder
         self._bytes_max = bytes_max

@@ -17,7 +17,7 @@ from training.crashpoint import crashpoint
 from training.files import LocalFs, write_whole
 from training.fleet.scheduling.job import EndReason
 from training.fleet.worker.state.events import Assignment, Delivery, Report, Saved
-from training.fleet.worker.state.outcome import Failure, Memory
+from training.fleet.worker.state.exit_code import Failure, Memory
 from training.locking import LockedError, exclusive
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any
 from training.fleet.process.ended import Ended
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.telemetry import NOTHING, Telemetry
-from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.exit_code import Failure
 
 
 class OnSilence(StrEnum):

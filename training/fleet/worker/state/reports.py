@@ -8,8 +8,8 @@ from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import no_answer
+from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.heartbeats import DROPS
-from training.fleet.worker.state.outcome import Failure
 from training.fleet.worker.state.state import NOT_LET_IN, Phase, Transition
 
 HOPELESS = frozenset({ProblemType.TOO_LARGE, ProblemType.SPEC_MISMATCH})  # another try would end alike

@@ -14,7 +14,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import Failure
+from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.usage import Usage
 
 Chance = Callable[[], float]  # a number from 0 up to 1

@@ -7,7 +7,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.wire.progress import parse_progress
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.outcome import LAST_WORDS, Failure, judge
+from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, judge
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, Transition, is_due
 
 News = (

@@ -14,7 +14,7 @@ from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ERROR_CHARS_MAX
 from training.fleet.wire.progress import parse_progress, taken
-from training.fleet.worker.state.outcome import Memory, error_text, judge
+from training.fleet.worker.state.exit_code import Memory, error_text, judge
 
 TRACEBACK = [
     "loading 120 episodes",
