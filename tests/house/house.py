@@ -219,6 +219,7 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 PURE = (
     fleet(
         "scheduling.job scheduling.policy scheduling.quarantine scheduling.copies scheduling.trained scheduling.edits",
+        "scheduling.retention",
         "worker.state.* process.ended wire.dataset_listing notify.channel notify.rules",
     )
     + " training.data.split"

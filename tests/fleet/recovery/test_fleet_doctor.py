@@ -177,6 +177,7 @@ BROKEN: list[tuple[str, list[str]]] = [
     ("avoids", [f"UPDATE jobs SET avoid_host = 'laptop', avoid_until = 1 WHERE job_id = {WAITS}"]),
     ("readoptions", [f"UPDATE attempts SET readoptions = 2 WHERE job_id = {RUNS}"]),
     ("deaths", [f"INSERT INTO deaths (host, job_id, attempt) VALUES ('laptop', {FAILS}, 1)"]),
+    ("removals", ["INSERT INTO removals (at, what, subject, number, size, why) VALUES (1, 'log', 'x', 1, 1, 'old')"]),
     ("specs", [f"UPDATE jobs SET spec = '{{}}' WHERE job_id = {WAITS}"]),
     ("specs", [f"UPDATE jobs SET priority = 77 WHERE job_id = {WAITS}"]),
     ("trained", [f"UPDATE attempts SET data_digest = '{'0' * 64}' WHERE job_id = {DONE}"]),

@@ -29,6 +29,10 @@ SOME_OF_EACH = {
     "notices": ("at, kind, subject, sentence, event, job_id", "1, 'failure', 'gbt', 'it failed', 1, 'j'"),
     "notify_channels": ("name, sent", "'ops', 1"),
     "notice_cursor": ("one, events, quarantines", "1, 1, 0"),
+    "removals": (
+        "at, what, subject, number, size, why, done_at",
+        "1, 'log', job_id, attempt, 9, 'old', 1 FROM attempts WHERE end_reason = 'trainer_failed'",
+    ),
     "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
 }  # fmt: skip
 
@@ -167,6 +171,7 @@ UNTOLD = {
         "record": NOBODY,
         "lived_s": NOBODY,
         "heard_s": NOBODY,
+        "figure": NOBODY,
         "log_total": NOBODY,
         "out_of_memory": NOBODY,
         "crashed": NOBODY,
@@ -188,6 +193,7 @@ UNTOLD = {
     ),
     "notify_channels": dict.fromkeys(["name", "sent", "fixed", "tries", "next_at", "sent_at", "error"], NOBODY),
     "notice_cursor": dict.fromkeys(["one", "events", "quarantines"], NOBODY),
+    "removals": dict.fromkeys(["seq", "at", "size", "why", "newest", "done_at", "back_at"], NOBODY),
     "curve_points": dict.fromkeys(
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"
     ),

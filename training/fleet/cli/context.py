@@ -173,10 +173,10 @@ class CommandContext:
             self.show(as_json, {key: answers}, lambda: "\n".join(lines))
         return code
 
-    def confirm(self, question: str) -> bool:
+    def confirm(self, question: str, *, look: str = "cis490-jobs plan") -> bool:
         """Ask on the terminal; without one CannotError says how to do without."""
         if not (self.into.isatty() and self.err.isatty()):
-            raise CannotError("there is no terminal to ask on: look at `cis490-jobs plan`, then add --yes", USAGE)
+            raise CannotError(f"there is no terminal to ask on: look at `{look}`, then add --yes", USAGE)
         print(f"{question} [y/N] ", end="", file=self.err, flush=True)
         return self.into.readline().strip().lower() in ("y", "yes")
 

@@ -15,6 +15,7 @@ from training.fleet.cli.wait import CANCELLED, FAILED
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.client.stream import Bell
 from training.fleet.wire.constants import DONE, USAGE
+from training.fleet.wire.words import day
 from training.printable import json_text, printable_lines
 
 POLL_S = 2.0  # between two looks without a stream …
@@ -58,6 +59,9 @@ def logs(
         print(json_text({**shape, "lines": lines}), file=context.out)
     elif follow and (reader.last.get("live") or (reader.attempt and reader.last.get("complete") is False)):
         _follow(context, reader)
+    elif (gone := reader.last.get("removed")) and not reader.after:
+        when = day(gone["at"])
+        context.complain(f"the output of attempt {reader.attempt} of job {job} was removed on {when}: {gone['why']}")
     elif not reader.after:
         context.complain(f"job {job} has printed nothing yet")
     return _outcome(context, reader) if follow else DONE

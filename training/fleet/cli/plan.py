@@ -18,6 +18,7 @@ from training.fleet.cli.planned import render_plan
 from training.fleet.cli.render import render_reload
 from training.fleet.cli.why import Asked, render_why, why_data
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.scheduling.retention import Rules
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
 from training.fleet.wire.words import Json
@@ -152,11 +153,14 @@ def _read(context: CommandContext, file: Path, as_json: bool) -> Manifest | None
 
 def _sent(manifest: Manifest, file: Path) -> dict[str, Any]:
     """Write a checked plan as the request: jobs without ids, tables without their names."""
+    from training.fleet.manifest.types import retention_table
+
     return {
         "file": str(file),
         "jobs": [_without(job.to_dict(), "job_id") for job in manifest.jobs] if manifest.names_jobs else None,
         "hosts": {name: _without(host.to_dict(), "name") for name, host in manifest.hosts.items()},
         "trainers": {name: _without(own.to_dict(), "name") for name, own in manifest.trainers.items()},
+        **({"retention": retention_table(manifest.retention)} if manifest.retention != Rules() else {}),
     }
 
 

@@ -63,6 +63,7 @@ def _summary(answer: Json) -> str:
         ("removed", "no longer named"),
         ("hosts", "edited in [hosts]"),
         ("trainers", "edited in [trainers]"),
+        ("retention", "edited in [retention]"),
     )
     changes = ", ".join(f"{reload[key]} {word}" for key, word in said if reload.get(key))
     return f"{jobs}; a reload would change this: {changes}"

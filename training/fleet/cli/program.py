@@ -22,6 +22,7 @@ from training.fleet.cli import complete as cli_complete
 from training.fleet.cli import curve as cli_curve
 from training.fleet.cli import datasets as cli_dataset
 from training.fleet.cli import enroll as cli_enroll
+from training.fleet.cli import gc as cli_gc
 from training.fleet.cli import hosts as cli_hosts
 from training.fleet.cli import logs as cli_logs
 from training.fleet.cli import notify as cli_notify
@@ -48,7 +49,7 @@ from training.fleet.client.client import (
     Unreachable,
 )
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
-from training.fleet.wire.words import Json, size
+from training.fleet.wire.words import Json, removed_sentence, size
 from training.installed import own_version
 from training.printable import json_text, printable
 from training.streams import has_seen_enough, replace_unprintable, write_no_more
@@ -331,6 +332,9 @@ def get(
     for view in client.all_jobs(status="completed"):
         if not view["in_manifest"]:
             continue
+        if gone := view.get("removed"):
+            context.complain(removed_sentence(view["name"], gone["at"], gone["why"]))
+            continue
         try:
             shape, text = _get(context, client, view["job_id"], out, force=force, parent=True)
         except (BundleRefused, Refused) as refusal:
@@ -382,6 +386,7 @@ cli_curve.hook(app)
 cli_standings.hook(app)
 cli_report.hook(app)
 cli_enroll.hook(app)
+cli_gc.hook(app)
 cli_hosts.hook(app)
 cli_notify.hook(app)
 cli_plan.hook(app)

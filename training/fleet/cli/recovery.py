@@ -184,6 +184,7 @@ def rebuild(
     shape = {
         "completed": done.completed,
         "not_in_manifest": done.unlisted,
+        "removed": done.removed,
         "pending": done.pending,
         "unusable": [{"path": each.path, "why": each.why} for each in done.unusable],
         "forgotten": list(FORGOTTEN),
@@ -192,6 +193,7 @@ def rebuild(
     }
     lines = [f"not usable: {each.path}: {each.why}" for each in done.unusable]
     lines += [f"completed, though no longer in the manifest: {name}" for name in done.unlisted]
+    lines += [f"completed, and not trained again: {each}" for each in done.removed]
     lines += [f"not recoverable: {each}" for each in FORGOTTEN]
     if done.aside is not None:
         lines.append(f"the database that was there is {done.aside}")

@@ -25,6 +25,7 @@ from training.fleet.wire.words import (
     needs,
     number,
     progress,
+    removed_lines,
     silence,
     split,
     trained,
@@ -139,6 +140,7 @@ def render_job(detail: Json) -> RenderableType:
         ("host", view.get("host")),
         ("progress", ", ".join(part for part in (progress(view), _left(view, now)) if part)),
         ("artifact", view.get("artifact_id")),
+        ("removed", "; ".join(removed_lines(detail))),
         ("error", view.get("error")),
         ("ended by", view.get("ended_by")),
         ("held", held(view, now)),
@@ -282,6 +284,7 @@ def render_reload(answer: Json) -> str:
         ("revived", "in the plan again"),
         ("hosts", "edited in [hosts]"),
         ("trainers", "edited in [trainers]"),
+        ("retention", "edited in [retention]"),
     )
     line += "".join(f", {answer[key]} {word}" for key, word in more if answer.get(key))
     if answer.get("removed"):

@@ -431,6 +431,14 @@ class FleetClient:
         """Send a test message on one channel, or on all (``NotifyTestReply``)."""
         return self._post("/v1/notify/test", {"channel": channel}, timeout_s=SLOW_S)
 
+    def gc(self) -> dict[str, Any]:
+        """List what the plan's [retention] lets go (``GcReply``)."""
+        return self._get("/v1/gc", timeout_s=SLOW_S, needed=("totals", "items"))
+
+    def gc_now(self) -> dict[str, Any]:
+        """Let go what the plan lets go, or a part of it (``GcReply``)."""
+        return self._post("/v1/gc", {}, timeout_s=SLOW_S, needed=("totals", "items"))
+
     def explain(self, ref: str) -> dict[str, Any]:
         """Explain, host by host, why the job does or does not run (``ExplainReply``)."""
         return self._get(_job(ref, "explain"), needed=("name", "hosts"))

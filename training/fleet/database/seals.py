@@ -24,7 +24,7 @@ from training.fleet.database.writer import Row, named
 SEALED = (
     "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "events", "hosts", "invitations",
     "jobs", "log_chunks", "log_files", "notice_cursor", "notices", "notify_channels", "plan_datasets", "quarantines",
-    "results",
+    "removals", "results",
     "tokens", "usage_samples",
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")

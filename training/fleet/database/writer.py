@@ -21,8 +21,8 @@ from training.crashpoint import crashpoint
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
-# The receiver's; notifications'; doctor's and rebuild's; figures.
-_STATEMENTS = ("queries.sql", "notify.sql", "recovery.sql", "metrics.sql")
+# The receiver's; notifications'; retention's; doctor's and rebuild's; figures.
+_STATEMENTS = ("queries.sql", "notify.sql", "retention.sql", "recovery.sql", "metrics.sql")
 
 
 class DatabaseError(Exception):

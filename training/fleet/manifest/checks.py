@@ -30,6 +30,7 @@ from training.fleet.manifest.reader import (
 )
 from training.fleet.manifest.types import SCHEMA_VERSION, Defaults, HostSpec, JobSpec, TrainerSpec
 from training.fleet.notify.channel import Channel, ChannelKind, NoticeKind, Secret, Security
+from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference
 from training.fleet.wire.messages import HOST_ID_PATTERN
@@ -286,6 +287,40 @@ def _secret(table: Table, key: str, *, required: bool = False) -> Secret | None:
     return Secret(file, env)
 
 
+KEEP_ALL = "all"
+BEST_MAX = 1000
+DAYS_MAX = 36_500.0
+_BEST = re.compile(r"best ([1-9][0-9]{0,3}) per model and mode")
+_days = real(0.0, DAYS_MAX)
+
+
+def check_retention(root: Table) -> Rules:
+    """Check ``[retention]``: what the receiver keeps, and how long."""
+    values: dict[str, Any] = root.take("retention", _table, {})
+    table = Table(values, (*root.path, "retention"), root.problems)
+    checked = Rules(
+        best=table.take("keep", _keep, None),
+        models_days=table.take("keep_models_days", _days, 0.0),
+        superseded_days=table.take("keep_superseded_days", _days, None),
+        logs_days=table.take("keep_logs_days", _days, None),
+        curves_days=table.take("keep_curves_days", _days, None),
+        events_days=table.take("keep_events_days", _days, None),
+        datasets_days=table.take("keep_datasets_days", _days, None),
+    )
+    table.finish("[retention]")
+    return checked
+
+
+def _keep(value: Any) -> int | None:
+    if value == KEEP_ALL:
+        return None
+    best = _BEST.fullmatch(value) if isinstance(value, str) else None
+    if best is None or int(best[1]) > BEST_MAX:
+        known = f'known: "{KEEP_ALL}", and "best 3 per model and mode" with a number from 1 to {BEST_MAX}'
+        raise WrongValueError(f"cannot be {shown(value)}", known)
+    return int(best[1])
+
+
 def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> list[JobSpec]:
     """Check ``[[jobs]]``. Jobs with a problem are left out of the comparison of ids."""
     sound: list[JobSpec] = []
@@ -453,12 +488,13 @@ def _table(value: Any) -> dict[str, Any]:
 
 def check_plan(
     root: Table, trainers: Trainers, datasets: Catalogue | None = None
-) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec], tuple[Channel, ...]]:
-    """Check defaults, hosts, jobs and channels, then refuse other keys at the top."""
+) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec], tuple[Channel, ...], Rules]:
+    """Check defaults, hosts, jobs, channels and retention, then refuse other keys at the top."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)
     hosts = check_hosts(root, trainers)
     jobs = check_jobs(root, defaults, trainers, dataset)
     channels = check_notify(root)
+    retention = check_retention(root)
     root.finish("a manifest")
-    return defaults, hosts, jobs, channels
+    return defaults, hosts, jobs, channels, retention

@@ -13,6 +13,7 @@ from typing import Any
 from training.contract import Recipe
 from training.fleet.capability.describe import HyperValue
 from training.fleet.notify.channel import Channel
+from training.fleet.scheduling.retention import Rules
 
 SCHEMA_VERSION = 1
 
@@ -106,9 +107,16 @@ class Manifest:
     flag_digests: Mapping[str, str]  # program → digest of the flags the plan was checked against
     names_jobs: bool = True  # false: the file has no list of jobs at all
     channels: tuple[Channel, ...] = ()
+    retention: Rules = field(default_factory=Rules)
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}
+
+
+def retention_table(rules: Rules) -> dict[str, Any]:
+    """Write what is kept as the manifest says it; what is kept for ever is left out."""
+    days = {f"keep_{key}": value for key, value in _plain(rules).items() if key != "best" and value is not None}
+    return ({} if rules.best is None else {"keep": f"best {rules.best} per model and mode"}) | days
 
 
 @dataclass(frozen=True, slots=True)

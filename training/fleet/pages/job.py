@@ -99,6 +99,7 @@ def facts(detail: Json) -> Iterator[tuple[str, str]]:
         ("held", words.held(job, detail["now"])),
         ("note", job["note"] or ""),
         ("ended by", job["ended_by"] or ""),
+        ("removed", "; ".join(words.removed_lines(detail))),
         ("id", job["job_id"]),
     )
     return ((label, text) for label, text in said if text)

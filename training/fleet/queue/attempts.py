@@ -1,6 +1,6 @@
 """The rows of attempts: how each was granted and ended, what it delivered and printed.
 
-Nothing here is ever deleted; output goes on to files (queue/logs.py).
+Nothing here is ever deleted, but what the plan's [retention] says; output goes on to files (queue/logs.py).
 """
 
 from __future__ import annotations
@@ -96,7 +96,11 @@ class Attempts:
     # ── what they delivered ─────────────────────────────────────────────────────────────────
 
     def add_artifact(self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int) -> bool:
-        """A bundle that this attempt delivered is in the store. False when that is known already."""
+        """A bundle that this attempt delivered is in the store. False when that is known already.
+
+        One that retention had taken away is back.
+        """
+        self._db.run("removal_back", what="bundle", subject=f"{model}_{mode}/{artifact_id}", now=self._clock.now())
         added = self._db.run(
             "add_artifact",
             artifact_id=artifact_id,

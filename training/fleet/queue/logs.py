@@ -141,6 +141,17 @@ class LogRows:
         key = {"job_id": piece.job_id, "attempt": piece.attempt, "first": piece.first}
         self._db.run("lose_log_file", **key, gone=why, now=self._clock.now())
 
+    def expire(self, job_id: str, attempt: int, end: int) -> None:
+        """Note that none of an attempt's lines before number ``end`` is kept any more, in a file or not."""
+        there = self.pieces(job_id, attempt)
+        for piece in there:
+            if piece.gone is None:
+                self.lose(piece, Gone.AGE)
+        filed = there[-1].end if there else 0
+        if end > filed:
+            self._add(Piece(job_id, attempt, filed, end - filed, 0, 0, None, Gone.AGE, self._clock.now()))
+            self._db.run("drop_chunks", job_id=job_id, attempt=attempt, end=end)
+
     def going(self, older_s: float, most: int) -> list[Piece]:
         """List rows whose file is no longer wanted since ``older_s``, and not yet removed."""
         return [piece_of(row) for row in self._db.all("log_files_going", before=self._clock.now() - older_s, most=most)]

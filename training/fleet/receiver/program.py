@@ -226,7 +226,7 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
     try:
         own, marked = queue.database_id, store.marked()
         if marked is None:
-            elsewhere = sum(1 for _row in index_rows(queue.db))
+            elsewhere = sum(1 for row in index_rows(queue.db) if row.removed_at is None)
             if elsewhere and not new_store and next(store.artifacts(), None) is None:
                 raise StartError(_nothing_there(db, store.root, elsewhere))
             store.mark(own)

@@ -10,9 +10,10 @@
     <folder>/snapshots/<moment>/keys/…           the authority, if asked for
     <folder>/datasets/…                          the data sets and their names, as of the newest backup
 
-The database comes first: a bundle is published before its row is committed and never removed, so whatever that copy
-names can still be copied afterwards. A snapshot gets its name when all of it is durable, so that a half one is never
-taken for one. Bundles are copied and not linked: a bit that flips in the store must not flip in its backup.
+The database comes first: a bundle is published before its row is committed, so whatever that copy names can still be
+copied afterwards, unless retention takes it away just then, of which a note beside it tells. A snapshot gets its name
+when all of it is durable, so that a half one is never taken for one. Bundles are copied and not linked: a bit that
+flips in the store must not flip in its backup.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from training.fleet.recovery.owner import acting_as, owner_of, reading
 from training.fleet.recovery.reconcile import sidecar
 from training.fleet.service.backed_up import note_backup
 from training.fleet.service.state import DATABASE, RecoveryError, State
-from training.fleet.store.artifacts import PROVENANCE, Artifact
+from training.fleet.store.artifacts import PROVENANCE, REMOVED, Artifact, read_removed
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.logs import LogFile
 from training.locking import LockedError, exclusive
@@ -91,6 +92,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     files: list[StoredFile]
     logs: list[StoredLogFile] = []
     lost: list[str] = []  # bundles in the database but not in the store
+    removed: list[StoredFile] = []  # bundles that retention had taken away: provenance and a note alone
     keys: bool = False
     database_id: str | None = None  # None in backups of databases that had none
 
@@ -262,8 +264,12 @@ class Backup:
             if artifact.path in seen:
                 continue
             seen.add(artifact.path)
-            if self._bundle(state, delivery, deep, made):
-                yield StoredFile(artifact.path, artifact.size, artifact.artifact_id, delivery.name)
+            file = StoredFile(artifact.path, artifact.size, artifact.artifact_id, delivery.name)
+            if delivery.gone is not None or self._went(state, artifact):
+                made.contents.removed.append(file)
+                self._note(state, artifact)
+            elif self._bundle(state, delivery, deep, made):
+                yield file
             self._sidecars(state, delivery, deep, made)
             sync_way(self.fs, (self.folder / STORE / artifact.path).parent, self.folder)
             done += artifact.size
@@ -287,6 +293,18 @@ class Backup:
         made.copied += 1
         made.bytes_copied += artifact.size
         return True
+
+    def _went(self, state: State, artifact: Artifact) -> bool:
+        """Return True when retention took a bundle away after the database was copied."""
+        if self.fs.size(state.models / artifact.path) is not None:
+            return False
+        return read_removed(self.fs, state.models, artifact) is not None
+
+    def _note(self, state: State, artifact: Artifact) -> None:
+        """Copy the note of a removal."""
+        source = (state.models / artifact.path).with_name(REMOVED)
+        if self.fs.size(source) is not None:
+            copy_file(self.fs, source, (self.folder / STORE / artifact.path).with_name(REMOVED))
 
     def _sound(self, source: Path, target: Path, artifact: Artifact, deep: bool) -> bool:
         """Return True when the store has what the backup has.

@@ -78,7 +78,7 @@ def examine(
             report.add(machine.look_at_machine(state, fs, now))
     except OSError as error:
         report.add([unreadable(error)])
-    report.looked_at["bundles"] = len({each.artifact.path for each in known.deliveries})
+    report.looked_at["bundles"] = len({each.artifact.path for each in known.deliveries if each.gone is None})
     report.looked_at["files of output"] = len(known.logs.stored)
     return report
 
@@ -233,6 +233,8 @@ def _delivery(row: Row) -> Delivery:
         bool(row["accepted"]),
         row["stored_at"],
         bool(row["current"]),
+        None if row["removed_at"] is None else (row["removed_at"], row["removed_why"]),
+        row["removed_done"] is not None,
         {key: row[key] for key in _GRANT},
         row["report"],
         row["report_bytes"] or 0,

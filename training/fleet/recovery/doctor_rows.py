@@ -163,6 +163,7 @@ QUESTIONS = (
         "attempt {attempt} of job {job_id} was taken up again {readoptions} times, and its events say {noted}",
         HISTORY,
     ),
+    Question("doctor_removals", "retention is said to have taken a {what} away ({subject}, {number}) that never was"),
     Question("doctor_deaths", "attempt {attempt} of job {job_id} did not die on {host}, which it counts against"),
 )  # fmt: skip
 
@@ -206,10 +207,10 @@ def moves(rows: Iterable[Fields]) -> Iterator[Finding]:
 
 
 def event_numbers(row: Fields | None) -> Iterator[Finding]:
-    """Check that events are numbered from 1 without a gap."""
+    """Check that events are numbered without a gap from 1, or from where retention took away those before."""
     if row is None or not row["n"]:
         return
-    if (row["least"], row["most"]) != (1, row["n"]):
+    if (row["least"], row["most"]) != (row["gone"] + 1, row["gone"] + row["n"]):
         yield Finding(
             "event-numbers",
             f"{row['n']} events are numbered {row['least']} to {row['most']}: some are gone",

@@ -1,7 +1,8 @@
 """The doctor's checks of the store: every bundle that a row names is there and whole, and no stray file stays for ever.
 
 Reads files and changes none, so it works beside a running receiver. The rows were read before the files: bundles
-are published before their rows are committed and never removed, so every bundle of a row must be there.
+are published before their rows are committed, and removed by retention alone, which says so in a row and in a note
+beside the bundle, so every other bundle of a row must be there.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import msgspec
 
 from training.files import Fs, file_sha256
 from training.fleet.recovery.findings import Finding, Level
-from training.fleet.store.artifacts import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact, report_path
+from training.fleet.store.artifacts import BUNDLE, INCOMING, INDEX, PROVENANCE, Artifact, read_removed, report_path
 from training.fleet.store.errors import BadName
 from training.fleet.store.incoming import PART_SUFFIX
 from training.fleet.store.index import IndexRow
 from training.fleet.store.provenance import BrokenSeal, unsealed
+from training.fleet.wire.words import day
 
 _DAY_S = 86_400.0
 _IN_FLIGHT_S = 120.0  # a file may be written so much later than the rows were read, and its row follow
+_UNFINISHED_S = 7200.0  # a removal that a crash cut short is finished within an hour
 _OLD_PART_S = 8 * _DAY_S  # the receiver removes parts after seven days
 LOST = (
     "if a backup in FOLDER has it, `cis490-jobs backup FOLDER` and, with the receiver stopped, `cis490-jobs restore "
@@ -43,6 +46,8 @@ class Delivery:
     accepted: bool  # it completed its attempt, so it has provenance
     stored_at: float
     current: bool = True  # its job is completed by it
+    gone: tuple[float, str] | None = None  # when retention took it away, and why
+    settled: bool = True  # its file is said to be gone
     # of its attempt, as in its provenance
     grant: Mapping[str, Any] = field(default_factory=dict)
     report: str | None = None  # SHA-256 of the report beside it
@@ -108,7 +113,14 @@ class Store:
         artifact, path = delivery.artifact, self.root / delivery.artifact.path
         try:
             size = self.fs.size(path)
-            if size is None:
+            if delivery.gone is not None:
+                yield from self._removed(delivery, there=size is not None)
+            elif size is None and (note := read_removed(self.fs, self.root, artifact)) is not None:
+                if note.at < self.now - _IN_FLIGHT_S:  # else it went after the rows were read
+                    what = f"{delivery.what} was removed on {day(note.at)} ({note.why}), and this database, an older "
+                    remedy = "a running receiver notes it within the hour; nothing is lost that was to be kept"
+                    yield Finding("removed", f"{what}copy, does not know it", remedy, Level.NOTE)
+            elif size is None:
                 yield Finding("bundles", f"{delivery.what} is not at {path}", delivery.remedy)
             elif size != artifact.size:
                 what = f"{delivery.what} has {size} bytes instead of {artifact.size}"
@@ -137,6 +149,17 @@ class Store:
             problem = "has no name that a report can have"
         if problem is not None:
             yield Finding("reports", f"the report beside {delivery.what} {problem}", remedy, Level.WARNING)
+
+    def _removed(self, delivery: Delivery, *, there: bool) -> Iterator[Finding]:
+        """Check what retention took away: the file is gone, or goes soon."""
+        assert delivery.gone is not None
+        at, why = delivery.gone
+        if there and at < self.now - _UNFINISHED_S:
+            remedy = "a running receiver removes it within the hour"
+            if delivery.settled:
+                remedy = "it is harmless, and nobody's any more: remove the file, or keep it"
+            what = f"{delivery.what} was removed on {day(at)} ({why}), and is in the store"
+            yield Finding("removed", what, remedy, Level.NOTE)
 
     def _provenance(self, delivery: Delivery) -> Iterator[Finding]:
         name = f"{delivery.job_id}-{delivery.attempt}.json"
@@ -236,11 +259,15 @@ class Store:
     def _index(self, deliveries: Sequence[Delivery]) -> Iterator[Finding]:
         expected: dict[bytes, float] = {}
         seen: set[str] = set()
+        late: dict[bytes, bytes] = {}
         for delivery in deliveries:
             if delivery.artifact.artifact_id not in seen:
                 seen.add(delivery.artifact.artifact_id)
-                row = delivery.artifact.index_row(delivery.job_id, delivery.attempt, delivery.stored_at)
-                expected[row.line()] = delivery.stored_at
+                of = delivery.job_id, delivery.attempt, delivery.stored_at
+                line = delivery.artifact.index_row(*of, delivery.gone).line()
+                expected[line] = delivery.stored_at
+                if delivery.gone is not None and delivery.gone[0] >= self.now - _IN_FLIGHT_S:
+                    late[line] = delivery.artifact.index_row(*of).line()  # the file is rewritten after the removal
         try:
             data = b"".join(self.fs.read(self.root / INDEX))
         except FileNotFoundError:
@@ -254,12 +281,15 @@ class Store:
             lines.pop()
         found = set(lines)
         missing = [
-            line for line, stored_at in expected.items() if line not in found and stored_at < self.now - _IN_FLIGHT_S
+            line
+            for line, stored_at in expected.items()
+            if line not in found and late.get(line) not in found and stored_at < self.now - _IN_FLIGHT_S
         ]
         if missing:
             what = f"{INDEX} lacks {len(missing)} of {len(expected)} artifacts"
             yield Finding("index", what, _INDEX_REMEDY)
-        strange = [line for line in found - expected.keys() if not self._to_come(line)]
+        known = expected.keys() | set(late.values())
+        strange = [line for line in found - known if not self._to_come(line)]
         if strange or len(lines) != len(found):
             what = f"{INDEX} has {len(strange) + len(lines) - len(found)} lines that the database does not"
             yield Finding("index", what, _INDEX_REMEDY)
@@ -267,6 +297,7 @@ class Store:
     def _to_come(self, line: bytes) -> bool:
         """Return True when this artifact may be newer than the reading of the rows."""
         try:
-            return msgspec.json.decode(line, type=IndexRow).stored_at >= self.now - _IN_FLIGHT_S
+            row = msgspec.json.decode(line, type=IndexRow)
+            return max(row.stored_at, row.removed_at or 0.0) >= self.now - _IN_FLIGHT_S
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False

@@ -9,7 +9,7 @@ from typing import Any
 
 from training.clock import Clock
 from training.files import Fs, LocalFs
-from training.fleet.database.writer import DatabaseError
+from training.fleet.database.writer import DatabaseError, Row
 from training.fleet.manifest.load import default_describer
 from training.fleet.manifest.types import ManifestError
 from training.fleet.recovery.files import discard_database, place_database, plainly, with_rights_of_owner
@@ -23,6 +23,7 @@ from training.fleet.service.state import RecoveryError, State
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
+from training.fleet.wire.words import day
 
 # Not in any provenance file.
 FORGOTTEN = (
@@ -41,6 +42,7 @@ class Rebuilt:
 
     completed: list[str] = field(default_factory=list)  # names of jobs
     unlisted: list[str] = field(default_factory=list)  # of these, not in the manifest
+    removed: list[str] = field(default_factory=list)  # completed jobs whose model is gone: when, and why
     pending: int = 0
     unusable: list[Unusable] = field(default_factory=list)
     aside: Path | None = None  # the database that was there
@@ -89,6 +91,10 @@ def rebuild(
     return done
 
 
+def _gone(row: Row) -> str:
+    return f"{row['name']}: its model was removed on {day(row['at'])}: {row['why']}"
+
+
 def _fill(
     path: Path,
     state: State,
@@ -111,6 +117,7 @@ def _fill(
         names, done.unusable = take_back(queue, deliveries(store, fs, told))
         take_back_logs(queue, store.logs)
         done.completed = sorted(set(names))
+        done.removed = [_gone(row) for row in queue.db.all("removed_models")]
         done.unlisted = sorted(set(names) - {str(job.get("name")) for job in listed})
         done.pending = queue.counts()["pending"]
         store.index.repair(index_rows(queue.db))

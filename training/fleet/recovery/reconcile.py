@@ -25,7 +25,8 @@ from training.fleet.queue.results import Kept
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.policy import may_adopt
 from training.fleet.service.results import kept_of
-from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore, report_path
+from training.fleet.service.retention import note_removed
+from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore, Removed, report_path
 from training.fleet.store.errors import BadName
 from training.fleet.store.provenance import BrokenSeal, unsealed
 
@@ -60,6 +61,7 @@ class Delivery:
     artifact: Artifact
     said: _Said
     report: Kept | None = None  # where it is there, and whole
+    removed: Removed | None = None  # retention took the bundle away
 
     @property
     def order(self) -> tuple[int, int]:
@@ -111,6 +113,9 @@ def deliveries(
                 continue
         yield from _sidecars(store.root, fs, artifact)
         progress(done, whole)
+    for removed in store.removed():
+        for found in _sidecars(store.root, fs, removed.artifact):
+            yield replace(found, removed=removed) if isinstance(found, Delivery) else found
 
 
 def _sidecars(root: Path, fs: Fs, artifact: Artifact) -> Iterator[Delivery | Unusable]:
@@ -193,14 +198,23 @@ class Recovery(JobQueue):
             job = self._job(said)
             attempt = self.attempts.by_claim(said.claim_id)
             if attempt is not None and attempt.end_reason is EndReason.COMPLETED:
+                self._tell(delivery)
                 return Outcome.KNOWN
             if job.status is JobStatus.CANCELLED:
                 return Outcome.CANCELLED
             self._then.moment = said.delivered_at
             try:
-                return self._take(job, attempt, delivery)
+                outcome = self._take(job, attempt, delivery)
             finally:
                 self._then.moment = None
+            if outcome is Outcome.TAKEN:
+                self._tell(delivery)
+            return outcome
+
+    def _tell(self, delivery: Delivery) -> None:
+        """Note what the store says of a bundle that retention took away."""
+        if delivery.removed is not None:
+            note_removed(self.db, delivery.removed)
 
     def _take(self, job: Job, attempt: Attempt | None, delivery: Delivery) -> Outcome:
         if attempt is not None:

@@ -53,7 +53,7 @@ from training.fleet.recovery.reconcile import (
 )
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.state import DATABASE, RecoveryError, State
-from training.fleet.store.artifacts import PROVENANCE, Artifact, ArtifactStore
+from training.fleet.store.artifacts import PROVENANCE, REMOVED, Artifact, ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.store.mark import another_database, read_mark
@@ -159,6 +159,10 @@ class Restore:
         whole, so_far = sum(each.size for each in files), 0
         done.lost += [f"{each} (when the backup was made)" for each in done.contents.lost]
         self.fs.mkdir(self.state.models)
+        for file in done.contents.removed:
+            self._note(file)
+            self._sidecars(file, done)
+            sync_way(self.fs, (self.state.models / file.path).parent, self.state.models)
         for file in files:
             self._bundle(file, done)
             self._sidecars(file, done)
@@ -171,8 +175,18 @@ class Restore:
             if outcome not in ("known", "copied"):
                 done.lost.append(f"output of attempt {log.attempt} of job {log.job} {outcome} of the backup, too")
 
+    def _note(self, file: StoredFile) -> None:
+        """Restore the note of a bundle that retention had taken away, where the bundle is not."""
+        source, target = (root / file.path for root in (self.folder / STORE, self.state.models))
+        note = source.with_name(REMOVED)
+        if self.fs.size(target) is None and self._from.size(note) is not None:
+            self.fs.mkdir(target.parent)
+            self._copy(note, target.with_name(REMOVED))
+
     def _bundle(self, file: StoredFile, done: Restored) -> None:
         source, target = self.folder / STORE / file.path, self.state.models / file.path
+        if self.fs.size(target.with_name(REMOVED)) is not None:  # it is back
+            self.fs.unlink(target.with_name(REMOVED))
         if holds(self.fs, target, file.size, file.sha256):
             done.kept += 1
         elif self._from.size(source) is not None and self._copy(source, target, sha256=file.sha256) is not None:

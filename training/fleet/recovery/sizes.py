@@ -18,6 +18,8 @@ from training.sizes import Grown, measured, walk
 
 _BY_HAND = "remove by hand what you will not need"
 _HISTORY = "kept for ever: it is the history"
+_RETENTION = "none but the plan's [retention]"
+_GC = "cis490-jobs gc"
 
 
 def grown_files(state: State) -> Iterator[Grown]:
@@ -25,8 +27,8 @@ def grown_files(state: State) -> Iterator[Grown]:
     uploads = state.models / INCOMING
     yield _files("uploads on their way", uploads, "a week after the last byte, or the end of the attempt")
     logs = state.models / LOGS
-    yield _files("models", state.models, "none: each accepted model is kept", without=(uploads, logs))
-    yield _files("files of output", logs, f"{size(LOG_BYTES_MAX)} of text an attempt, a tenth of that on the disk")
+    yield _files("models", state.models, _RETENTION, _GC, without=(uploads, logs))
+    yield _files("files of output", logs, f"{size(LOG_BYTES_MAX)} of text an attempt, a tenth of that on the disk", _GC)
     yield _files("data sets", state.datasets, "none", "cis490-jobs dataset remove NAME")
     name = state.db.name
     ours = (".lock", kept_beside(state.db).suffix, noted_beside(state.db).suffix)
@@ -40,8 +42,9 @@ def grown_rows(row: Mapping[str, Any]) -> Iterator[Grown]:
     """List what takes room in the database; ``row`` is what ``doctor_grown`` counted."""
     yield Grown("jobs", row["jobs"], None, _HISTORY)
     yield Grown("attempts", row["attempts"], None, _HISTORY)
-    yield Grown("events", row["events"], None, _HISTORY)
-    yield Grown("lines of output", row["lines"] + row["filed"], None, f"{size(LOG_BYTES_MAX)} of text an attempt")
+    yield Grown("events", row["events"], None, _RETENTION, _GC)
+    lines = f"{size(LOG_BYTES_MAX)} of text an attempt, and the plan's [retention]"
+    yield Grown("lines of output", row["lines"] + row["filed"], None, lines, _GC)
     yield Grown("rows of the audit", row["audit"], None, _HISTORY)
     yield Grown("hosts", row["hosts"], None, "one a name that ever asked for work")
 

@@ -38,6 +38,7 @@ class Act(StrEnum):
     TOKEN_REVOKE = "token_revoke"  # noqa: S105
     DATASET_PUSH = "dataset_push"
     DATASET_REMOVE = "dataset_remove"
+    GC = "gc"
 
 
 class AuditLog:

@@ -56,4 +56,5 @@ def provenance_of(
 
 def _index_row(row: Row) -> IndexRow:
     artifact = Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
-    return artifact.index_row(row["job_id"], row["attempt"], row["stored_at"])
+    gone = None if row["removed_at"] is None else (row["removed_at"], row["removed_why"])
+    return artifact.index_row(row["job_id"], row["attempt"], row["stored_at"], gone)

@@ -30,10 +30,18 @@ def told(synced: Synced, before: Plan | None, after: HostRegistry, held: Mapping
         revived=counts["revived"],
         hosts=len(hosts),
         trainers=len(trainers),
+        retention=int(before is not None and before.retention != after.plan.retention),
         cancelled=synced.cancelled,
-        notes=notes(after),
+        notes=[*_retention(before, after.plan), *notes(after)],
         edits=msgspec.convert([asdict(edit) for edit in first([*synced.edits, *hosts, *trainers])], list[EditView]),
     )
+
+
+def _retention(before: Plan | None, after: Plan) -> list[str]:
+    """Tell once that something else is kept from now on: what goes is not brought back by another edit."""
+    if before is None or before.retention == after.retention:
+        return []
+    return ["[retention] has changed: `cis490-jobs gc --dry-run` shows what goes within the hour after a reload"]
 
 
 def notes(registry: HostRegistry) -> list[str]:

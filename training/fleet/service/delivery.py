@@ -205,9 +205,11 @@ class Delivery:
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
         """Assign a bundle that is durable in the store to its attempt."""
         done = self._service.upload_done
-        added: bool = yield Decide(
+        added: bool | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "by hand" if permission.by_hand else "upload"
         )
+        if added is None:
+            raise OffsetMismatch(artifact.size, 0)
         if added:
             logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
             yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt)
@@ -287,6 +289,7 @@ class Delivery:
         first = partial(catalogue.first_delivery, self._reader, artifact_id)
         row = yield Look(lambda: first(job_id=job_id, attempt=attempt))
         if row is None:
+            self.index_stale = True  # its line may say that it was removed
             return
         crashpoint("receiver.index.before")
         try:

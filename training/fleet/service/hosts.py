@@ -11,6 +11,7 @@ from training.fleet.manifest.reader import closest
 from training.fleet.notify.channel import Channel
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, is_named
+from training.fleet.scheduling.retention import Rules
 from training.printable import counted
 
 HIDES_CUDA = {"CUDA_VISIBLE_DEVICES": "-1"}  # an empty value would be none on Windows
@@ -51,6 +52,7 @@ class Plan:
     # data set, or an unknown name → the plan's reference, and its number of jobs
     dataset_jobs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     channels: tuple[Channel, ...] = ()  # for notices
+    retention: Rules = field(default_factory=Rules)
 
     def missing(self, here: Collection[str] | None) -> dict[str, str]:
         """List the missing data sets of the plan, each with the number of its waiting jobs."""

@@ -217,6 +217,7 @@ def taken_over(
         notes=(*notes(manifest, recorded), *_unreadable_secrets(manifest.channels)),
         named_hosts=_named_hosts(manifest),
         channels=manifest.channels,
+        retention=manifest.retention,
     )
 
 

@@ -122,6 +122,8 @@ def plain(request: PlanRequest) -> dict[str, Any]:
     values: dict[str, Any] = {"hosts": request.hosts, "trainers": request.trainers}
     if request.jobs is not None:
         values["jobs"] = request.jobs
+    if request.retention is not None:
+        values["retention"] = request.retention
     built: dict[str, Any] = msgspec.to_builtins(values)
     return built
 

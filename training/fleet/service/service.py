@@ -632,11 +632,14 @@ class Service:
         attempt = None if claim_id is None else self.queue.attempts.by_claim(claim_id)
         return attempt is not None and (attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt))
 
-    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> bool:
+    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> bool | None:
         """Assign a bundle that is durable in the store to its attempt, if the claim still stands.
 
-        False when the attempt had delivered it before, so that what follows a delivery is done once.
+        False when the attempt had delivered it before, so that what follows a delivery is done once; None when
+        retention took an equal bundle away at this moment: it is to be sent once more.
         """
+        if not self._dataset_store.find(artifact_id, model=permission.model, mode=permission.mode):
+            return None
         if permission.by_hand:
             return False
         job, attempt = self._delivering(permission.job_id, permission.claim_id, None)

@@ -41,6 +41,7 @@ from training.fleet.wire.messages import (
     LogReply,
     ProblemType,
     Refusal,
+    RemovedView,
     SpeedOnHost,
     SpeedsOfKind,
     SpeedsReply,
@@ -234,13 +235,19 @@ class Views:
         attempts = [attempt_of(each) for each in self._db.all("attempts_of_job", job_id=job_id)]
         progress = attempts[-1].progress if attempts else None
         last = attempts[-1].trained if attempts else Trained()
-        shown = {
+        shown: dict[str, Any] = {
             "progress": json.dumps(progress),
             "data_digest": last.data,
             "code_digest": last.code,
             "training_commit": last.commit,
             **self.models.figures_of(row),
+            "removed_at": None,
+            "removed_why": None,
         }
+        removed = [_removed(each) for each in self._db.all("removals_of_job", job_id=job_id)]
+        gone = self.bundle_gone(row["model"], row["mode"], row["artifact_id"]) if row["artifact_id"] else None
+        if gone is not None:
+            shown |= {"removed_at": gone.at, "removed_why": gone.why}
         view = self._view({**row, **shown}, self._looks())
         events = [EventView(**dict(each)) for each in self._db.all("events_of_job", job_id=job_id)]
         return JobDetail(
@@ -250,6 +257,7 @@ class Views:
             events=events,
             now=self._clock.now(),
             result=self.models.result(row),
+            removed=removed,
         )
 
     def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:
@@ -278,6 +286,7 @@ class Views:
             usage_attempt=number,
             usage=[UsageSample(**dict(each)) for each in self._curves.samples(job_id, number, most)],
             now=self._clock.now(),
+            removed=self._gone("curve", job_id, number),
         )
 
     def speeds(self) -> SpeedsReply:
@@ -348,7 +357,8 @@ class Views:
         live = JobStatus(row["status"]) in LIVE and attempt == row["attempt"]
         about = self._db.one("attempt_of_job", job_id=row["job_id"], attempt=attempt)
         complete = about is not None and _is_complete(about)
-        return LogReply.of(page, job_id=row["job_id"], attempt=attempt, live=live, complete=complete)
+        gone = None if page.lines else self._gone("log", row["job_id"], attempt)
+        return LogReply.of(page, job_id=row["job_id"], attempt=attempt, live=live, complete=complete, removed=gone)
 
     def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
         """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""
@@ -410,6 +420,14 @@ class Views:
             raise Refusal(ProblemType.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
         return row
 
+    def bundle_gone(self, model: str, mode: str, artifact_id: str) -> RemovedView | None:
+        """Return when and why retention took a bundle away; None when it did not."""
+        return self._gone("bundle", f"{model}_{mode}/{artifact_id}", 0)
+
+    def _gone(self, what: str, job_id: str, attempt: int) -> RemovedView | None:
+        row = self._db.one("removal", what=what, subject=job_id, number=attempt)
+        return None if row is None else RemovedView(what=what, attempt=attempt, at=row["at"], why=row["why"])
+
     def _looks(self) -> dict[int, Outlook]:
         """Map each requirement class with waiting jobs to their obstacle."""
         hosts, out = self._unheard(), quarantines(self._db)
@@ -441,6 +459,9 @@ class Views:
             note=look.waits_for if pending else self._goes_on(job),
             trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
             auroc=auroc_of(row) if job.status is JobStatus.COMPLETED else None,
+            removed=None
+            if row["removed_at"] is None
+            else RemovedView(what="bundle", attempt=job.attempt, at=row["removed_at"], why=row["removed_why"]),
         )
 
     def _goes_on(self, job: Job) -> str | None:
@@ -526,6 +547,10 @@ def _speeds_of(learned: Speeds, of_kind: Sequence[durations.Trained], machines: 
         ram_gib=max(held, default=None),
         hosts=sorted(hosts, key=lambda each: each.seconds),
     )
+
+
+def _removed(row: Row) -> RemovedView:
+    return RemovedView(what=row["what"], attempt=row["number"], at=row["at"], why=row["why"])
 
 
 def _in_curve(row: Row, span: Row) -> CurveAttempt:

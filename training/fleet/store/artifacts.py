@@ -9,6 +9,7 @@
     <root>/<model>_<mode>/<sha256>/bundle.tar.zst         an artifact; its id is the SHA-256 of these bytes
     <root>/<model>_<mode>/<sha256>/provenance/<job>-<attempt>.json
     <root>/<model>_<mode>/<sha256>/reports/<sha256>.json  a trainer's report, named by its own bytes
+    <root>/<model>_<mode>/<sha256>/removed.json           when and why retention took the bundle away
 
 The order keeps the promise, and no step may move: write and hash the part → sync it → compare length and
 digest → rename → sync every folder on the way → (the caller commits) → append to the index. A crash between any two
@@ -41,8 +42,10 @@ BUNDLE = "bundle.tar.zst"
 INDEX = "index.jsonl"
 INCOMING = "incoming"
 PROVENANCE, REPORTS = "provenance", "reports"
+REMOVED = "removed.json"
 RESERVE_BYTES = 256 * 1024**2  # below this much free space no job is granted and no upload begun
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
+_KIND = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}_[a-z0-9][a-z0-9.-]{0,63}")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -60,8 +63,20 @@ class Artifact:
         """Return its path relative to the store's root, with forward slashes."""
         return f"{_kind(self.model, self.mode)}/{check_sha256(self.artifact_id)}/{BUNDLE}"
 
-    def index_row(self, job_id: str, attempt: int, stored_at: float) -> IndexRow:
-        """Return the line of the index for the attempt that delivered it first."""
+    @property
+    def place(self) -> str:
+        """Return its folder, relative to the store's root."""
+        return self.path.rpartition("/")[0]
+
+    @classmethod
+    def at(cls, place: str) -> Artifact:
+        """Return the artifact of a folder, of unknown size."""
+        kind, _, artifact_id = place.rpartition("/")
+        model, _, mode = kind.rpartition("_")
+        return cls(artifact_id, model, mode, 0)
+
+    def index_row(self, job_id: str, attempt: int, stored_at: float, gone: tuple[float, str] | None = None) -> IndexRow:
+        """Return the line of the index for the attempt that delivered it first; ``gone``: removed when, and why."""
         return IndexRow(
             artifact_id=self.artifact_id,
             model=self.model,
@@ -71,7 +86,18 @@ class Artifact:
             size=self.size,
             stored_at=stored_at,
             path=self.path,
+            removed_at=None if gone is None else gone[0],
+            removed_why=None if gone is None else gone[1],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A bundle that retention took away."""
+
+    artifact: Artifact
+    at: float
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +203,10 @@ class ArtifactStore:
             else:
                 part.move_to(target, replacing=there)
                 self._sync_way_to(target)
+            note = target.with_name(REMOVED)
+            if self._fs.size(note) is not None:  # it is back
+                self._fs.unlink(note)
+                self._fs.sync_folder(note.parent)
         crashpoint("store.published")
         return artifact
 
@@ -254,6 +284,44 @@ class ArtifactStore:
                 yield Finding(artifact.path, str(damage))
             else:
                 yield Finding(artifact.path, None)
+
+    # -- retention ----------------------------------------------------------------------------------------------
+
+    def note_removed(self, removed: Removed) -> None:
+        """Write, durably, that a bundle is about to go: what a rebuild knows of it."""
+        artifact = removed.artifact
+        body = {"artifact_id": artifact.artifact_id, "size": artifact.size, "at": removed.at, "why": removed.why}
+        target = (self.root / artifact.path).with_name(REMOVED)
+        with self._publishing, disk_errors("noting a removal"):
+            self._fs.mkdir(target.parent)
+            temporary = self.root / INCOMING / f"{artifact.artifact_id}.{REMOVED}{PART_SUFFIX}"
+            replace_whole(self._fs, temporary, target, [sealed(body)])
+            self._sync_way_to(target)
+
+    def removed_note(self, artifact: Artifact) -> Removed | None:
+        """Read when and why a bundle went; None when nothing says so."""
+        return read_removed(self._fs, self.root, artifact)
+
+    def remove(self, artifact: Artifact) -> None:
+        """Remove the bundle's name; who reads it now reads on. Durable after :meth:`settle_removed`."""
+        with self._publishing, disk_errors("removing an artifact"):
+            self._fs.unlink(self.root / artifact.path)
+
+    def settle_removed(self, artifact: Artifact) -> None:
+        with disk_errors("removing an artifact"):
+            self._fs.sync_folder((self.root / artifact.path).parent)
+
+    def removed(self) -> Iterator[Removed]:
+        """List the bundles that are gone and whose notes say why."""
+        for kind in self._fs.names(self.root):
+            for sha256 in self._fs.names(self.root / kind) if _KIND.fullmatch(kind) else ():
+                try:
+                    artifact = Artifact.at(f"{kind}/{sha256}")
+                    there = self._fs.size(self.root / artifact.path) is not None
+                except BadName:
+                    continue
+                if not there and (found := self.removed_note(artifact)) is not None:
+                    yield found
 
     # -- provenance ---------------------------------------------------------------------------------------------
 
@@ -337,6 +405,18 @@ class ArtifactStore:
 def report_path(artifact: Artifact, digest: str) -> str:
     """Return the path of a report relative to the store's root, with forward slashes."""
     return f"{artifact.path.rpartition('/')[0]}/{REPORTS}/{check_sha256(digest)}.json"
+
+
+def read_removed(fs: Fs, root: Path, artifact: Artifact) -> Removed | None:
+    """Read the note beside where a bundle was; None when there is none, or a damaged one."""
+    try:
+        said = unsealed(b"".join(fs.read((root / artifact.path).with_name(REMOVED))))
+        if said["artifact_id"] != artifact.artifact_id:
+            return None
+        size = Artifact(artifact.artifact_id, artifact.model, artifact.mode, int(said["size"]))
+        return Removed(size, float(said["at"]), str(said["why"]))
+    except (OSError, BrokenSeal, KeyError, TypeError, ValueError):
+        return None
 
 
 def _kind(model: str, mode: str) -> str:

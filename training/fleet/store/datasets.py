@@ -44,6 +44,7 @@ class About(msgspec.Struct, frozen=True):
     pieces: int
     pushed_at: float  # epoch seconds: when it was published first
     hosts: tuple[str, ...] = ()  # recorded on these hosts, as the push says; empty: not known
+    again_at: float = 0.0  # when it was published last, if it was here already
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +201,10 @@ class DatasetStore:
                 about = About(*sizes, now, tuple(hosts))
                 self._write(self._path("about", dataset_id), msgspec.json.encode(about))
                 self._write(self._path("sets", dataset_id), listing.document)
-            elif hosts:  # an earlier push may not have known them
-                known = self._shelved(dataset_id, self.catalogue()).about
-                about = msgspec.structs.replace(known, hosts=tuple(hosts))
+            else:
+                known = self._about(dataset_id)
+                # an earlier push may not have known the hosts
+                about = msgspec.structs.replace(known, hosts=tuple(hosts) or known.hosts, again_at=now)
                 self._write(self._path("about", dataset_id), msgspec.json.encode(about))
             self._fs.unlink(self._path("drafts", dataset_id))
             if name is not None:
@@ -326,14 +328,16 @@ class DatasetStore:
 
     def _shelved(self, dataset_id: str, known: Catalogue) -> Shelved:
         names = tuple(sorted(name for name, each in known.names.items() if each == dataset_id))
+        return Shelved(dataset_id, names, self._about(dataset_id))
+
+    def _about(self, dataset_id: str) -> About:
         path = self._path("about", dataset_id)
         try:
-            about = msgspec.json.decode(b"".join(self._fs.read(path)), type=About)
+            return msgspec.json.decode(b"".join(self._fs.read(path)), type=About)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             listing = self._listing("sets", dataset_id)
             at = self._fs.modified_at(self._path("sets", dataset_id))
-            about = About(listing.size, len(listing.files), len(listing.lengths), at)
-        return Shelved(dataset_id, names, about)
+            return About(listing.size, len(listing.files), len(listing.lengths), at)
 
     def _named(self, name: str) -> str:
         return b"".join(self._fs.read(self.root / "names" / name)).decode("ascii", "replace")

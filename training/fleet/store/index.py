@@ -18,7 +18,7 @@ from training.fleet.store.errors import disk_errors
 from training.fleet.store.incoming import PART_SUFFIX
 
 
-class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
+class IndexRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line: the artifact, and the attempt that delivered it first."""
 
     artifact_id: str
@@ -29,6 +29,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     size: int  # bytes
     stored_at: float  # epoch seconds
     path: str  # relative to the store's root
+    removed_at: float | None = None  # when retention took the bundle away …
+    removed_why: str | None = None  # … and why
 
     def line(self) -> bytes:
         """Write the row as a line of the file, newline included."""

@@ -41,6 +41,9 @@ from training.fleet.wire.views import (
     CurveReply,
     EventView,
     ExplainReply,
+    GcReply,
+    GcTotal,
+    GoneView,
     HealthReply,
     HostVerdict,
     JobDetail,
@@ -48,6 +51,7 @@ from training.fleet.wire.views import (
     JobView,
     LogReply,
     ModelsReply,
+    RemovedView,
     UsageSample,
     Wire,
     WorkersReply,
@@ -81,6 +85,9 @@ __all__ = [
     "CurveReply",
     "EventView",
     "ExplainReply",
+    "GcReply",
+    "GcTotal",
+    "GoneView",
     "HealthReply",
     "HostVerdict",
     "JobDetail",
@@ -89,6 +96,7 @@ __all__ = [
     "LogReply",
     "ModelsReply",
     "ProblemType",
+    "RemovedView",
     "UsageSample",
     "WorkerView",
     "WorkersReply",
@@ -331,6 +339,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     revived: int = 0  # named again after they had left the plan
     hosts: int = 0  # whose table says something else
     trainers: int = 0
+    retention: int = 0  # 1 when [retention] says something else
     cancelled: int = 0  # jobs of the plan that stay cancelled until they are requeued
     edits: list[EditView] = field(default_factory=list)  # the first hundred
     # warnings: valid, but perhaps not meant; a sentence each
@@ -343,7 +352,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     def changed(self) -> bool:
         """Return True when anything differs from before."""
         counts = (self.inserted, self.updated, self.removed, self.revived)
-        return any((*counts, self.hosts, self.trainers))
+        return any((*counts, self.hosts, self.trainers, self.retention))
 
 
 class AuthorityReply(Wire, frozen=True, kw_only=True):

@@ -81,12 +81,25 @@ class GivenTrainer(Given, frozen=True, kw_only=True):
     env: _Env = field(default_factory=dict)
 
 
+class GivenRetention(Given, frozen=True, kw_only=True):
+    """The table ``[retention]``."""
+
+    keep: _Text = "all"
+    keep_models_days: _Figure = 0.0
+    keep_superseded_days: _Figure | None = None
+    keep_logs_days: _Figure | None = None
+    keep_curves_days: _Figure | None = None
+    keep_events_days: _Figure | None = None
+    keep_datasets_days: _Figure | None = None
+
+
 class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/manifest/plan``: a checked plan. ``jobs`` null: the file has no list of jobs at all."""
 
     jobs: Annotated[list[GivenJob], Meta(max_length=PLAN_JOBS_MAX)] | None = None
     hosts: Annotated[dict[_Host, GivenHost], Meta(max_length=10_000)] = field(default_factory=dict)
     trainers: Annotated[dict[_Name, GivenTrainer], Meta(max_length=1_000)] = field(default_factory=dict)
+    retention: GivenRetention | None = None
     file: _Text = "plan.toml"  # its name in mistakes
 
 

@@ -212,6 +212,13 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/v1/audit", Access.OPERATOR, "audit",
         "Read the audit: who did what", reply=wire.AuditReply, parameters=_PAGE),
     Route(
+        "GET", "/v1/gc", Access.READER, "gc",
+        "List what the plan's retention lets go now, and why", reply=wire.GcReply,
+        problem_types=(ProblemType.NOT_YOURS,)),
+    Route(
+        "POST", "/v1/gc", Access.OPERATOR, "gc_now",
+        "Let it go now; repeat while the answer says that there is more", reply=wire.GcReply),
+    Route(
         "GET", "/v1/notify", Access.OPERATOR, "notify",
         "List the channels for notices, and how far each has got", reply=wire.NotifyReply),
     Route(

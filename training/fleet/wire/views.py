@@ -35,6 +35,15 @@ class AttemptView(Wire, frozen=True, kw_only=True):
     trained: dict[str, str | None] | None = None
 
 
+class RemovedView(Wire, frozen=True, kw_only=True):
+    """Something that the plan's [retention] took away."""
+
+    what: str  # bundle, log or curve
+    attempt: int
+    at: float
+    why: str
+
+
 class EventView(Wire, frozen=True, kw_only=True):
     seq: int
     at: float
@@ -179,6 +188,7 @@ class JobView(Wire, frozen=True, kw_only=True):
     # of a completed job: digests of `data` and `code`, and the checkout's `commit`; null: not known
     trained: dict[str, str | None] | None = None
     auroc: Figure | None = None  # of a completed job, on its test; null: there is no report
+    removed: RemovedView | None = None  # of a completed job: its model is gone; null: it is in the store
 
 
 class JobsReply(Wire, frozen=True, kw_only=True):
@@ -196,6 +206,7 @@ class JobDetail(Wire, frozen=True, kw_only=True):
     events: list[EventView]
     now: float
     result: ResultView | None = None  # of a completed job; null: its report is not here
+    removed: list[RemovedView] = []  # of its attempts: what [retention] took away, oldest first
 
 
 class HostVerdict(Wire, frozen=True, kw_only=True):
@@ -225,6 +236,7 @@ class LogReply(Wire, frozen=True, kw_only=True):
     # the attempt has ended and all its output has arrived; null: ended, and its worker did not say how much
     complete: bool | None = False
     gap: str | None = None  # why lines before `first` are missing, if lines do not say it themselves
+    removed: RemovedView | None = None  # why there are no lines
 
 
 class CurvePoint(Wire, frozen=True, kw_only=True):
@@ -276,6 +288,7 @@ class CurveReply(Wire, frozen=True, kw_only=True):
     usage_attempt: int  # of which attempt these are
     usage: list[UsageSample]
     now: float
+    removed: RemovedView | None = None  # why the curve of that attempt is not here
 
 
 class WorkerView(Wire, frozen=True, kw_only=True):
@@ -296,6 +309,33 @@ class WorkersReply(Wire, frozen=True, kw_only=True):
     workers: list[WorkerView]
     now: float
     next_after: str | None = None  # leads to the next page
+
+
+class GoneView(Wire, frozen=True, kw_only=True):
+    """Something that the plan's [retention] lets go."""
+
+    what: str  # bundle, log, curve, events or dataset
+    name: str  # for people
+    subject: str  # of a bundle its place in the store, of a log or curve the job's id, of a data set its id
+    attempt: int  # of a log or curve, else 0
+    bytes: int  # of logs and curves about
+    why: str
+
+
+class GcTotal(Wire, frozen=True, kw_only=True):
+    what: str
+    count: int
+    bytes: int
+
+
+class GcReply(Wire, frozen=True, kw_only=True):
+    """``GET`` and ``POST /v1/gc``: what goes, or went, the first 1,000 of it, and all of it counted."""
+
+    totals: list[GcTotal]
+    items: list[GoneView]
+    keeps_all: bool  # the plan's [retention] lets nothing go
+    notes: list[str] = []  # models that are kept because nothing says how good they are
+    more: bool = False  # of ``POST``: repeat it, it did a part
 
 
 class HealthReply(Wire, frozen=True, kw_only=True):

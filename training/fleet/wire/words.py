@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from training.fleet.wire.constants import HEARTBEAT_S
@@ -30,6 +31,27 @@ def duration(seconds: object) -> str:
     """A length of time; empty when it is not known."""
     known = number(seconds)
     return "" if known is None else long_time(known)
+
+
+def day(at: object) -> str:
+    """Write the day of a time in epoch seconds."""
+    known = number(at)
+    return "an unknown day" if known is None else datetime.fromtimestamp(known, UTC).strftime("%Y-%m-%d")
+
+
+def removed_sentence(name: str, at: object, why: object) -> str:
+    """Say when and why a model went."""
+    return f"the model of job {name} was removed on {day(at)}: {why}; `cis490-jobs requeue {name}` trains it anew"
+
+
+def removed_lines(detail: Json) -> list[str]:
+    """List what [retention] took away of a job."""
+    things = {"bundle": "the model", "log": "the output", "curve": "the curve"}
+    return [
+        f"{things.get(each.get('what'), 'something')} of attempt {each.get('attempt')} on {day(each.get('at'))}: "
+        f"{each.get('why')}"
+        for each in detail.get("removed") or []
+    ]
 
 
 def ago(then: object, now: object) -> str:

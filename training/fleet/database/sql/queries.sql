@@ -45,9 +45,11 @@ WHERE job_id <> :job_id AND ((job_id >= :ref AND job_id < :ref_end) OR (name >= 
 
 -- name: jobs_page — a page of jobs in order of arrival, each with the attempt that matters now
 SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit,
-  r.auroc, r.auroc_low, r.auroc_high FROM jobs AS j
+  r.auroc, r.auroc_low, r.auroc_high, g.at AS removed_at, g.why AS removed_why FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
+LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = j.model || '_' || j.mode || '/' || j.artifact_id
+  AND g.number = 0 AND g.back_at IS NULL
 WHERE j.seq > :after ORDER BY j.seq LIMIT :most
 
 -- name: jobs_found — a page of the jobs that all filters let through ('' lets all), behind a place in the order
@@ -65,10 +67,12 @@ WITH page AS MATERIALIZED (  -- out of one index alone
         ELSE -COALESCE(finished_at, claimed_at, created_at) END, seq) > (:word, :number, :seq))
   ORDER BY word, number, seq LIMIT :most)
 SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit,
-  r.auroc, r.auroc_low, r.auroc_high, page.word, page.number
+  r.auroc, r.auroc_low, r.auroc_high, g.at AS removed_at, g.why AS removed_why, page.word, page.number
 FROM page JOIN jobs AS j ON j.seq = page.seq
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
+LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = j.model || '_' || j.mode || '/' || j.artifact_id
+  AND g.number = 0 AND g.back_at IS NULL
 ORDER BY page.word, page.number, page.seq
 
 -- name: jobs_chosen — what an act needs of the jobs that all filters let through
@@ -104,7 +108,7 @@ LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.job_id = :job_id
 
 -- name: jobs_live — what runs now, each with its attempt, longest first
-SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit FROM jobs AS j
+SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit, NULL AS removed_at FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :most
 
@@ -434,11 +438,17 @@ SELECT * FROM artifacts WHERE job_id = :job_id AND attempt = :attempt AND artifa
 SELECT artifact_id FROM artifacts WHERE job_id = :job_id AND attempt = :attempt
 
 -- name: artifact — the first delivery of this bundle
-SELECT * FROM artifacts WHERE artifact_id = :artifact_id ORDER BY seq LIMIT 1
+SELECT r.*, g.at AS removed_at, g.why AS removed_why FROM artifacts AS r
+LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
+  AND g.number = 0 AND g.back_at IS NULL
+WHERE r.artifact_id = :artifact_id ORDER BY r.seq LIMIT 1
 
 -- name: artifacts — every bundle once, oldest delivery first
-SELECT artifact_id, job_id, attempt, model, mode, size, stored_at FROM artifacts
-ORDER BY seq
+SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, g.at AS removed_at,
+  g.why AS removed_why FROM artifacts AS r
+LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
+  AND g.number = 0 AND g.back_at IS NULL
+ORDER BY r.seq
 
 -- name: add_log — output lines, in the piece in which they came
 INSERT INTO log_chunks (job_id, attempt, first, count, text)

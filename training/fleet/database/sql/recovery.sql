@@ -17,6 +17,7 @@ LEFT JOIN attempts AS a ON a.job_id = j.job_id
 GROUP BY j.job_id, j.name, j.attempt
 HAVING (count(a.attempt) <> j.attempt OR COALESCE(max(a.attempt), 0) <> j.attempt)
   AND NOT EXISTS (SELECT 1 FROM events AS e WHERE e.job_id = j.job_id AND e.detail = 'rebuilt')
+  AND NOT EXISTS (SELECT 1 FROM removals AS g WHERE g.what = 'events' AND g.newest >= j.created_at)
 
 -- name: doctor_grants — grants of a generation are counted
 SELECT j.job_id, j.name, j.grants, count(a.attempt) AS known FROM jobs AS j
@@ -46,23 +47,28 @@ SELECT transition, from_status, to_status, count(*) AS n, min(seq) AS seq FROM e
 GROUP BY transition, from_status, to_status
 
 -- name: doctor_event_numbers — events have no gap
-SELECT count(*) AS n, min(seq) AS least, max(seq) AS most FROM events
+SELECT count(*) AS n, min(seq) AS least, max(seq) AS most,
+  COALESCE((SELECT max(number) FROM removals WHERE what = 'events'), 0) AS gone FROM events
 
 -- name: doctor_chain — each event of a job begins where the one before led
 SELECT job_id, seq, before, from_status FROM (
   SELECT job_id, seq, from_status, lag(to_status) OVER (PARTITION BY job_id ORDER BY seq) AS before FROM events
-) AS chain WHERE COALESCE(before, '') <> COALESCE(from_status, '')
+) AS chain WHERE COALESCE(before, '') <> COALESCE(from_status, '') AND NOT (before IS NULL AND EXISTS (
+  SELECT 1 FROM removals AS g JOIN jobs AS j ON j.job_id = chain.job_id
+  WHERE g.what = 'events' AND g.newest >= j.created_at))
 
 -- name: doctor_replay — the events of a job, replayed, lead to its status
 SELECT j.job_id, j.name, j.status, e.to_status FROM jobs AS j
 LEFT JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id)
-WHERE COALESCE(e.to_status, '') <> j.status
+WHERE COALESCE(e.to_status, '') <> j.status AND NOT (e.seq IS NULL AND EXISTS (
+  SELECT 1 FROM removals AS g WHERE g.what = 'events' AND g.newest >= j.created_at))
 
 -- name: doctor_held — who holds a job, and since when, is what its last hold or unhold says
 SELECT j.job_id, j.name, j.held_by, j.held_at, e.detail AS said FROM jobs AS j
 LEFT JOIN events AS e ON e.transition = 'hold' AND e.seq = (SELECT max(seq) FROM events
   WHERE job_id = j.job_id AND transition IN ('hold', 'unhold'))
-WHERE COALESCE(j.held_by, '') <> COALESCE(e.detail, '') OR COALESCE(j.held_at, 0.0) <> COALESCE(e.at, 0.0)
+WHERE (COALESCE(j.held_by, '') <> COALESCE(e.detail, '') OR COALESCE(j.held_at, 0.0) <> COALESCE(e.at, 0.0))
+  AND NOT (e.seq IS NULL AND EXISTS (SELECT 1 FROM removals AS g WHERE g.what = 'events' AND g.newest >= j.held_at))
 
 -- name: doctor_strangers — no event, delivery, output or figure is of a job or attempt that is not there
 SELECT 'event' AS what, job_id, seq AS attempt FROM events AS e
@@ -86,6 +92,7 @@ SELECT job_id, attempt FROM attempts WHERE granted IS NOT NULL AND COALESCE(
 SELECT a.job_id, a.attempt, a.host FROM attempts AS a WHERE NOT EXISTS (
   SELECT 1 FROM events AS e WHERE e.job_id = a.job_id AND e.transition IN ('claim', 'deliver')
     AND e.attempt = a.attempt)
+  AND NOT EXISTS (SELECT 1 FROM removals AS g WHERE g.what = 'events' AND g.newest >= a.granted_at)
 
 -- name: doctor_completed — a completed job was completed by its last attempt, with the artifact that its row names
 SELECT j.job_id, j.name, j.artifact_id, a.end_reason, a.artifact_id AS delivered FROM jobs AS j
@@ -130,7 +137,8 @@ SELECT * FROM (
   SELECT j.job_id, j.name, j.generation,
     1 + (SELECT count(*) FROM events AS e WHERE e.job_id = j.job_id AND e.transition = 'requeue') AS begun
   FROM jobs AS j
-  WHERE NOT EXISTS (SELECT 1 FROM events AS e WHERE e.job_id = j.job_id AND e.detail = 'rebuilt')) AS requeued
+  WHERE NOT EXISTS (SELECT 1 FROM events AS e WHERE e.job_id = j.job_id AND e.detail = 'rebuilt')
+    AND NOT EXISTS (SELECT 1 FROM removals AS g WHERE g.what = 'events' AND g.newest >= j.created_at)) AS requeued
 WHERE generation <> begun
 
 -- name: doctor_arrivals — jobs are numbered in the order in which they were entered
@@ -195,7 +203,8 @@ SELECT job_id, name, avoid_host FROM jobs AS j WHERE (avoid_host = '' AND avoid_
 SELECT * FROM (
   SELECT a.job_id, a.attempt, a.readoptions, (SELECT count(*) FROM events AS e
     WHERE e.job_id = a.job_id AND e.attempt = a.attempt AND e.transition = 'readopt') AS noted
-  FROM attempts AS a) AS readopted
+  FROM attempts AS a
+  WHERE NOT EXISTS (SELECT 1 FROM removals AS g WHERE g.what = 'events' AND g.newest >= a.granted_at)) AS readopted
 WHERE readoptions <> noted
 
 -- name: doctor_deaths — what died at once on a host is an ended attempt of it
@@ -209,6 +218,15 @@ FROM log_chunks WHERE count <> length(text) - length(replace(text, char(10), '')
 -- name: doctor_curves — a point of a curve was told by a line that is stored
 SELECT p.job_id, p.attempt, p.epoch, p.line, a.log_next FROM curve_points AS p
 JOIN attempts AS a ON a.job_id = p.job_id AND a.attempt = p.attempt WHERE p.line >= a.log_next OR p.line < 0
+
+-- name: doctor_removals — what retention took away is something that was there
+SELECT g.what, g.subject, g.number FROM removals AS g WHERE
+  (g.what IN ('log', 'curve') AND NOT EXISTS (SELECT 1 FROM attempts AS a
+    WHERE a.job_id = g.subject AND a.attempt = g.number AND a.ended_at IS NOT NULL))
+  OR (g.what = 'bundle' AND NOT EXISTS (SELECT 1 FROM artifacts AS r
+    WHERE g.subject = r.model || '_' || r.mode || '/' || r.artifact_id))
+  OR (g.what = 'events' AND g.number >= (SELECT min(seq) FROM events))
+  OR g.what NOT IN ('bundle', 'log', 'curve', 'events', 'dataset')
 
 -- name: doctor_specs — what each job is, beside what follows from it
 SELECT j.job_id, j.name, j.spec, j.priority, j.model, j.mode, j.ram_above_gib, j.vram_above_gib, c.needs FROM jobs AS j
@@ -228,10 +246,14 @@ SELECT (SELECT count(*) FROM jobs) AS jobs, (SELECT count(*) FROM attempts) AS a
 SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name,
   a.claim_id, a.generation, a.host, a.instance_id, a.granted_at,
   COALESCE(a.end_reason, '') = 'completed' AND a.artifact_id = r.artifact_id AS accepted,
-  COALESCE(j.status = 'completed' AND j.attempt = r.attempt, 0) AS current, s.report, s.bytes AS report_bytes
+  COALESCE(j.status = 'completed' AND j.attempt = r.attempt, 0) AS current, s.report, s.bytes AS report_bytes,
+  g.at AS removed_at, g.why AS removed_why, g.done_at AS removed_done
 FROM artifacts AS r LEFT JOIN attempts AS a ON a.job_id = r.job_id AND a.attempt = r.attempt
 LEFT JOIN results AS s ON s.job_id = r.job_id AND s.attempt = r.attempt AND a.artifact_id = r.artifact_id
-LEFT JOIN jobs AS j ON j.job_id = r.job_id ORDER BY r.seq
+LEFT JOIN jobs AS j ON j.job_id = r.job_id
+LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = r.model || '_' || r.mode || '/' || r.artifact_id
+  AND g.number = 0 AND g.back_at IS NULL
+ORDER BY r.seq
 
 -- name: doctor_output_kept — lines are in a file, or there is a reason why they are not
 SELECT job_id, attempt, first FROM log_files WHERE (gone IS NULL) <> (sha256 IS NOT NULL)

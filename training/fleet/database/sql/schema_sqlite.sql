@@ -98,6 +98,7 @@ CREATE TABLE attempts (
   training_commit TEXT,
   log_total   INTEGER,              -- how many lines it printed in all; NULL: it may print more, or nobody said
   heard_s     REAL DEFAULT 0,       -- how long it was heard training; NULL: it trains no more, and delivers
+  figure      REAL,                 -- its validation figure, from when its curve was removed; NULL: read that
   seal INTEGER,
   PRIMARY KEY (job_id, attempt),
   CHECK ((ended_at IS NULL) = (end_reason IS NULL))
@@ -318,6 +319,22 @@ CREATE TABLE notice_cursor (        -- one row, from the first look on: the even
   seal INTEGER
 ) STRICT;
 
+CREATE TABLE removals (             -- what the plan's [retention] took away, when and why
+  seq     INTEGER PRIMARY KEY,
+  at      REAL NOT NULL,
+  what    TEXT NOT NULL CHECK (what IN ('bundle', 'log', 'curve', 'events', 'dataset')),
+  subject TEXT NOT NULL,            -- of a bundle its place in the store, of a log or curve its job, of a data set its id
+  number  INTEGER NOT NULL DEFAULT 0, -- of the attempt; of events, the last that went
+  size    INTEGER NOT NULL,         -- bytes
+  why     TEXT NOT NULL,
+  newest  REAL,                     -- of events, when the last of them was
+  done_at REAL,                     -- NULL: its file is yet to be removed
+  back_at REAL,                     -- the same bundle was delivered again
+  seal INTEGER
+) STRICT;
+CREATE UNIQUE INDEX removals_standing ON removals (what, subject, number) WHERE back_at IS NULL;
+CREATE INDEX removals_unfinished ON removals (what) WHERE done_at IS NULL AND back_at IS NULL;
+
 CREATE TABLE seals (                -- how many rows each table holds, and how many of them are of before there were checksums
   tbl      TEXT PRIMARY KEY,
   n        INTEGER NOT NULL,
@@ -342,6 +359,7 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('notify_channels', 0, 0),
   ('plan_datasets', 0, 0),
   ('quarantines', 0, 0),
+  ('removals', 0, 0),
   ('results', 0, 0),
   ('tokens', 0, 0),
   ('usage_samples', 0, 0);

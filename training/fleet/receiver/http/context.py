@@ -25,6 +25,7 @@ from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
 from training.fleet.service.preview import Previews
+from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
@@ -128,6 +129,8 @@ class Context:
             self.service, self.store, self.reader, self.clock, bytes_max=self.settings.artifact_bytes_max
         )
         self.large_bodies = asyncio.Semaphore(_LARGE_BODIES)
+        self.retention = Retention(self.service, self.store, self.datasets, self.reader)
+        self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
         self.live = Live(self.reader, self.look)
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self.tally = Tally()

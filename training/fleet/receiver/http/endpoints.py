@@ -18,6 +18,7 @@ from training.fleet.receiver.http import (
     acts,
     datasets,
     enrolment,
+    gc,
     html,
     login,
     notify,
@@ -61,6 +62,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_LEAST_S = 0.05  # between two looks for one waiting claim
 Endpoint = Callable[[Context, Request], Awaitable[Response]]
+_NEIGHBOURS = (uploads, enrolment, datasets, notify, pages, plans, login, acts, results, gc)
 
 
 def routes() -> list[routing.Route]:
@@ -75,7 +77,7 @@ def endpoints() -> dict[str, Endpoint]:
     """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
     return {
         name: found
-        for module in (sys.modules[__name__], uploads, enrolment, datasets, notify, pages, plans, login, acts, results)
+        for module in (sys.modules[__name__], *_NEIGHBOURS)
         for name, found in vars(module).items()
         if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_"
     }

@@ -17,18 +17,18 @@ from training.fleet.wire.plans import PLAN_BODY_MAX, PlanReply, PlanRequest
 
 async def plan(context: Context, request: Request) -> Response:
     """Judge the receiver's own manifest."""
-    _check_reader(request)
+    check_reader(request)
     return await _preview(context, Previews.own)
 
 
 async def plan_of(context: Context, request: Request) -> Response:
     """Judge a plan that was read elsewhere."""
-    _check_reader(request)
+    check_reader(request)
     body = await read_json(context, request, PlanRequest, PLAN_BODY_MAX)
     return await _preview(context, lambda previews: previews.given(body))
 
 
-def _check_reader(request: Request) -> None:
+def check_reader(request: Request) -> None:
     """Refuse a proven host: the answer tells of jobs that it never worked on."""
     host_id = proven_host(request)
     if host_id is not None:

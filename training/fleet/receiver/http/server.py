@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,7 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.receiver.hangups import EARLY
 from training.fleet.receiver.http.connection import GuardedProtocol
 from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.keeping import keep_house
 from training.fleet.receiver.http.notify import LOOK_S, Notifier
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.tls import Security
@@ -153,6 +155,7 @@ class Server(UvicornServer):
         self._start(self._every(period_s, self._context.tick))
         self._start(self._every(PART_SWEEP_S, self._context.sweep_parts))
         self._start(self._every(0.0, self._fold))
+        self._start(self._every(PART_SWEEP_S, partial(keep_house, self._context)))
         self._start(self._every(LOOK_S, self._notifier.tick))
         self._start(self._every(PART_SWEEP_S, self._notifier.forget_old))
         if self._security is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import BinaryIO
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from training.fleet.receiver.http.bodies import BLOCK_BYTES, caller, proven_host, query_number
 from training.fleet.receiver.http.context import Context
@@ -16,7 +18,6 @@ from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.delivery import Announced
 from training.fleet.service.membership import readable
-from training.fleet.store.artifacts import Artifact
 from training.fleet.store.errors import NotStored
 from training.fleet.wire.messages import (
     HEADER_BY_HAND,
@@ -28,6 +29,7 @@ from training.fleet.wire.messages import (
     ProblemType,
     Refusal,
 )
+from training.fleet.wire.words import removed_sentence
 
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -54,6 +56,9 @@ async def model(context: Context, request: Request) -> Response:
     model, mode = job.model, job.mode
     artifact = await context.disk(lambda: context.store.find(name, model=model, mode=mode))
     if artifact is None:
+        gone = await context.look(lambda: context.views.bundle_gone(model, mode, name))
+        if gone is not None:
+            raise NotStored(removed_sentence(job.name, gone.at, gone.why))
         raise NotStored(f"the bundle of job {job.name} is missing from the store; requeue the job")
     headers = {
         HEADER_SHA256: artifact.artifact_id,
@@ -70,8 +75,9 @@ async def model(context: Context, request: Request) -> Response:
         headers["Content-Range"] = f"bytes {first}-{last}/{artifact.size}"
     if request.method == "HEAD":
         return Response(None, status, headers, "application/zstd")
-    body = _read(context, artifact, first, last + 1)
-    return StreamingResponse(body, status, headers, "application/zstd")
+    # Open before the answer begins: retention may remove the bundle now, and whoever reads it reads on.
+    file = await context.disk(lambda: context.store.open(artifact))
+    return _Download(file, _read(context, file, first, last + 1), status, headers)
 
 
 def _wanted(detail: JobDetail, attempt: int) -> str:
@@ -90,19 +96,29 @@ def _wanted(detail: JobDetail, attempt: int) -> str:
     raise Refusal(ProblemType.NO_ARTIFACT, said + older)
 
 
-async def _read(context: Context, artifact: Artifact, start: int, end: int) -> AsyncIterator[bytes]:
-    file = await context.disk(lambda: context.store.open(artifact))
-    try:
-        await context.disk(lambda: file.seek(start))
-        while start < end:
-            want = min(BLOCK_BYTES, end - start)
-            piece = await context.disk(partial(file.read, want))
-            if not piece:
-                return  # the file has become shorter: a cut connection shows it to the client
-            start += len(piece)
-            yield piece
-    finally:
-        file.close()  # without an await: a client that hung up would cancel it
+class _Download(StreamingResponse):
+    """A bundle's bytes; its file is closed however the answer ends, also before it began."""
+
+    def __init__(self, file: BinaryIO, body: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> None:
+        super().__init__(body, status, headers, "application/zstd")
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._file.close()
+
+
+async def _read(context: Context, file: BinaryIO, start: int, end: int) -> AsyncIterator[bytes]:
+    await context.disk(lambda: file.seek(start))
+    while start < end:
+        want = min(BLOCK_BYTES, end - start)
+        piece = await context.disk(partial(file.read, want))
+        if not piece:
+            return  # the file has become shorter: a cut connection shows it to the client
+        start += len(piece)
+        yield piece
 
 
 def _range(request: Request, size: int) -> tuple[int, int]:

@@ -1,0 +1,167 @@
+"""What retention lets go: never what is to be kept, whatever the order, and nothing on a second look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.scheduling import retention
+from training.fleet.scheduling.retention import Bundle, Dataset, Delivery, Kind, Output, Removal, Rules
+
+NOW = 1_000 * 86_400.0
+DAYS = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 30.0, 400.0]))
+RULES = st.builds(
+    Rules,
+    best=st.one_of(st.none(), st.integers(1, 3)),
+    models_days=st.sampled_from([0.0, 1.0, 30.0]),
+    superseded_days=DAYS,
+    logs_days=DAYS,
+    curves_days=DAYS,
+    events_days=DAYS,
+    datasets_days=DAYS,
+)
+TIMES = st.sampled_from([NOW, NOW - 10.0, NOW - 86_400.0, NOW - 29 * 86_400.0, NOW - 31 * 86_400.0, 0.0])
+DELIVERIES = st.builds(
+    Delivery,
+    job_id=st.sampled_from("abcd"),
+    attempt=st.integers(1, 3),
+    name=st.sampled_from(["one", "two"]),
+    ended=st.sampled_from([True, True, True, False]),
+    held=st.sampled_from([False, False, False, True]),
+    current=st.booleans(),
+    since=TIMES,
+    figure=st.one_of(st.none(), st.sampled_from([0.25, 0.5, 0.75, 1.0, -3.0])),
+)
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> list[Bundle]:
+    found = []
+    for number in range(draw(st.integers(0, 12))):
+        model, mode = draw(st.sampled_from(["gbt", "mlp"])), draw(st.sampled_from(["realistic", "oracle"]))
+        deliveries = tuple(draw(st.lists(DELIVERIES, min_size=1, max_size=3)))
+        found.append(Bundle(f"{model}_{mode}/{number:02}", model, mode, 10, deliveries))
+    return found
+
+
+def gone(bundles: Sequence[Bundle], rules: Rules) -> set[str]:
+    return {each.subject for each in retention.bundles_to_remove(bundles, rules, NOW)}
+
+
+@given(stores(), RULES)
+def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(bundles: list[Bundle], rules: Rules) -> None:
+    went = gone(bundles, rules)
+    for each in bundles:
+        if each.subject in went:
+            assert not any(one.held or not one.ended for one in each.deliveries)
+            if each.current:
+                assert rules.best is not None
+                assert each.figure is not None
+                assert NOW - each.since >= rules.models_days * 86_400
+            else:
+                assert rules.superseded_days is not None
+                assert NOW - each.since >= rules.superseded_days * 86_400
+
+
+@given(stores(), RULES)
+def test_nobody_goes_who_is_among_the_best(bundles: list[Bundle], rules: Rules) -> None:
+    """Of what goes for its figure, as many as are kept are at least as good, and as many are left."""
+    went = gone(bundles, rules)
+    for each in bundles:
+        if each.subject in went and each.current:
+            mates = [
+                other
+                for other in bundles
+                if (other.model, other.mode) == (each.model, each.mode) and other.current and other.figure is not None
+            ]
+            assert each.figure is not None
+            better = [one for one in mates if one.figure is not None and one.figure >= each.figure and one is not each]
+            assert rules.best is not None
+            assert len(better) >= rules.best
+            assert sum(one.subject not in went for one in mates) >= rules.best
+
+
+@given(stores(), RULES)
+def test_a_second_look_finds_nothing(bundles: list[Bundle], rules: Rules) -> None:
+    went = gone(bundles, rules)
+    assert gone([each for each in bundles if each.subject not in went], rules) == set()
+
+
+@given(stores(), RULES, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(bundles: list[Bundle], rules: Rules, chance: object) -> None:
+    before = retention.bundles_to_remove(bundles, rules, NOW)
+    shuffled = [replace(each, deliveries=each.deliveries[::-1]) for each in bundles]
+    chance.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert retention.bundles_to_remove(shuffled, rules, NOW) == before
+
+
+@given(stores(), RULES)
+def test_what_no_rule_speaks_of_stays(bundles: list[Bundle], rules: Rules) -> None:
+    nothing = Rules(models_days=rules.models_days, logs_days=rules.logs_days, events_days=rules.events_days)
+    assert gone(bundles, nothing) == set()
+
+
+def model(number: int, figure: float | None, since: float = 0.0, **facts: bool) -> Bundle:
+    said = {"ended": True, "held": False, "current": True, **facts}
+    delivery = Delivery(f"job-{number}", 1, f"gbt-{number}", since=since, figure=figure, **said)
+    return Bundle(f"gbt_realistic/{number}", "gbt", "realistic", 10, (delivery,))
+
+
+def test_of_equal_figures_the_first_completed_stays_then_the_lesser_digest() -> None:
+    tied = [model(1, 0.5, since=20.0), model(2, 0.5, since=10.0), model(3, 0.5, since=20.0)]
+    assert gone(tied, Rules(best=1)) == {"gbt_realistic/1", "gbt_realistic/3"}
+    assert gone(tied, Rules(best=2)) == {"gbt_realistic/3"}
+
+
+def test_the_reason_names_both_figures() -> None:
+    (removal,) = retention.bundles_to_remove([model(1, 0.875), model(2, 0.75), model(3, None)], Rules(best=1), NOW)
+    why = "it is not among the best of gbt realistic: its validation figure is 0.75, the last kept one's 0.875"
+    assert removal == Removal(Kind.BUNDLE, "gbt_realistic/2", 0, 10, why, "gbt-2")
+    assert retention.without_figure([model(1, 0.875), model(3, None)], Rules(best=1)) == {("gbt", "realistic"): 1}
+    assert retention.without_figure([model(3, None)], Rules(best=1)) == {}
+
+
+def test_a_bundle_of_two_jobs_stays_while_one_of_them_keeps_it() -> None:
+    shared = replace(model(1, 0.5), deliveries=(*model(1, 0.5).deliveries, *model(4, 0.9).deliveries))
+    assert gone([shared, model(2, 0.75)], Rules(best=1)) == {"gbt_realistic/2"}
+    stale = replace(
+        shared, deliveries=tuple(replace(each, current=each.job_id == "job-4") for each in shared.deliveries)
+    )
+    assert gone([stale, model(2, 0.95)], Rules(best=2, superseded_days=0)) == set()
+
+
+OUTPUTS = st.lists(
+    st.builds(
+        Output,
+        kind=st.sampled_from([Kind.LOG, Kind.CURVE]),
+        job_id=st.sampled_from("ab"),
+        attempt=st.integers(1, 3),
+        name=st.just("x"),
+        ended_at=TIMES,
+        size=st.just(5),
+        ended=st.booleans(),
+        held=st.booleans(),
+    ),
+    max_size=8,
+    unique_by=lambda each: (each.kind, each.job_id, each.attempt),
+)
+
+
+@given(OUTPUTS, RULES)
+def test_logs_and_curves_go_by_their_age_alone_and_never_of_a_job_in_hand(outputs: list[Output], rules: Rules) -> None:
+    removals = retention.outputs_to_remove(outputs, rules, NOW)
+    assert removals == retention.outputs_to_remove(outputs[::-1], rules, NOW)
+    went = {(each.kind, each.subject, each.number) for each in removals}
+    for each in outputs:
+        days = rules.logs_days if each.kind is Kind.LOG else rules.curves_days
+        old = days is not None and NOW - each.ended_at >= days * 86_400
+        assert ((each.kind, each.job_id, each.attempt) in went) == (old and each.ended and not each.held)
+
+
+@given(st.booleans(), TIMES, DAYS)
+def test_a_data_set_goes_when_nobody_needs_it_and_it_is_old(needed: bool, used_at: float, days: float | None) -> None:
+    found = retention.datasets_to_remove([Dataset("d" * 64, (), 7, needed, used_at)], Rules(datasets_days=days), NOW)
+    assert bool(found) == (not needed and days is not None and NOW - used_at >= days * 86_400)

@@ -1,0 +1,178 @@
+"""The reference pages against the code: every key, command, flag and endpoint stands in its page, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from training.fleet.cli.program import app
+from training.fleet.install import __main__ as installer
+from training.fleet.manifest import checks
+from training.fleet.manifest.reader import Table
+from training.fleet.notify.channel import ChannelKind
+from training.fleet.receiver import program as receiver
+from training.fleet.wire.routes import ROUTES
+from training.fleet.worker import options as worker
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+# ── the manifest ────────────────────────────────────────────────────────────────────────────
+
+
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """Return the keys that each check asks a table for, by the check's name of that table."""
+    found: dict[str, set[str]] = {}
+
+    def finish(self: Any, what: str) -> None:
+        found.setdefault(what, set()).update(self._asked)
+
+    monkeypatch.setattr(Table, "finish", finish)
+    channels = {kind.value: {"kind": kind.value} for kind in ChannelKind}
+    job = {"name": "a", "model": "gbt", "mode": "oracle"}
+    values = {"defaults": {}, "retention": {}, "hosts": {"pi": {}}, "notify": channels, "jobs": [job]}
+    problems: list[Any] = []
+    checks.check_trainers(Table({"trainers": {"own": {}}}, (), problems), set())
+    checks.check_plan(Table(values, (), problems), checks.Trainers({"gbt": {}}))
+    found["a job"] = {key for what, keys in found.items() if "job" in what for key in keys}
+    return found
+
+
+def documented(text: str, heading: str) -> set[str]:
+    """Return the keys in the first column of a section's tables."""
+    section = re.split(r"^#{2,3} ", text.partition(f"\n### {heading}")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    cells = (row.split("|")[1] for row in section.splitlines() if row.startswith("|") and "---" not in row)
+    return {key for cell in cells for key in re.findall(r"`([a-z_<>.]+)`", cell)}
+
+
+@pytest.mark.parametrize(
+    ("heading", "what"),
+    [
+        ("`[defaults]`", "[defaults]"),
+        ("`[hosts.<name>]`", "a host"),
+        ("`[trainers.<name>]`", "a trainer"),
+        ("`[retention]`", "[retention]"),
+        ("`[[jobs]]`", "a job"),
+    ],
+)
+def test_the_manifest_page_has_the_keys_of_each_table_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, heading: str, what: str
+) -> None:
+    keys = {"hyper.<key>" if key == "hyper" else key for key in asked(monkeypatch)[what]}
+    assert documented(page("manifest.md"), heading) == keys
+
+
+def test_the_manifest_page_names_every_table_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {"hosts", "trainers", "notify", "defaults", "retention", "jobs"}
+    known = asked(monkeypatch)["a manifest"] | {"trainers"}
+    assert known - tables <= {"schema_version", "name"}
+    found = set(re.findall(r"^### `\[+([a-z]+)", page("manifest.md"), re.MULTILINE))
+    assert found == tables
+
+
+def test_the_notifications_page_has_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {key for what, of in asked(monkeypatch).items() if "channel" in what for key in of}
+    text = page("notifications.md")
+    plain = {key.removesuffix("_env").removesuffix("_file") for key in keys}
+    assert sorted(key for key in plain if not re.search(rf"[`\n]{key}", text)) == []
+
+
+# ── the command line ────────────────────────────────────────────────────────────────────────
+
+
+def cli_flags() -> set[str]:
+    def walk(command: Any) -> Iterator[str]:
+        for each in command.params:
+            yield from each.opts
+            yield from each.secondary_opts
+        for below in getattr(command, "commands", {}).values():
+            yield from walk(below)
+
+    return {flag for flag in walk(typer.main.get_command(app)) if flag.startswith("--")}
+
+
+def flags_of(make: Callable[[], argparse.ArgumentParser]) -> set[str]:
+    def walk(parser: argparse.ArgumentParser) -> Iterator[str]:
+        for action in parser._actions:
+            yield from action.option_strings
+            if isinstance(action, argparse._SubParsersAction):
+                for below in action.choices.values():
+                    yield from walk(below)
+
+    return set(walk(make()))
+
+
+def test_the_page_of_commands_names_no_flag_that_nobody_has() -> None:
+    known = cli_flags() | flags_of(receiver._parser) | flags_of(worker.parser) | flags_of(installer._parser)
+    known |= {"--code", "--fingerprint", "--receiver-url", "--host-id"}  # of the line that enroll prints
+    named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", page("command-line.md")))
+    assert sorted(named - known) == []
+
+
+# ── the API ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_protocol_page_names_no_endpoint_that_does_not_exist() -> None:
+    known = {(row.method, re.sub(r"\{[^}]+\}", "{}", row.path)) for row in ROUTES}
+    known |= {("HEAD", path) for method, path in known if method == "GET"}
+    said = re.findall(r"`(GET|POST|PUT|HEAD|DELETE) (/[^\s`?]*)", page("protocol.md"))
+    named = {(method, re.sub(r"\{[^}]+\}", "{}", path)) for method, path in said}
+    assert named, "the page names endpoints"
+    assert sorted(named - known) == []
+
+
+# ── the tutorial ────────────────────────────────────────────────────────────────────────────
+
+
+def steps() -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", page("tutorial.md"), re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+@pytest.mark.parametrize("step", steps())
+def test_each_step_of_the_tutorial_can_be_typed(step: str) -> None:
+    """The program is there and knows every flag, and each file that is read is in the checkout or made by a step."""
+    words = [word for word in shlex.split(step) if word != "&"]
+    program = words[0].removeprefix(".venv/bin/")
+    given = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}
+    if program == "make":
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    elif program == "cis490-jobs":
+        command = typer.main.get_command(app)
+        for word in words[1:]:
+            below = getattr(command, "commands", {})
+            if word in below:
+                command = below[word]
+        assert not getattr(command, "commands", {}), f"{step} names no command"
+        assert given <= {flag for each in command.params for flag in each.opts}
+    elif program == "cis490-trainer-receiver":
+        assert given <= flags_of(receiver._parser)
+    elif program == "cis490-trainer-worker":
+        assert given <= flags_of(worker.parser)
+    elif program == "python":
+        assert words[1] == "-m"
+        module = importlib.util.find_spec(words[2])
+        assert module is not None
+        assert module.origin is not None
+        folder = Path(module.origin).parent
+        source = "".join(each.read_text(encoding="utf-8") for each in folder.glob("*.py"))
+        assert all(f'"{flag}"' in source for flag in given - {"--help"})
+    else:
+        assert program in ("cp", "export")
+    made = {"plan.toml", "data/processed", "models/"}
+    for word in words[1:]:
+        if "/" in word and not word.startswith(("http", ".venv", "var/")) and word not in made:
+            assert (ROOT / word).exists(), word

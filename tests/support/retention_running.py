@@ -1,0 +1,164 @@
+"""Retention over a real database and store, step by step in the test's own thread."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from builders import a_completion, a_job, a_worker_claim
+from fakes import Counting, FakeClock
+
+from training.files import LocalFs
+from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.recovery.doctor import examine
+from training.fleet.recovery.findings import Finding
+from training.fleet.scheduling.retention import Removal, Rules
+from training.fleet.service.catalogue import index_rows, provenance_of
+from training.fleet.service.delivery import Steps
+from training.fleet.service.retention import Retention
+from training.fleet.service.service import Service
+from training.fleet.service.state import State
+from training.fleet.service.views import Views
+from training.fleet.store.artifacts import Artifact, ArtifactStore
+from training.fleet.store.datasets import DatasetStore
+
+DAY_S = 86_400.0
+
+
+class Killed(Exception):  # noqa: N818 - as a receiver is
+    """The receiver dies here."""
+
+
+class House:
+    """A receiver's database and store in a folder, and what its retention does; :meth:`close` it."""
+
+    def __init__(self, folder: Path, clock: FakeClock | None = None) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self.clock = clock or FakeClock()
+        self.open()
+        self.plan: list[dict[str, Any]] = []
+        self.rules = Rules()
+
+    def open(self) -> None:
+        self.queue = JobQueue(self.folder / "jobs.db", clock=self.clock, new_claim_id=Counting())
+        self.store = ArtifactStore(self.folder / "models", LocalFs())
+        self.store.mark(self.queue.database_id)
+        self.datasets = DatasetStore(self.folder / "datasets", LocalFs())
+        self.service = Service(self.queue, self.store)
+        self.reader = SqliteDatabase(self.folder / "jobs.db")
+        self.retention = Retention(self.service, self.store, self.datasets, self.reader)
+        self.views = Views(self.reader, self.service)
+
+    def close(self) -> None:
+        self.reader.close()
+        self.queue.close()
+
+    def restart(self) -> None:
+        plan = self.service.plan
+        self.close()
+        self.open()
+        self.service.host_registry.plan = plan
+
+    @property
+    def state(self) -> State:
+        return State(self.folder / "jobs.db", self.folder / "models", self.folder / "tls")
+
+    def keeps(self, **rules: Any) -> None:
+        """Change what the plan keeps."""
+        self.service.host_registry.plan = replace(self.service.plan, retention=Rules(**rules))
+
+    def enter(self, *names: str, **facts: Any) -> None:
+        plan = self.service.plan
+        self.plan += [a_job(name, **facts) for name in names]
+        self.service.reload(self.plan, replace(plan))
+
+    def train(self, name: str, *figures: float, body: bytes = b"", model: str = "gbt", **facts: Any) -> str:
+        """Have a job trained: one epoch for each figure, one line each; returns its artifact."""
+        if self.queue.get(f"id-{name}") is None:
+            self.enter(name, model=model, **facts)
+        claim = self.service.claim(a_worker_claim("pi"))
+        assert claim.name == name, claim
+        job_id, claim_id = str(claim.job_id), str(claim.claim_id)
+        job, attempt = self.queue.get(job_id), self.queue.attempts.by_claim(claim_id)
+        assert job is not None
+        assert attempt is not None
+        points = [{"epoch": n, "loss": 1.0, "metric": each, "seconds": 1.0} for n, each in enumerate(figures)]
+        self.queue.attempts.append_log(attempt, 0, [f"epoch {point['epoch']}" for point in points])
+        self.queue.curves.add(attempt, list(enumerate(points)))
+        artifact = self.deliver(job_id, claim_id, body or name.encode())
+        self.clock.advance(1.0)
+        return artifact.artifact_id
+
+    def deliver(self, job_id: str, claim_id: str, body: bytes) -> Artifact:
+        artifact = self.upload(claim_id, body, job_id)
+        assert self.owned(job_id, claim_id, artifact)
+        job, attempt = self.queue.get(job_id), self.queue.attempts.by_claim(claim_id)
+        assert job is not None
+        assert attempt is not None
+        said = provenance_of(job, attempt, None, now=self.clock.now())
+        self.store.write_provenance(artifact, job_id=job_id, attempt=attempt.attempt, record=said)
+        self.service.complete(job_id, a_completion(claim_id, artifact.artifact_id, host_id="pi"))
+        self.store.index.repair(index_rows(self.reader))
+        return artifact
+
+    def upload(self, claim_id: str, body: bytes, job_id: str) -> Artifact:
+        """Bring a bundle as far as the store."""
+        digest = hashlib.sha256(body).hexdigest()
+        job = self.queue.get(job_id)
+        assert job is not None
+        part = self.store.open_part(claim_id, digest)
+        part.write(body)
+        part.seal(sha256=digest, size=len(body))
+        found = self.store.publish(part, digest, model=job.model, mode=job.mode)
+        part.close()
+        return found
+
+    def owned(self, job_id: str, claim_id: str, artifact: Artifact) -> bool | None:
+        permission = self.service.upload_permission(job_id, claim_id, "pi")
+        return self.service.upload_done(permission, artifact.artifact_id, artifact.size)
+
+    def here(self, name: str) -> bool:
+        """Say if the bundle of a completed job is in the store."""
+        job = self.queue.get(f"id-{name}")
+        assert job is not None
+        assert job.artifact_id is not None
+        return self.store.find(job.artifact_id, model=job.model, mode=job.mode) is not None
+
+    def collect(self, **how: Any) -> list[Removal]:
+        """Let go what the plan lets go, as the receiver does."""
+        gone: list[Removal] = self.run(self.retention.collect(), **how)
+        self.store.index.repair(index_rows(self.reader))
+        return gone
+
+    def run(
+        self, steps: Steps[Any], *, but_after: int | None = None, between: Mapping[int, Callable[[], Any]] = {}
+    ) -> Any:
+        """Take the steps, and die after so many of them; ``between``: what others do after that many."""
+        outcome: Any = None
+        taken = 0
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as end:
+                return end.value
+            with self.queue.db.transaction():
+                outcome = step.work()  # type: ignore[union-attr]
+            taken += 1
+            between.get(taken, lambda: None)()
+            if taken == but_after:
+                steps.close()
+                raise Killed
+
+    def findings(self, *, notes: bool = False) -> list[Finding]:
+        report = examine(self.state, self.clock)
+        return [each for each in report.findings if notes or each.level != "note"]
+
+    def removed(self, name: str) -> str | None:
+        """Say why the model of a job is gone, as everybody sees it."""
+        view = self.views.job(f"id-{name}").job
+        return None if view.removed is None else view.removed.why

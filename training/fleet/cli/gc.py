@@ -1,0 +1,110 @@
+"""``cis490-jobs gc``: what the plan's [retention] lets go, and letting it go at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from training.fleet.cli.context import CommandContext
+from training.fleet.cli.render import cell, table
+from training.fleet.wire.constants import DONE, REFUSED
+from training.fleet.wire.words import number, size
+from training.printable import counted, one_line
+
+SHOWN_MAX = 40  # lines for people; --json has up to 1,000
+_THINGS = {
+    "bundle": "models",
+    "log": "logs",
+    "curve": "curves",
+    "events": "lots of events",
+    "dataset": "data sets",
+}
+
+Reply = Mapping[str, Any]
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command()(gc)
+
+
+def gc(
+    ctx: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go and why, and remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> int:
+    """Remove now what the plan's [retention] lets go; the receiver does so every hour by itself."""
+    context: CommandContext = ctx.obj
+    client = context.client(receiver_url)
+    machine = as_json or context.as_json
+    found = client.gc()
+    if dry_run or not found["totals"]:
+        context.show(as_json, found, lambda: render(found))
+        return DONE
+    if not machine:
+        context.show(False, found, lambda: render(found))
+    client.get_json("/v1/tokens")  # an operator's call: who may not remove is not asked
+    if not (yes or context.confirm("Remove this? It cannot be taken back.", look="cis490-jobs gc --dry-run")):
+        context.complain("nothing was removed")
+        return REFUSED
+    parts = [client.gc_now()]
+    while parts[-1].get("more"):
+        parts.append(client.gc_now())
+    gone = _together(parts)
+    context.show(as_json, gone, lambda: Text(f"removed: {_sum(gone)}"))
+    return DONE
+
+
+def _together(parts: Sequence[Reply]) -> Reply:
+    """Add up what several calls removed."""
+    totals: dict[str, dict[str, Any]] = {}
+    for each in (total for part in parts for total in part["totals"]):
+        of = totals.setdefault(str(each["what"]), {"what": each["what"], "count": 0, "bytes": 0})
+        of["count"] += int(number(each["count"]) or 0)
+        of["bytes"] += int(number(each["bytes"]) or 0)
+    items = [item for part in parts for item in part["items"]]
+    return {**parts[-1], "totals": list(totals.values()), "items": items}
+
+
+def render(found: Reply) -> RenderableType:
+    """Draw what would go: one sentence, then each thing with its size and why."""
+    notes = [Text(f"note: {one_line(note, 300)}") for note in found.get("notes") or []]
+    if found.get("keeps_all"):
+        return Group(Text("the plan has no [retention]: everything is kept (docs/manifest.md tells its keys)"), *notes)
+    items = found.get("items") or []
+    if not items:
+        return Group(Text("nothing goes now: all that the plan's [retention] does not keep is gone already"), *notes)
+    made = table("WHAT", "OF", "SIZE", "WHY", right=("SIZE",))
+    for each in items[:SHOWN_MAX]:
+        attempt = f", attempt {each['attempt']}" if each.get("attempt") else ""
+        what = (
+            "model" if each.get("what") == "bundle" else "data set" if each.get("what") == "dataset" else each["what"]
+        )
+        made.add_row(
+            cell(what),
+            cell(f"{one_line(each.get('name'), 140)}{attempt}", chars_max=160),
+            cell("" if each.get("what") == "events" else size(each.get("bytes"))),
+            cell(each.get("why"), chars_max=300),
+        )
+    count = sum(int(number(each["count"]) or 0) for each in found["totals"])
+    more = count - min(len(items), SHOWN_MAX)
+    rest = [Text(f"  … and {more} more; --json lists the first thousand")] if more > 0 else []
+    return Group(made, *rest, Text(f"together: {_sum(found)}", "bold"), *notes)
+
+
+def _sum(found: Reply) -> str:
+    """``3 models (12 MiB), 40 logs (1 MiB)``."""
+    said = [
+        counted(int(number(each["count"]) or 0), _THINGS.get(str(each["what"]), "things"))
+        + (f" ({size(each['bytes'])})" if each["bytes"] else "")
+        for each in found["totals"]
+        if each["what"] != "events"
+    ]
+    said += [one_line(each.get("name"), 60) for each in found["items"] if each.get("what") == "events"][:1]
+    return ", ".join(said) or "nothing"

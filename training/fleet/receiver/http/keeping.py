@@ -1,0 +1,26 @@
+"""Retention at work: what the plan does not keep goes, every hour or when an operator says so."""
+
+from __future__ import annotations
+
+from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.steps import carry_out
+from training.fleet.scheduling.retention import Kind, Removal
+
+
+async def keep_house(context: Context) -> None:
+    """Let go what the plan's [retention] lets go, and note what an older copy of the database does not know."""
+    if context.halted is not None:
+        return
+    await let_go(context)
+    if await carry_out(context, None, context.retention.learn()):
+        await context.repair_index()
+
+
+async def let_go(context: Context, most: int = 2**62) -> list[Removal]:
+    """Let go at most so many; returns what went."""
+    async with context.letting_go:
+        gone = await carry_out(context, None, context.retention.collect(most))
+    if any(each.kind is Kind.BUNDLE for each in gone):
+        context.delivery.index_stale = True
+        await context.repair_index()
+    return gone

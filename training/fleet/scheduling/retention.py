@@ -1,0 +1,236 @@
+"""The decision on what the plan's [retention] lets go, and why: rows in, removals out. Pure.
+
+A bundle is judged as a whole: it goes when each of its deliveries lets it go. Nothing of a job that is held, or that
+has not ended, is touched. Removing what was named here names nothing new, so that a second look finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from training.printable import counted
+
+_DAY_S = 86_400.0
+
+
+class Kind(StrEnum):
+    """The things that can be removed."""
+
+    BUNDLE = "bundle"
+    LOG = "log"
+    CURVE = "curve"
+    EVENTS = "events"
+    DATASET = "dataset"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The plan's [retention]. None keeps for ever; ages are in days."""
+
+    best: int | None = None  # models of each model and mode, by their validation figure
+    models_days: float = 0.0  # no model is removed sooner
+    superseded_days: float | None = None
+    logs_days: float | None = None
+    curves_days: float | None = None
+    events_days: float | None = None
+    datasets_days: float | None = None
+
+    @property
+    def keeps_all(self) -> bool:
+        return self == Rules(models_days=self.models_days)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One job's part in a bundle."""
+
+    job_id: str
+    attempt: int
+    name: str  # of the job
+    ended: bool  # it is completed, failed or cancelled
+    held: bool
+    current: bool  # the job is completed by this bundle
+    since: float  # when that began or, of a bundle that completes no job, when it was delivered or the job ended
+    figure: float | None = None  # the best validation figure that its trainer reported; None: none
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A bundle in the store, with everybody who delivered it."""
+
+    subject: str  # model, mode and digest, as the store's folders have them
+    model: str
+    mode: str
+    size: int
+    deliveries: tuple[Delivery, ...]
+
+    @property
+    def current(self) -> tuple[Delivery, ...]:
+        return tuple(each for each in self.deliveries if each.current)
+
+    @property
+    def figure(self) -> float | None:
+        return max((each.figure for each in self.current if each.figure is not None), default=None)
+
+    @property
+    def untouchable(self) -> bool:
+        return any(each.held or not each.ended for each in self.deliveries)
+
+    @property
+    def since(self) -> float:
+        return max(each.since for each in self.deliveries)
+
+    @property
+    def names(self) -> str:
+        return ", ".join(sorted({each.name for each in self.deliveries}))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The log or the curve of an attempt that has ended."""
+
+    kind: Kind
+    job_id: str
+    attempt: int
+    name: str
+    ended_at: float
+    size: int
+    ended: bool  # so has its job
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A data set on the receiver."""
+
+    dataset_id: str
+    names: tuple[str, ...]
+    size: int
+    needed: bool  # a job of the plan, or one that has not ended, names it
+    used_at: float  # when it was pushed, or the last job that names it ended
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Something that goes, and why."""
+
+    kind: Kind
+    subject: str  # of a bundle its place, of a log or curve the job's id, of a data set its id
+    number: int  # of the attempt; of events, the last that goes; else 0
+    size: int  # bytes; of logs and curves their text or rows, about
+    why: str
+    name: str  # for people
+
+
+def groups_above(bundles: Iterable[Bundle], best: int | None) -> set[tuple[str, str]]:
+    """Find the models and modes of which there are more models than are kept: only there figures matter."""
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for each in bundles:
+        found[each.model, each.mode] += bool(each.current)
+    return set() if best is None else {group for group, n in found.items() if n > best}
+
+
+def without_figure(bundles: Iterable[Bundle], rules: Rules) -> dict[tuple[str, str], int]:
+    """Count the models that are kept only because nothing says how good they are."""
+    bundles = tuple(bundles)
+    groups, found = groups_above(bundles, rules.best), dict[tuple[str, str], int]()
+    for each in bundles:
+        if (each.model, each.mode) in groups and each.current and each.figure is None:
+            found[each.model, each.mode] = found.get((each.model, each.mode), 0) + 1
+    return found
+
+
+def bundles_to_remove(bundles: Sequence[Bundle], rules: Rules, now: float) -> list[Removal]:
+    """Name the models beyond the best of their model and mode, and bundles that complete no job any more.
+
+    A model without a validation figure is kept, and takes nobody's place. Of equal figures the one that
+    completed a job first ranks first, then the lesser digest. A bundle that completes several jobs is one model.
+    """
+    return sorted(
+        (*_beyond_the_best(bundles, rules, now), *_superseded(bundles, rules, now)), key=lambda each: each.subject
+    )
+
+
+def _beyond_the_best(bundles: Iterable[Bundle], rules: Rules, now: float) -> Iterator[Removal]:
+    if rules.best is None:
+        return
+    groups: dict[tuple[str, str], list[tuple[float, Bundle]]] = defaultdict(list)
+    for each in bundles:
+        if each.current and (figure := each.figure) is not None:
+            groups[each.model, each.mode].append((figure, each))
+    for (model, mode), found in sorted(groups.items()):
+        ranked = sorted(found, key=lambda pair: (-pair[0], _completed_at(pair[1]), pair[1].subject))
+        last = ranked[: rules.best][-1][0]
+        for figure, each in ranked[rules.best :]:
+            if each.untouchable or now - each.since < rules.models_days * _DAY_S:
+                continue
+            of = "the best" if rules.best == 1 else f"the best {rules.best}"
+            why = f"it is not among {of} of {model} {mode}: its validation figure is {figure:.6g}, the last kept one's "
+            yield _bundle(each, f"{why}{last:.6g}")
+
+
+def _completed_at(bundle: Bundle) -> float:
+    return min(each.since for each in bundle.current)
+
+
+def _superseded(bundles: Iterable[Bundle], rules: Rules, now: float) -> Iterator[Removal]:
+    if rules.superseded_days is None:
+        return
+    for each in bundles:
+        if not each.current and not each.untouchable and now - each.since >= rules.superseded_days * _DAY_S:
+            yield _bundle(each, f"no job has been completed by it for {_days(rules.superseded_days)}")
+
+
+def _bundle(bundle: Bundle, why: str) -> Removal:
+    return Removal(Kind.BUNDLE, bundle.subject, 0, bundle.size, why, bundle.names)
+
+
+def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> list[Removal]:
+    """Name the logs and curves that are older than the plan keeps them."""
+    ages = {Kind.LOG: rules.logs_days, Kind.CURVE: rules.curves_days}
+    words = {Kind.LOG: "logs", Kind.CURVE: "curves"}
+    found = []
+    for each in outputs:
+        days = ages[each.kind]
+        if days is None or each.held or not each.ended or now - each.ended_at < days * _DAY_S:
+            continue
+        why = f"{words[each.kind]} are kept for {_days(days)}"
+        found.append(Removal(each.kind, each.job_id, each.attempt, each.size, why, each.name))
+    return sorted(found, key=lambda each: (each.kind, each.subject, each.number))
+
+
+def datasets_to_remove(datasets: Iterable[Dataset], rules: Rules, now: float) -> list[Removal]:
+    """Name the data sets that no job has needed for as long as the plan says."""
+    days = rules.datasets_days
+    if days is None:
+        return []
+    return [
+        Removal(
+            Kind.DATASET,
+            each.dataset_id,
+            0,
+            each.size,
+            f"no job has named it for {_days(days)}",
+            ", ".join(each.names) or each.dataset_id[:12],
+        )
+        for each in sorted(datasets, key=lambda each: each.dataset_id)
+        if not each.needed and now - each.used_at >= days * _DAY_S
+    ]
+
+
+def events_before(rules: Rules, now: float) -> float | None:
+    """Return the time up to which events go, None: none do."""
+    return None if rules.events_days is None else now - rules.events_days * _DAY_S
+
+
+def events_removal(last: int, count: int, rules: Rules) -> Removal:
+    """Make the removal of the oldest events, up to the one with this number."""
+    why = f"events are kept for {_days(rules.events_days or 0.0)}"
+    return Removal(Kind.EVENTS, "", last, 0, why, counted(count, "events"))
+
+
+def _days(days: float) -> str:
+    return "1 day" if days == 1 else f"{days:g} days"

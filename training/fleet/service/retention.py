@@ -1,0 +1,353 @@
+"""Carrying out the plan's [retention]: facts, the decision, rows, files.
+
+The order is the promise: a row says that something went, when and why → the commit → a note beside the bundle says the
+same, for a rebuild → the file goes → the row says that it is done. A crash between any two leaves at worst a file that
+a row calls removed, and the next look removes it; never a row that promises a file which is gone. Small steps: each
+transaction takes a few of them, so that a claim never waits long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from training.crashpoint import crashpoint
+from training.fleet.database.writer import Database, Row
+from training.fleet.scheduling import retention as rules
+from training.fleet.scheduling.job import FINAL, JobStatus
+from training.fleet.scheduling.retention import Bundle, Dataset, Delivery, Kind, Output, Removal, Rules
+from training.fleet.service.data_use import check_unused
+from training.fleet.service.delivery import Decide, Disk, Look, Steps
+from training.fleet.service.service import Service
+from training.fleet.store.artifacts import Artifact, ArtifactStore, Removed
+from training.fleet.store.datasets import DatasetStore
+from training.fleet.store.errors import NoDataset, StoreError
+from training.fleet.wire.messages import Refusal
+
+logger = logging.getLogger(__name__)
+
+STEP = 50  # removals in one transaction
+EVENTS_STEP = 2_000
+EVENTS_KEPT = 1_000  # the newest, whatever their age
+_ALL = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Everything that the plan lets go now, and what is kept for want of a figure."""
+
+    removals: list[Removal]
+    notes: list[str]
+
+
+class Retention:
+    """The look for what goes. :meth:`proposal` reads beside the writer; the steps say themselves where they run."""
+
+    def __init__(self, service: Service, store: ArtifactStore, datasets: DatasetStore | None, reader: Database) -> None:
+        self._service, self._store, self._datasets, self._reader = service, store, datasets, reader
+        self._db, self._clock = service.queue.db, service.queue.clock
+
+    @property
+    def rules(self) -> Rules:
+        return self._service.plan.retention
+
+    def proposal(self) -> Proposal:
+        """Decide what goes, by the rows as they are."""
+        now, asked = self._clock.now(), self.rules
+        bundles = self._bundles(self._reader, asked)
+        removals = [
+            *rules.bundles_to_remove(bundles, asked, now),
+            *rules.outputs_to_remove(self._outputs(asked, now), asked, now),
+            *rules.datasets_to_remove(self._shelved(asked), asked, now),
+        ]
+        before = rules.events_before(asked, now)
+        if before is not None and (row := self._old_events(self._reader, before, _ALL)) is not None:
+            removals.append(rules.events_removal(row["last"], row["n"], asked))
+        notes = [
+            f"{n} of {model} {mode} {'has' if n == 1 else 'have'} no validation figure, and "
+            f"{'is' if n == 1 else 'are'} kept"
+            for (model, mode), n in sorted(rules.without_figure(bundles, asked).items())
+        ]
+        return Proposal(removals, notes)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def collect(self, most: int = _ALL) -> Steps[list[Removal]]:
+        """Let go at most ``most`` of what the plan lets go now; returns what went."""
+        yield from self.finish()
+        if self.rules.keeps_all:
+            return []
+        proposal: Proposal = yield Look(self.proposal)
+        wanted, gone = proposal.removals[:most], list[Removal]()
+        for first in range(0, len(wanted), STEP):
+            some = wanted[first : first + STEP]
+            gone += yield Decide(partial(self._let_go, some), "retention")
+        if any(each.kind is Kind.EVENTS for each in gone):
+            yield from self._rest_of_events()
+        crashpoint("retention.decided")
+        yield from self.finish()
+        if gone:
+            logger.info("retention: %d removed, %d bytes", len(gone), sum(each.size for each in gone))
+        return gone
+
+    def finish(self) -> Steps[None]:
+        """Remove the files of what rows say went; also what a crash had left."""
+        after = 0
+        while rows := (yield Look(partial(self._unfinished, after))):
+            after = rows[-1]["seq"]
+            noted = yield Disk(partial(_those, self._noted, rows))
+            crashpoint("retention.noted")
+            unlinked = yield Decide(partial(_those, self._unlink, noted), "retention")
+            crashpoint("retention.unlinked")
+            gone = yield Disk(partial(_those, self._settle, unlinked))
+            yield Decide(partial(self._finished, gone), "retention")
+
+    def learn(self) -> Steps[int]:
+        """Note what was removed before this database was copied: the store says so. Returns how many."""
+        found = yield Look(self._bundles_here)
+        told = yield Disk(lambda: [each for each in map(self._told, found) if each is not None])
+        if told:
+            yield Decide(lambda: self._learn(told), "retention")
+        return len(told)
+
+    # -- facts --------------------------------------------------------------------------------------------------
+
+    def _bundles(self, db: Database, asked: Rules, artifact_id: str = "") -> list[Bundle]:
+        """Read the bundles in the store; figures only where there are too many models."""
+        if asked.best is None and asked.superseded_days is None:
+            return []
+        found: dict[Artifact, list[Row]] = {}
+        rows = db.all("bundle_facts_of", artifact_id=artifact_id) if artifact_id else db.all("bundle_facts")
+        for row in rows:
+            found.setdefault(artifact_of(row), []).append(row)
+        bundles = [_bundle(artifact, rows) for artifact, rows in found.items()]
+        crowded = rules.groups_above(bundles, asked.best)
+        return [
+            _with_figures(db, each, found[artifact]) if (each.model, each.mode) in crowded else each
+            for artifact, each in zip(found, bundles, strict=True)
+        ]
+
+    def _outputs(self, asked: Rules, now: float) -> Iterator[Output]:
+        for kind, statement, days in (
+            (Kind.LOG, "old_logs", asked.logs_days),
+            (Kind.CURVE, "old_curves", asked.curves_days),
+        ):
+            rows = () if days is None else self._reader.all(statement, before=now - days * 86_400.0)
+            for row in rows:
+                ended = JobStatus(row["status"]) in FINAL
+                key = row["job_id"], row["attempt"], row["name"], row["ended_at"]
+                yield Output(kind, *key, row["size"], ended, row["held_at"] is not None)
+
+    def _shelved(self, asked: Rules) -> Iterator[Dataset]:
+        if asked.datasets_days is None or self._datasets is None:
+            return
+        users = {row["dataset_id"]: row for row in self._reader.all("dataset_users")}
+        for each in self._datasets.sets():
+            row = users.get(each.dataset_id)
+            needed = each.dataset_id in self._service.plan.datasets or (row is not None and bool(row["needed"]))
+            pushed_at = max(each.about.pushed_at, each.about.again_at)
+            used_at = max(pushed_at, 0.0 if row is None else row["used_at"] or 0.0)
+            yield Dataset(each.dataset_id, each.names, each.about.size, needed, used_at)
+
+    def _old_events(self, db: Database, before: float, most: int) -> Row | None:
+        row = db.one("oldest_events", before=before, most=most, kept=EVENTS_KEPT)
+        return None if row is None or not row["n"] else row
+
+    # -- rows: on the thread of the writer ----------------------------------------------------------------------
+
+    def _let_go(self, some: Sequence[Removal]) -> list[Removal]:
+        """Write that these went, but for those whose jobs have gone on meanwhile."""
+        return [each for each in some if self._one(each)]
+
+    def _one(self, each: Removal) -> bool:
+        if each.kind is Kind.BUNDLE:
+            return self._let_bundle_go(each)
+        if each.kind is Kind.DATASET:
+            try:
+                check_unused(self._service, each.subject)
+            except Refusal:
+                return False
+            self._db.run("removal_back", what=Kind.DATASET, subject=each.subject, now=self._clock.now())
+            return self._note(each)
+        if each.kind is Kind.EVENTS:
+            return self._forget_events()
+        settled = self._db.one("is_settled", job_id=each.subject)
+        if settled is None:
+            return False
+        key = {"job_id": each.subject, "attempt": each.number}
+        if each.kind is Kind.LOG:
+            row = self._db.one("log_length", **key)
+            self._service.queue.logs.expire(each.subject, each.number, 0 if row is None else row["log_next"])
+        else:
+            self._keep_figures(each.subject)
+            self._db.run("forget_curve", **key)
+            self._db.run("forget_samples", **key)
+        self._note(each, done=True)
+        return True
+
+    def _let_bundle_go(self, each: Removal) -> bool:
+        artifact_id = each.subject.rpartition("/")[2]
+        now = Rules(superseded_days=0.0)  # facts alone
+        there = [bundle for bundle in self._bundles(self._db, now, artifact_id) if bundle.subject == each.subject]
+        return bool(there) and not there[0].untouchable and self._note(each)
+
+    def _note(self, each: Removal, *, done: bool = False, newest: float | None = None) -> bool:
+        now = self._clock.now()
+        row = {"what": each.kind, "subject": each.subject, "number": each.number, "size": each.size, "why": each.why}
+        return self._db.run("add_removal", **row, at=now, newest=newest, done_at=now if done else None) > 0
+
+    def _keep_figures(self, job_id: str) -> None:
+        """Before a job's curve goes: its models are judged by it yet."""
+        for row in self._db.all("completed_attempts", job_id=job_id):
+            key = {"job_id": job_id, "attempt": row["attempt"]}
+            found = self._db.one("validation_figure", **key, generation=row["generation"])
+            if found is not None and found["figure"] is not None:
+                self._db.run("keep_figure", **key, figure=found["figure"])
+
+    def _rest_of_events(self) -> Steps[None]:
+        while (yield Decide(self._forget_events, "retention")):
+            pass
+
+    def _forget_events(self) -> bool:
+        """Forget some of the oldest; False when there are none of that age."""
+        asked, now = self.rules, self._clock.now()
+        before = rules.events_before(asked, now)
+        row = None if before is None else self._old_events(self._db, before, EVENTS_STEP)
+        if row is None:
+            return False
+        self._db.run("forget_events", last=row["last"])
+        said = rules.events_removal(row["last"], row["n"], asked)
+        told = {"at": now, "number": said.number, "why": said.why, "newest": row["newest"]}
+        if not self._db.run("widen_removal", **told):
+            self._note(said, done=True, newest=row["newest"])
+        return True
+
+    def _unfinished(self, after: int) -> list[Row]:
+        return self._reader.all("unfinished_removals", after=after, most=STEP)
+
+    def _unlink(self, row: Row) -> bool:
+        """Remove the file, unless the bundle was delivered again meanwhile: its row is written on this thread, too."""
+        if self._db.one("standing_removal", seq=row["seq"]) is None:
+            return False
+        try:
+            if row["what"] == Kind.DATASET:
+                return self._may_forget_dataset(row)
+            self._store.remove(Artifact.at(row["subject"]))
+        except StoreError as error:
+            logger.warning("retention: left for the next time: %s", error)
+            return False
+        return True
+
+    def _may_forget_dataset(self, row: Row) -> bool:
+        """Check once more: a plan may name it by now, and somebody may have pushed it again."""
+        assert self._datasets is not None
+        here = next((each for each in self._datasets.sets() if each.dataset_id == row["subject"]), None)
+        try:
+            check_unused(self._service, row["subject"])
+        except Refusal:
+            needed = True
+        else:
+            needed = here is not None and max(here.about.pushed_at, here.about.again_at) > row["at"]
+        if needed:
+            self._db.run("removal_back", what=Kind.DATASET, subject=row["subject"], now=self._clock.now())
+        return not needed
+
+    def _finished(self, gone: Iterable[Row]) -> None:
+        for row in gone:
+            self._db.run("finish_removal", seq=row["seq"], now=self._clock.now())
+        if self._datasets is not None and any(row["what"] == Kind.DATASET for row in gone):
+            self._service.datasets_here(self._datasets.catalogue().ids)
+
+    # -- files --------------------------------------------------------------------------------------------------
+
+    def _noted(self, row: Row) -> bool:
+        """Lay the note beside the bundle, durably, for a rebuild."""
+        if row["what"] != Kind.BUNDLE:
+            return True
+        artifact = replace(Artifact.at(row["subject"]), size=row["size"])
+        try:
+            self._store.note_removed(Removed(artifact, row["at"], row["why"]))
+        except StoreError as error:
+            logger.warning("retention: left for the next time: %s", error)
+            return False
+        return True
+
+    def _settle(self, row: Row) -> bool:
+        """Make a bundle's absence durable; remove a data set."""
+        try:
+            if row["what"] == Kind.BUNDLE:
+                self._store.settle_removed(Artifact.at(row["subject"]))
+            elif self._datasets is not None:
+                self._datasets.remove(row["subject"])
+        except NoDataset:
+            return True  # before a crash
+        except StoreError as error:
+            logger.warning("retention: left for the next time: %s", error)
+            return False
+        return True
+
+    # -- an older copy of the database --------------------------------------------------------------------------
+
+    def _bundles_here(self) -> list[Artifact]:
+        return list(dict.fromkeys(artifact_of(row) for row in self._reader.all("bundle_facts")))
+
+    def _told(self, artifact: Artifact) -> Removed | None:
+        name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
+        return None if self._store.find(name, model=model, mode=mode) else self._store.removed_note(artifact)
+
+    def _learn(self, told: Iterable[Removed]) -> None:
+        for each in told:
+            note_removed(self._db, each)
+
+
+def note_removed(db: Database, removed: Removed) -> None:
+    """Write what a store's note says of a bundle that is gone."""
+    artifact = removed.artifact
+    said = {"what": Kind.BUNDLE, "subject": artifact.place, "number": 0, "size": artifact.size, "why": removed.why}
+    db.run("add_removal", **said, at=removed.at, newest=None, done_at=removed.at)
+
+
+def _those(done: Callable[[Row], bool], rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if done(row)]
+
+
+def artifact_of(row: Row) -> Artifact:
+    return Artifact(row["artifact_id"], row["model"], row["mode"], row["size"])
+
+
+def _bundle(artifact: Artifact, rows: Sequence[Row]) -> Bundle:
+    deliveries = tuple(_delivery(row) for row in rows)
+    return Bundle(artifact.place, artifact.model, artifact.mode, artifact.size, deliveries)
+
+
+def _delivery(row: Row) -> Delivery:
+    ended, current = JobStatus(row["status"]) in FINAL, bool(row["current"])
+    # A bundle that completes no job is of no use since the job was completed by another, or ended.
+    since = row["finished_at"] or row["stored_at"]
+    return Delivery(
+        job_id=row["job_id"],
+        attempt=row["attempt"],
+        name=row["name"],
+        ended=ended,
+        held=row["held_at"] is not None,
+        current=current,
+        since=since if current else max(since, row["stored_at"]),
+        figure=row["figure"],
+    )
+
+
+def _with_figures(db: Database, bundle: Bundle, rows: Sequence[Row]) -> Bundle:
+    deliveries = tuple(
+        replace(each, figure=_figure(db, row)) if each.current and each.figure is None else each
+        for each, row in zip(bundle.deliveries, rows, strict=True)
+    )
+    return replace(bundle, deliveries=deliveries)
+
+
+def _figure(db: Database, row: Row) -> float | None:
+    key: dict[str, Any] = {name: row[name] for name in ("job_id", "attempt", "generation")}
+    found = db.one("validation_figure", **key)
+    return None if found is None else found["figure"]
