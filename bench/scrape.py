@@ -14,7 +14,7 @@ from pathlib import Path
 from receivers import CAPABILITY, Report, Served, arguments, fill, p50, receiver, workplace
 
 from training.fleet.client.client import FleetClient
-from training.fleet.metrics.snapshot import FRESH_S
+from training.fleet.receiver.metrics.snapshot import FRESH_S
 
 ROUNDS = 5
 

@@ -142,13 +142,13 @@ def loaded_by(module: str) -> set[str]:
 @pytest.mark.parametrize("module", ["receiver", "worker", "cli", "manifest", "client", "capability", "queue"])
 def test_what_coordinates_loads_no_ml_library(module: str) -> None:
     loaded = loaded_by(f"training.fleet.{module}")
-    assert loaded & {*house.HEAVY.split(), "prometheus_client", "training.fleet.metrics.snapshot"} == set()
+    assert loaded & {*house.HEAVY.split(), "prometheus_client", "training.fleet.receiver.metrics.snapshot"} == set()
     assert [m for m in loaded if house.within(m, "training.data training.trainer")] == []
 
 
 LATE = """click difflib multiprocessing pickle email.message html.entities uvicorn.main jinja2 cryptography ctypes xml
     http.server urllib.request websockets h11 anyio._backends importlib.metadata tree_sitter prometheus_client
-    training.recording training.fleet.pages training.fleet.metrics.snapshot training.fleet.notify.senders
+    training.recording training.fleet.pages training.fleet.receiver.metrics.snapshot training.fleet.notify.senders
     training.fleet.process.supervise
 """
 

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
-from training.fleet.metrics.tally import Tally, newest_event
 from training.fleet.receiver.http.live import Live
+from training.fleet.receiver.metrics.tally import Tally, newest_event
 from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.scheduling.job import TRANSITIONS, JobStatus
@@ -34,7 +34,7 @@ from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, ProblemType, Refusa
 from training.fleet.wire.plans import PlanReply
 
 if TYPE_CHECKING:
-    from training.fleet.metrics.exposition import Exposition
+    from training.fleet.receiver.metrics.exposition import Exposition
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

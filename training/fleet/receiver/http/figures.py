@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training.fleet.metrics.exposition import Exposition
-from training.fleet.metrics.snapshot import Credential, Snapshots, Sources
+from training.fleet.receiver.metrics.exposition import Exposition
+from training.fleet.receiver.metrics.snapshot import Credential, Snapshots, Sources
 
 if TYPE_CHECKING:
     from training.fleet.receiver.http.context import Context

@@ -15,10 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from receiver_running import Receiver, Wire
 
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.metrics.exposition import METRICS, Exposition
-from training.fleet.metrics.snapshot import FRESH_S, HOSTS_MAX, Credential, Obstacle, Snapshots, Sources, obstacle_of
-from training.fleet.metrics.tally import Histogram, Tally, newest_event
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.metrics.exposition import METRICS, Exposition
+from training.fleet.receiver.metrics.snapshot import (
+    FRESH_S,
+    HOSTS_MAX,
+    Credential,
+    Obstacle,
+    Snapshots,
+    Sources,
+    obstacle_of,
+)
+from training.fleet.receiver.metrics.tally import Histogram, Tally, newest_event
 from training.fleet.scheduling.job import EndReason
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.backed_up import note_backup

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from training.fleet.database.writer import Database, Row
-from training.fleet.metrics.tally import ATTEMPT_S, Histogram, newest_event
+from training.fleet.receiver.metrics.tally import ATTEMPT_S, Histogram, newest_event
 from training.fleet.scheduling.job import EndReason
 from training.printable import printable
 

@@ -23,8 +23,8 @@ from receiver_running import TOKEN, Wire, running
 from recovery_builders import deliver
 from tls_world import SecureReceiver
 
-from training.fleet.metrics.exposition import METRICS
-from training.fleet.metrics.snapshot import FRESH_S
+from training.fleet.receiver.metrics.exposition import METRICS
+from training.fleet.receiver.metrics.snapshot import FRESH_S
 from training.fleet.service.backed_up import note_backup, noted_beside
 from training.fleet.wire.identity import Role
 
