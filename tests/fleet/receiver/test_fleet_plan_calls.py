@@ -84,7 +84,7 @@ def test_a_proven_host_is_refused(receiver: Receiver) -> None:
     principal = SimpleNamespace(operator=None, host_id="pi")
     request: Any = SimpleNamespace(state=SimpleNamespace(principal=principal))
     with pytest.raises(Refusal, match="sees its own jobs alone") as caught:
-        plans._check_reader(request)
+        plans.check_reader(request)
     assert caught.value.problem_type == "not_yours"
 
 
