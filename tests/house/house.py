@@ -77,11 +77,10 @@ MAY_IMPORT = {
     "capability": "process",
     "queue": "scheduling database",
     "store": "scheduling wire",
-    "notify": "database process",
-    "manifest": "scheduling wire capability notify",
-    "service": "scheduling wire database queue store manifest capability notify",
+    "manifest": "scheduling wire capability",
+    "service": "scheduling wire database queue store manifest capability",
     "pages": "scheduling wire service",
-    "receiver": "scheduling wire database queue store manifest capability notify service pages",
+    "receiver": "scheduling wire database queue store manifest capability process service pages",
     "recovery": "scheduling wire database queue store manifest service",
     "worker": "scheduling wire client capability process",
     "install": "wire client capability worker",
@@ -192,11 +191,9 @@ STARTS = re.compile(
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
-STARTERS += (
-    " " + fleet("capability.cuda install.system notify.senders") + " training.data.pool training.data.ingest_pcp"
-)
-STARTERS += " training.recording.record training.recording.record_sample training.recording.stage"
-STARTERS += " training.recording.behaviours*"
+STARTERS += " " + fleet("capability.cuda install.system receiver.notify.senders")
+STARTERS += " training.data.pool training.data.ingest_pcp training.recording.record training.recording.record_sample"
+STARTERS += " training.recording.stage training.recording.behaviours*"
 
 
 def starts_no_process(module: Module) -> Iterator[Breach]:
@@ -219,7 +216,7 @@ PURE = (
     fleet(
         "scheduling.job scheduling.policy scheduling.quarantine scheduling.copies scheduling.trained scheduling.edits",
         "scheduling.retention",
-        "worker.state.* process.ended wire.dataset_listing notify.channel notify.rules",
+        "worker.state.* process.ended wire.dataset_listing manifest.channels service.notify.rules",
     )
     + " training.data.split"
 )

@@ -39,6 +39,13 @@ def test_the_walk_sees_the_house() -> None:
         assert any(module.is_any(pattern) for module in the_house()), f"{pattern} names nothing: a stale rule"
 
 
+def test_every_room_of_the_fleet_stands_in_the_table() -> None:
+    addresses = {"training.fleet.web", "training.fleet.datasets"}  # earlier ones, each of a program
+    rooms = {house.room(module.name) for module in the_house() if house.within(module.name, "training.fleet")}
+    assert rooms - addresses - {"training.fleet"} == {f"training.fleet.{name}" for name in house.MAY_IMPORT}
+    assert len(rooms - addresses - {"training.fleet", "training.fleet.join"}) <= 16
+
+
 def test_no_two_packages_import_each_other() -> None:
     assert list(house.each_other(the_house())) == []
 
@@ -148,8 +155,8 @@ def test_what_coordinates_loads_no_ml_library(module: str) -> None:
 
 LATE = """click difflib multiprocessing pickle email.message html.entities uvicorn.main jinja2 cryptography ctypes xml
     http.server urllib.request websockets h11 anyio._backends importlib.metadata tree_sitter prometheus_client
-    training.recording training.fleet.pages training.fleet.receiver.metrics.snapshot training.fleet.notify.senders
-    training.fleet.process.supervise
+    training.recording training.fleet.pages training.fleet.receiver.metrics.snapshot training.fleet.process.supervise
+    training.fleet.receiver.notify.senders
 """
 
 

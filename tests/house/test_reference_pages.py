@@ -16,8 +16,8 @@ import typer
 from training.fleet.cli.program import app
 from training.fleet.install import __main__ as installer
 from training.fleet.manifest import checks
+from training.fleet.manifest.channels import ChannelKind
 from training.fleet.manifest.reader import Table
-from training.fleet.notify.channel import ChannelKind
 from training.fleet.receiver import program as receiver
 from training.fleet.wire.routes import ROUTES
 from training.fleet.worker import options as worker

@@ -19,10 +19,10 @@ from receiver_running import Receiver, running
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Refused
-from training.fleet.notify.channel import Channel, ChannelKind
-from training.fleet.notify.rules import Message
-from training.fleet.notify.secret import SendError
+from training.fleet.manifest.channels import Channel, ChannelKind
 from training.fleet.receiver.http.notify import Notifier
+from training.fleet.service.notify.rules import Message
+from training.fleet.service.notify.secret import SendError
 from training.fleet.service.service import Plan
 
 

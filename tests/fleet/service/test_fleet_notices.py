@@ -9,13 +9,13 @@ import pytest
 from builders import a_failure, a_job, a_worker_claim
 from fakes import FakeClock, FakeShelf
 
-from training.fleet.notify.channel import NoticeKind
-from training.fleet.notify.outbox import Outbox
+from training.fleet.manifest.channels import NoticeKind
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.quarantine import Cause
-from training.fleet.service import notices
-from training.fleet.service.notices import CERTIFICATE_S, Notices
+from training.fleet.service.notify import notices
+from training.fleet.service.notify.notices import CERTIFICATE_S, Notices
+from training.fleet.service.notify.outbox import Outbox
 from training.fleet.service.service import Plan, Service
 
 DAY_S = 86400.0

@@ -13,6 +13,7 @@ from typing import Any
 from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity, no_variable_because
 from training.fleet.capability.describe import HyperFlag, HyperValue, shown
 from training.fleet.manifest import matrix
+from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
 from training.fleet.manifest.reader import (
     KeyPath,
     Kind,
@@ -29,7 +30,6 @@ from training.fleet.manifest.reader import (
     whole,
 )
 from training.fleet.manifest.types import SCHEMA_VERSION, Defaults, HostSpec, JobSpec, TrainerSpec
-from training.fleet.notify.channel import Channel, ChannelKind, NoticeKind, Secret, Security
 from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference

@@ -12,7 +12,7 @@ from typing import Any
 
 from training.contract import Recipe
 from training.fleet.capability.describe import HyperValue
-from training.fleet.notify.channel import Channel
+from training.fleet.manifest.channels import Channel
 from training.fleet.scheduling.retention import Rules
 
 SCHEMA_VERSION = 1

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.reader import closest
-from training.fleet.notify.channel import Channel
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, is_named
 from training.fleet.scheduling.retention import Rules

@@ -16,16 +16,16 @@ import msgspec
 
 from training.fleet.capability.describe import Describer, describe_command
 from training.fleet.database.writer import Writer
+from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
-from training.fleet.notify.channel import Channel
-from training.fleet.notify.secret import SendError, read_secret
 from training.fleet.queue.jobs import PlanJobs
 from training.fleet.scheduling.edits import sentence
 from training.fleet.scheduling.job import Needs
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.hosts import Plan
 from training.fleet.service.kept_plan import keep, kept, origin
+from training.fleet.service.notify.secret import SendError, read_secret
 from training.fleet.service.references import References, unknown
 from training.fleet.service.service import Service
 from training.fleet.store.datasets import DatasetStore

@@ -20,14 +20,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.database.writer import DatabaseError
-from training.fleet.notify.channel import Channel
-from training.fleet.notify.outbox import Outbox
-from training.fleet.notify.rules import Message
-from training.fleet.notify.secret import SendError
+from training.fleet.manifest.channels import Channel
 from training.fleet.receiver.http.bodies import read_json
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import reply
-from training.fleet.service.notices import Notices
+from training.fleet.service.notify.notices import Notices
+from training.fleet.service.notify.outbox import Outbox
+from training.fleet.service.notify.rules import Message
+from training.fleet.service.notify.secret import SendError
 from training.fleet.wire.messages import (
     ChannelView,
     NotifyReply,
@@ -47,7 +47,7 @@ Send = Callable[[Channel, Message], None]
 
 def _send(channel: Channel, message: Message) -> None:
     """Send, loading what speaks HTTP and SMTP only now: a receiver at rest needs neither."""
-    from training.fleet.notify.senders import send
+    from training.fleet.receiver.notify.senders import send
 
     send(channel, message)
 

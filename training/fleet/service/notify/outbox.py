@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row, id_of
-from training.fleet.notify.channel import Channel, NoticeKind
-from training.fleet.notify.rules import (
+from training.fleet.manifest.channels import Channel, NoticeKind
+from training.fleet.service.notify.rules import (
     NOTICES_MAX,
     SENTENCE_CHARS_MAX,
     Message,

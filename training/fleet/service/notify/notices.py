@@ -11,8 +11,8 @@ from typing import Any
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
-from training.fleet.notify.channel import NoticeKind
-from training.fleet.notify.outbox import Outbox
+from training.fleet.manifest.channels import NoticeKind
+from training.fleet.service.notify.outbox import Outbox
 from training.printable import counted, duration, one_line
 
 PAGE = 500  # rows of a kind looked at in one transaction; the next look goes on

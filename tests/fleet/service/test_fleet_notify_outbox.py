@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import id_of
-from training.fleet.notify.channel import Channel, ChannelKind, NoticeKind, Secret
-from training.fleet.notify.outbox import Outbox
-from training.fleet.notify.rules import CHARS_MAX, FOLD_S, NOTICES_MAX, RETRY_MOST_S, Message, retry_after_s
+from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret
+from training.fleet.service.notify.outbox import Outbox
+from training.fleet.service.notify.rules import CHARS_MAX, FOLD_S, NOTICES_MAX, RETRY_MOST_S, Message, retry_after_s
 
 NTFY = Channel(name="phone", kind=ChannelKind.NTFY, url=Secret("/etc/topic"))
 DAY_S = 86400.0

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from training.fleet.notify import senders
-from training.fleet.notify.channel import Channel, ChannelKind, NoticeKind, Secret, Security
-from training.fleet.notify.rules import Notice, message
-from training.fleet.notify.secret import SendError, read_secret
-from training.fleet.notify.senders import send
+from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
+from training.fleet.receiver.notify import senders
+from training.fleet.receiver.notify.senders import send
+from training.fleet.service.notify.rules import Notice, message
+from training.fleet.service.notify.secret import SendError, read_secret
 
 NOTICE = Notice(7, 1.0, NoticeKind.FAILURE, "gbt – ä", "job gbt – ä failed: no data", event=41, job_id="ab" * 32)
 MESSAGE = message([NOTICE], "d" * 32)

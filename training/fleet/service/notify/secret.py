@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from training.fleet.notify.channel import Secret
+from training.fleet.manifest.channels import Secret
 
 SECRET_BYTES_MAX = 4096
 

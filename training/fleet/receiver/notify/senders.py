@@ -1,4 +1,4 @@
-"""Carry a message over a channel: webhook, ntfy, e-mail, command. The one place of notifications that does I/O.
+"""Carry a message over a channel: webhook, ntfy, e-mail, command. The one place where notices leave.
 
 Every way ends within ``TIMEOUT_S`` or raises :class:`SendError` with one sentence, which never holds a secret.
 """
@@ -21,9 +21,9 @@ from email.message import EmailMessage
 from http.client import HTTPException
 from typing import Any
 
-from training.fleet.notify.channel import Channel, ChannelKind, NoticeKind, Secret, Security
-from training.fleet.notify.rules import Message
-from training.fleet.notify.secret import SendError, read_secret
+from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
+from training.fleet.service.notify.rules import Message
+from training.fleet.service.notify.secret import SendError, read_secret
 from training.printable import one_line
 
 if sys.platform == "win32":

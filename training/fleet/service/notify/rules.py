@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.fleet.notify.channel import ChannelKind, NoticeKind
+from training.fleet.manifest.channels import ChannelKind, NoticeKind
 
 FOLD_S = 60.0  # between two messages of a channel
 RETRY_FIRST_S, RETRY_MOST_S = 10.0, 900.0
