@@ -47,7 +47,7 @@ def main() -> int:
 
 def build(folder: Path, count: int) -> None:
     """A data set in the product's files; the windows lie in a file all the while."""
-    from training.data.dataset import WindowSet, write_processed
+    from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
     from training.data.rows import Rows
     from training.data.schema import ChannelSpec
 
@@ -73,15 +73,16 @@ def build(folder: Path, count: int) -> None:
                 label=np.where(bad, "malicious", "benign"),
             ),
         ),
-        channels=[
-            ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("realistic", "oracle")) for n in range(CHANNELS)
-        ],
-        sample_hz=1.0,
-        window_s=1.0,
-        stride_s=1.0,
-        target="malicious",
-        label_names=("benign", "malicious"),
-        normaliser={"kind": "none"},
+        Sampling(
+            channels=[
+                ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("realistic", "oracle"))
+                for n in range(CHANNELS)
+            ],
+            sample_hz=1.0,
+            window_s=1.0,
+            stride_s=1.0,
+        ),
+        Labelling(target="malicious", names=("benign", "malicious")),
         validation_rows=[
             {"episode_id": f"e{n:05}", "baseline": False, "ok": True, "reasons": []}
             for n in range(int(episode[-1]) + 1)

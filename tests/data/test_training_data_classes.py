@@ -16,7 +16,7 @@ from telemetry_builders import write_episode, write_fleet
 from training.data import build, ingest
 from training.data.assemble import Options, benign_names
 from training.data.classes import USUAL, benign_of, choose_benign
-from training.data.dataset import WindowSet, load_processed, write_processed
+from training.data.dataset import Labelling, Sampling, WindowSet, load_processed, write_processed
 from training.data.errors import DataError
 from training.data.ingested import Said, channel_specs, name_labels
 from training.data.rows import Rows
@@ -213,10 +213,9 @@ def test_a_data_set_is_not_written_without_a_word_on_what_is_benign(tmp_path):
             label=np.array(["run", "walk"]),
         ),
     )
-    about = {"channels": channel_specs(["x"], [False]), "sample_hz": 1, "window_s": 4, "stride_s": 4}
-    about |= {"label_names": ["run", "walk"], "normaliser": {"kind": "none"}, "validation_rows": []}
+    sampling = Sampling(channels=channel_specs(["x"], [False]), sample_hz=1, window_s=4, stride_s=4)
     with pytest.raises(DataError, match="must be said: benign is none of the classes run, walk"):
-        write_processed(tmp_path, windows, target="phase", **about)
-    made = write_processed(tmp_path, windows, target="phase", benign=("walk",), **about)
-    assert benign_of(made) == ("walk",)
-    assert benign_of(write_processed(tmp_path, windows, target="class", benign=(), **about)) == ()
+        Labelling(target="phase", names=["run", "walk"])
+    for target, benign in (("phase", ("walk",)), ("class", ())):
+        labelling = Labelling(target=target, names=["run", "walk"], benign=benign)
+        assert benign_of(write_processed(tmp_path, windows, sampling, labelling, validation_rows=[])) == benign

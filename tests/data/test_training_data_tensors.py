@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
-from training.data.dataset import WindowSet, load_processed, load_validation, write_processed
+from training.data.dataset import Labelling, Sampling, WindowSet, load_processed, load_validation, write_processed
 from training.data.errors import DataError, SchemaMismatch
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, first_difference, read_schema, require_same
@@ -38,21 +38,20 @@ def window_set(channels=3, seed=0, **changes):
     return WindowSet(X=fields.pop("X"), rows=Rows.of(**fields))
 
 
-def write(out, windows=None, channels=None, **changes):
-    options = {
-        "sample_hz": 4.0,
-        "window_s": 4.0,
-        "stride_s": 2.0,
-        "target": "malicious",
-        "label_names": ["benign", "malicious"],
-        "normaliser": {"type": "none"},
-        "validation_rows": [
-            {"episode_id": "e0", "ok": True, "baseline": False, "reasons": []},
-            {"episode_id": "e9", "ok": False, "baseline": None, "reasons": ["It is broken."]},
-        ],
-    }
-    windows = windows or window_set()
-    return write_processed(out, windows, channels=channels or specs(LAB, BOTH, BOTH), **(options | changes))
+def write(out, windows=None, channels=None, *, names=("benign", "malicious"), reference=None, **changes):
+    options = {"sample_hz": 4.0, "window_s": 4.0, "stride_s": 2.0, "normaliser": {"type": "none"}}
+    rows = [
+        {"episode_id": "e0", "ok": True, "baseline": False, "reasons": []},
+        {"episode_id": "e9", "ok": False, "baseline": None, "reasons": ["It is broken."]},
+    ]
+    return write_processed(
+        out,
+        windows or window_set(),
+        Sampling(channels=channels or specs(LAB, BOTH, BOTH), **(options | changes)),
+        Labelling(target="malicious", names=names),
+        validation_rows=rows,
+        reference=reference,
+    )
 
 
 def load(out, mode="oracle", **changes):
@@ -189,7 +188,7 @@ def test_a_torn_write_is_recognised(tmp_path):
         ({}, specs(BOTH), {}, "1 are named"),
         ({}, specs(BOTH, BOTH, BOTH)[:2] + specs(BOTH)[:1], {}, "twice"),
         ({"X": np.zeros((2, 3, T), dtype=np.float32)}, None, {}, f"2 windows, but {N} rows"),
-        ({}, None, {"label_names": ["benign"]}, "'malicious' is in no label map"),
+        ({}, None, {"names": ["benign"]}, "'malicious' is in no label map"),
     ],
 )
 def test_unfit_windows_are_refused(tmp_path, windows, channels, changes, says):

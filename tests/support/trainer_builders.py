@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.dataset import WindowSet, write_processed
+from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.trainer import flags
@@ -75,14 +75,12 @@ def make_data(
                 label=np.array(names)[label],
             ),
         ),
-        channels=specs,
-        sample_hz=5.0,
-        window_s=4.0,
-        stride_s=2.0,
-        target="malicious" if set(benign) & set(names) else "class",
-        benign=benign if set(benign) & set(names) else (),
-        label_names=names[::-1] if turned else names,
-        normaliser={"kind": "none"},
+        Sampling(channels=specs, sample_hz=5.0, window_s=4.0, stride_s=2.0),
+        Labelling(
+            target="malicious" if set(benign) & set(names) else "class",
+            names=names[::-1] if turned else names,
+            benign=benign if set(benign) & set(names) else (),
+        ),
         validation_rows=[
             *({"episode_id": name, "baseline": False, "ok": True, "reasons": []} for name in ids),
             {"episode_id": "torn", "baseline": False, "ok": False, "reasons": ["too short"]},

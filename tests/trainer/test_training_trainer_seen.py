@@ -13,7 +13,7 @@ import pytest
 from trainer_builders import SHORT, StopAfter, arguments, run
 
 from training.contract import Exit
-from training.data.dataset import WindowSet, load_validation, write_processed
+from training.data.dataset import Labelling, Sampling, WindowSet, load_validation, write_processed
 from training.data.identity import marks_of
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, Timing
@@ -41,6 +41,7 @@ def write(
     t_start: np.ndarray | None = None,
     names: tuple[str, ...] = ("x", "lab"),
     hz: float = 1.0,
+    reference: WindowSet | None = None,
     **more: Any,
 ) -> Path:
     """A processed data set of these windows; the last channel is the laboratory's."""
@@ -59,14 +60,9 @@ def write(
                 label=np.array(["benign", "malicious"])[(np.arange(len(X)) % 2) if label is None else label],
             ),
         ),
-        channels=specs,
-        sample_hz=hz,
-        window_s=X.shape[2] / hz,
-        stride_s=X.shape[2] / hz,
-        target="malicious",
-        label_names=["benign", "malicious"],
-        normaliser=more.pop("normaliser", {"kind": "none"}),
-        **more,
+        Sampling(channels=specs, sample_hz=hz, window_s=X.shape[2] / hz, stride_s=X.shape[2] / hz, **more),
+        Labelling(target="malicious", names=["benign", "malicious"]),
+        reference=reference,
         validation_rows=[
             {"episode_id": one, "baseline": False, "ok": True, "reasons": []} for one in sorted(set(ids.tolist()))
         ],

@@ -33,7 +33,15 @@ from training.data.assemble import (
     too_short,
 )
 from training.data.classes import NO_ALARM, listed
-from training.data.dataset import MEMORY_FOLDER, REFERENCES_FILE, WindowSet, other_data_set, write_processed
+from training.data.dataset import (
+    MEMORY_FOLDER,
+    REFERENCES_FILE,
+    Labelling,
+    Sampling,
+    WindowSet,
+    other_data_set,
+    write_processed,
+)
 from training.data.episode import EpisodeError, find_episodes, without_checksum
 from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
@@ -129,14 +137,14 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
     schema = write_processed(
         out_dir,
         windows,
-        channels=channels,
-        sample_hz=sample_hz,
-        window_s=options.window_s,
-        stride_s=options.stride_s,
-        target=options.target if benign else NO_ALARM,
-        label_names=labels,
-        benign=benign,
-        normaliser=references.rule,
+        Sampling(
+            channels=channels,
+            sample_hz=sample_hz,
+            window_s=options.window_s,
+            stride_s=options.stride_s,
+            normaliser=references.rule,
+        ),
+        Labelling(target=options.target if benign else NO_ALARM, names=labels, benign=benign),
         validation_rows=rows,
         reference=reference,
         understood=understood,

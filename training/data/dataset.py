@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,35 +75,61 @@ class WindowSet:
     rows: Rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """The meaning of a window's numbers: its channels, and its samples in time.
+
+    ``time`` says which times mean seconds. ``normaliser`` describes by plain JSON values what the numbers were divided
+    by; the usual one left them as they were.
+    """
+
+    channels: Sequence[ChannelSpec]
+    sample_hz: float
+    window_s: float
+    stride_s: float
+    time: Timing = Timing.SECONDS
+    normaliser: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelling:
+    """The classes: ``names`` in order of their integers, and the ``benign`` ones, which raise no alarm.
+
+    Raises DataError where none is benign, but under the target that has no alarm.
+    """
+
+    target: str
+    names: Sequence[str]
+    benign: Sequence[str] = (BENIGN,)
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.benign if name not in self.names]
+        if self.target != NO_ALARM and (unknown or not self.benign):
+            raise DataError(
+                f"Which class is benign must be said: {listed(unknown) or 'nothing'} is none of the classes "
+                f"{listed(self.names)} (where none is, the target is {NO_ALARM!r})."
+            )
+
+
 def write_processed(
     out_dir: Path,
     windows: WindowSet,
+    sampling: Sampling,
+    labelling: Labelling,
     *,
-    channels: Sequence[ChannelSpec],
-    sample_hz: float,
-    window_s: float,
-    stride_s: float,
-    target: str,
-    label_names: Sequence[str],
-    normaliser: dict[str, Any],
     validation_rows: Sequence[dict[str, Any]],
     reference: WindowSet | None = None,
-    benign: Sequence[str] = (BENIGN,),
-    time: Timing = Timing.SECONDS,
     understood: Understood | None = None,
 ) -> FeatureSchema:
     """Write the whole folder and return its schema.
 
-    ``label_names`` in order of their integers; ``benign`` are those that raise no alarm. ``time`` says which times mean
-    seconds. ``normaliser``
-    describes the rule by plain JSON values. Channels are put in the order that the files want: realistic first.
-    ``validation_rows`` have the columns of VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of
-    the hosts' reference recordings: they train and test nothing, and show what is usual on a host. ``understood`` is
-    kept beside the validation rows.
-    Raises DataError when there are no windows, a value is not finite, or a label is not in ``label_names``.
+    Channels are put in the order that the files want: realistic first. ``validation_rows`` have the columns of
+    VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of the hosts' reference recordings: they
+    train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows.
+    Raises DataError when there are no windows, a value is not finite, or a label is no class.
     """
-    _check(windows, channels, label_names)
-    _check_benign(benign, label_names, target)
+    channels = sampling.channels
+    _check(windows, channels, labelling.names)
     if reference is not None:
         _check(reference, channels, (REFERENCE,))
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
@@ -112,19 +138,19 @@ def write_processed(
     schema = FeatureSchema(
         schema_version=SCHEMA_VERSION,
         mode=None,
-        target=target,
-        label_map={name: i for i, name in enumerate(label_names)},
-        sample_hz=float(sample_hz),
-        window_s=float(window_s),
-        stride_s=float(stride_s),
+        target=labelling.target,
+        label_map={name: i for i, name in enumerate(labelling.names)},
+        sample_hz=float(sampling.sample_hz),
+        window_s=float(sampling.window_s),
+        stride_s=float(sampling.stride_s),
         window_samples=X.shape[2],
-        normaliser=normaliser,
+        normaliser=sampling.normaliser,
         channels=ordered,
         features=feature_specs(ordered),
-        benign=stated(benign),
-        time=time,
+        benign=stated(labelling.benign),
+        time=sampling.time,
     )
-    F = extract(X, ordered, sample_hz)
+    F = extract(X, ordered, sampling.sample_hz)
     index = _index(windows.rows)
     (out_dir / SCHEMA_FILE).write_bytes(schema.canonical())
     hosts = sorted(set(windows.rows.host.tolist()))
@@ -189,15 +215,6 @@ def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Seq
     for start in range(0, len(X), 4096):
         if not np.isfinite(X[start : start + 4096]).all():
             raise DataError("A window holds a value that is not a finite number: leave it out or fill it by a rule.")
-
-
-def _check_benign(benign: Sequence[str], label_names: Sequence[str], target: str) -> None:
-    unknown = [name for name in benign if name not in label_names]
-    if target != NO_ALARM and (unknown or not benign):
-        raise DataError(
-            f"Which class is benign must be said: {listed(unknown) or 'nothing'} is none of the classes "
-            f"{listed(label_names)} (where none is, the target is {NO_ALARM!r})."
-        )
 
 
 def _index(rows: Rows) -> pl.DataFrame:

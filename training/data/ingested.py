@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from training.contract import Mode
 from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
-from training.data.dataset import WindowSet, write_processed
+from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.identity import window_digests
 from training.data.missing import check_classes
@@ -275,15 +275,15 @@ def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
     schema = write_processed(
         out_dir,
         WindowSet(X=windows.X, rows=windows.rows),
-        channels=windows.channels,
-        sample_hz=windows.sample_hz,
-        window_s=windows.window_s,
-        stride_s=windows.stride_s,
-        target=target,
-        time=windows.timing,
-        label_names=windows.label_names,
-        benign=windows.benign.names,
-        normaliser=windows.normaliser,
+        Sampling(
+            channels=windows.channels,
+            sample_hz=windows.sample_hz,
+            window_s=windows.window_s,
+            stride_s=windows.stride_s,
+            time=windows.timing,
+            normaliser=windows.normaliser,
+        ),
+        Labelling(target=target, names=windows.label_names, benign=windows.benign.names),
         validation_rows=rows,
         reference=windows.reference,
         understood=understood,

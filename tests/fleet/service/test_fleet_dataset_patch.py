@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from receiver_running import Receiver, running
 
-from training.data.dataset import WindowSet, write_processed
+from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.fleet.client.client import FleetClient, Refused
@@ -245,6 +245,8 @@ def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(receiver:
     episodes, windows = 150, 16
     of_window = np.repeat(np.arange(episodes), windows)
     X = rng.normal(size=(of_window.size, 12, 32)).astype(np.float32)
+    modes = ("oracle", "realistic")
+    channels = [ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=modes) for n in range(12)]
 
     def build() -> None:
         write_processed(
@@ -259,15 +261,8 @@ def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(receiver:
                     label=np.where(of_window % 2 == 0, "benign", "malicious"),
                 ),
             ),
-            channels=[
-                ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("oracle", "realistic")) for n in range(12)
-            ],
-            sample_hz=8.0,
-            window_s=4.0,
-            stride_s=4.0,
-            target="malicious",
-            label_names=["benign", "malicious"],
-            normaliser={"kind": "none"},
+            Sampling(channels=channels, sample_hz=8.0, window_s=4.0, stride_s=4.0),
+            Labelling(target="malicious", names=["benign", "malicious"]),
             validation_rows=[],
         )
 
