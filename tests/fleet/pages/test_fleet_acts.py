@@ -130,6 +130,17 @@ def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver: Receiver) ->
     assert "Hold 3 pending jobs." in page
     assert "3 jobs were held." in send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
 
+    front = words_of(look(receiver, "/")[1])
+    assert "3 held" in front, "in the strip of states"
+    assert "3 now, 3 of them held" in front, "beside what waited"
+    assert "3 to be unheld" in front, "among the jobs that wait"
+    for filters, number in (("", 3), ("model=mlp", 2), ("q=SCRIPT", 1), ("host=desk", 0), ("status=held&model=gru", 1)):
+        page = words_of(look(receiver, f"/jobs?{filters}", Cookie=session)[1])
+        assert (f"{number} held" in page) == bool(number), filters
+    assert "All 1 job found:" in page
+    hostile = look(receiver, f"/jobs/{job_id({'name': HOSTILE, 'model': 'gru'})}")[1]
+    assert "nothing, but that the job is held" in hostile
+
 
 def test_nobody_acts_without_an_operators_proof(receiver: Receiver) -> None:
     question = "/act?what=cancel&all=1"

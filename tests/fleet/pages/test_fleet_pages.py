@@ -18,7 +18,7 @@ from receiver_running import Receiver, Wire, job_id
 from shown_fleet import HOSTILE, NOON, a_report, shown
 
 from training.fleet.pages import fleet, jobs, rendering, static
-from training.fleet.pages.rendering import job_path, time_element
+from training.fleet.pages.rendering import job_path, time_element, typed
 from training.fleet.pages.timeline import DAY_S, day
 from training.fleet.receiver.http import live
 from training.fleet.receiver.http.html import POLICY
@@ -165,6 +165,15 @@ def test_one_sentence_for_every_state_of_a_plan(counts: dict[str, int], said: st
     live = [{"progress": {"eta_s": 120}}]
     waiting = [Waiting(None, 1, ("a",)), Waiting("no GPU", 2, ("b", "c"))]
     assert fleet.sentence({**EMPTY, **counts}, live, waiting) == said
+
+
+@pytest.mark.parametrize(
+    ("stuck", "held", "said"),
+    [(0, 3, "3 wait to be unheld."), (1, 1, "3 wait (1 of them for what no host offers now, 1 of them to be unheld).")],
+)
+def test_the_first_line_counts_held_jobs_as_such(stuck: int, held: int, said: str) -> None:
+    waiting = [Waiting("no GPU", stuck, ("b",))] if stuck else []
+    assert fleet.sentence({**EMPTY, "pending": 3}, [], waiting, held).endswith(said)
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------
@@ -539,6 +548,23 @@ def test_the_day_shows_attempts_and_how_many_waited() -> None:
     assert found.waiting == [(found.begin, 1), (now - 5000, 0), (now - 3000, 1), (now, 1)]
     short = day(moves[:3], [], 0, now)
     assert short.begin == now - 4000, "no longer than what is known"
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("gbt-oracle", "gbt-oracle"),
+        ("my job", "'my job'"),
+        ("a; rm -rf x", "'a; rm -rf x'"),
+        ("it's", "'it'\"'\"'s'"),
+        ("gbt[seed=0]", "'gbt[seed=0]'"),
+        ("--help", "3f0c"),
+        ("a\x1b[2J", "3f0c"),
+        ("", "3f0c"),
+    ],
+)
+def test_a_command_to_copy_names_one_job_in_every_shell(name: str, word: str) -> None:
+    assert typed({"name": name, "job_id": "3f0c"}) == word
 
 
 def test_addresses_and_times() -> None:

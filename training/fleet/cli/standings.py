@@ -54,7 +54,7 @@ def _drawn(reply: dict[str, Any]) -> RenderableType:
         parts.append(_table(found))
         for each in found:
             result = each["result"]
-            why = result.get("why") or result.get("verdict") or "its report says nothing"
+            why = result.get("why") or result.get("verdict") or "its report holds no verdict."
             never = "; ".join(map(str, result.get("never_tested") or ()))
             line = f"{each['name']}: {why}" + (f" Never tested on: {never}." if never else "")
             parts.append(Text(one_line(line, 1500)))

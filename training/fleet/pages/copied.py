@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from training.fleet.scheduling.job import JobStatus
@@ -151,8 +151,9 @@ class Copied:
         kinds = Counter((job.model, job.mode, job.status, job.host) for job in self._views() if text in job.name)
         return [Counted(*kind, n) for kind, n in kinds.items()]
 
-    def held(self) -> int:
-        return sum(job.status == JobStatus.PENDING and bool(job.held_by) for job in self._views())
+    def held(self, wanted: JobFilter | None = None) -> int:
+        others = replace(wanted or JobFilter(), status=HELD)
+        return sum(_passes(job, others) for job in self._views())
 
     def events(
         self, *, before: int | None = None, job_id: str = "", host: str = "", transition: str = "", limit: int
@@ -176,6 +177,6 @@ class Copied:
 
 def _passes(job: JobView, wanted: JobFilter) -> bool:
     if wanted.status == HELD:
-        return job.status == JobStatus.PENDING and bool(job.held_by)
+        return job.status == JobStatus.PENDING and bool(job.held_by) and _passes(job, replace(wanted, status=""))
     pairs = ((wanted.status, job.status), (wanted.model, job.model), (wanted.mode, job.mode), (wanted.host, job.host))
     return all(not want or want == has for want, has in pairs) and wanted.text in job.name

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from training.fleet.pages.rendering import Frame, job_path, path_part, render
+from training.fleet.pages.rendering import Frame, job_path, path_part, render, typed
 from training.fleet.pages.source import Source
 from training.fleet.pages.timeline import Day, day
 from training.fleet.service.views import JobFilter, Place, Waiting
@@ -38,7 +38,7 @@ def page(views: Source, health: HealthReply, frame: Frame) -> str:
     """Render the page from the last committed state."""
     workers = views.workers(limit=HOSTS_SHOWN)
     live: list[Json] = msgspec.to_builtins(views.live())
-    waiting = views.waiting()
+    waiting, held = views.waiting(), views.held()
     counts = views.counts()
     granted = [(str(job["host"]), job["name"], job["claimed_at"] or frame.now) for job in live]
     failed: list[Json] = []
@@ -50,10 +50,11 @@ def page(views: Source, health: HealthReply, frame: Frame) -> str:
     return render(
         "fleet.html",
         frame,
-        sentence=sentence(counts, live, waiting),
+        sentence=sentence(counts, live, waiting, held),
         notices=[*notices(health, hosts, counts, failed)],
         plan_notes=health.plan_notes,
         counts=counts,
+        held=held,
         hosts=[_host(host, live, today) for host in hosts],
         more_hosts=workers.next_after is not None,
         live=live,
@@ -62,7 +63,9 @@ def page(views: Source, health: HealthReply, frame: Frame) -> str:
     )
 
 
-def sentence(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]], waiting: Sequence[Waiting]) -> str:
+def sentence(
+    counts: Mapping[str, int], live: Sequence[Mapping[str, Any]], waiting: Sequence[Waiting], held: int = 0
+) -> str:
     """Say in one line how far the plan is."""
     total, trained = sum(counts.values()) - counts["cancelled"], counts["completed"]
     if not total:
@@ -74,7 +77,7 @@ def sentence(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]], waiti
     if training:
         parts.append(f"{training} {'is' if training == 1 else 'are'} training{_done_in(counts, live)}")
     if pending := counts["pending"]:
-        parts.append(f"{pending} {'waits' if pending == 1 else 'wait'}{_stuck(pending, waiting)}")
+        parts.append(f"{pending} {'waits' if pending == 1 else 'wait'}{_stuck(pending, waiting, held)}")
     if counts["failed"]:
         parts.append(f"{counts['failed']} failed")
     return (
@@ -91,11 +94,13 @@ def _done_in(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]]) -> st
     return f" (done in about {duration(max(known))})"
 
 
-def _stuck(pending: int, waiting: Sequence[Waiting]) -> str:
+def _stuck(pending: int, waiting: Sequence[Waiting], held: int) -> str:
     stuck = sum(group.count for group in waiting if group.reason is not None)
-    if not stuck:
+    causes = [(stuck, "for what no host offers now"), (held, "to be unheld")]
+    parts = [cause if number >= pending else f"{number} of them {cause}" for number, cause in causes if number]
+    if not parts:
         return ""
-    return " for what no host offers now" if stuck >= pending else f" ({stuck} of them for what no host offers now)"
+    return f" {parts[0]}" if max(stuck, held) >= pending else f" ({', '.join(parts)})"
 
 
 def notices(
@@ -106,7 +111,7 @@ def notices(
         yield Notice(health.detail)
     for job in failed:
         cause = one_line(job.get("error") or job.get("ended_by") or "no reason was given", 200)
-        remedy = f"cis490-jobs requeue {job['name']}"
+        remedy = f"cis490-jobs requeue {typed(job)}"
         act = f"/act?what=requeue&jobs={path_part(job['job_id'])}"
         yield Notice(f"{one_line(job['name'], 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
     if counts["failed"] > len(failed):

@@ -65,8 +65,8 @@ def page(views: Source, query: Query, frame: Frame) -> str:
     """Render one page of at most fifty rows, with the numbers of all that the filters let through."""
     shown, following = views.found(query.wanted, query.sort, query.after, ROWS_MAX)
     kinds = views.counted(query.wanted.text)
-    held = views.held()
-    total = held if query.wanted == JobFilter(status=HELD) else matching(kinds, query.wanted)
+    held = views.held(query.wanted)
+    total = held if query.wanted.status == HELD else matching(kinds, query.wanted)
     goes_on = None
     if following is not None:
         goes_on = query.address(after=f"{following.seq},{following.number!r},{following.word}")
@@ -88,14 +88,12 @@ def page(views: Source, query: Query, frame: Frame) -> str:
     )
 
 
-def matching(kinds: Sequence[Counted], wanted: JobFilter, but: str = "") -> int | None:
-    """Count what the filters let through, all ``but`` one; None where the counts cannot tell."""
-    if wanted.status == HELD and but != "status":
-        return None
-    return sum(each.n for each in kinds if _passes(each, wanted, but))
+def matching(kinds: Sequence[Counted], wanted: JobFilter) -> int:
+    """Count what the filters let through."""
+    return sum(each.n for each in kinds if _passes(each, wanted))
 
 
-def _passes(kind: Counted, wanted: JobFilter, but: str) -> bool:
+def _passes(kind: Counted, wanted: JobFilter, but: str = "") -> bool:
     return all(
         name == but or not getattr(wanted, name) or getattr(kind, name) == getattr(wanted, name)
         for name in ("status", "model", "mode", "host")

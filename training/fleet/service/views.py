@@ -216,9 +216,11 @@ class Views:
             self._counted = head, [_counted(row) for row in self._db.all("jobs_counted")]
         return self._counted[1]
 
-    def held(self) -> int:
-        """Count the jobs that would wait for a host if nobody held them."""
-        row = self._db.one("held_pending")
+    def held(self, wanted: JobFilter | None = None) -> int:
+        """Count the jobs that would wait if nobody held them, of those that the other filters let through."""
+        parameters = (wanted or JobFilter()).parameters()
+        del parameters["status"]
+        row = self._db.one("held_found", **parameters)
         return 0 if row is None else int(row["n"])
 
     def _unlike(self) -> list[str]:

@@ -318,6 +318,11 @@ UPDATE jobs SET held_by = NULL, held_at = NULL WHERE job_id = :job_id AND held_a
 -- name: held_pending — how many jobs would wait for a host if no operator held them
 SELECT count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NOT NULL
 
+-- name: held_found — the same of those that all other filters let through; a job that waits has no host
+SELECT count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NOT NULL
+  AND (:model = '' OR model = :model) AND (:mode = '' OR mode = :mode) AND (:host = '')
+  AND (:text = '' OR name LIKE :text ESCAPE '\')
+
 -- name: stale — live attempts that were not heard since
 SELECT * FROM jobs
 WHERE status IN ('claimed', 'running') AND heartbeat_at < :before ORDER BY heartbeat_at

@@ -21,6 +21,7 @@
 
   const axis = (label) => ({
     label, labelSize: 22, size: 46, font: "11px system-ui", labelFont: "12px system-ui",
+    values: (_, splits) => splits.map((value) => (value == null ? "" : Number(value.toPrecision(6)).toString())),
     stroke: colour("--quiet"), grid: { stroke: colour("--track"), width: 1 }, ticks: { show: false },
   });
 
