@@ -166,6 +166,13 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looking]:
     looking.queue.close()
 
 
+def test_jobs_that_wait_for_another_host_are_named_like_others(fleet: Looking) -> None:
+    fleet.plan(a_job("one"), a_job("two"), a_job("three"))
+    fleet.service.fail("id-one", a_failure(fleet.claim()))
+    (group,) = fleet.views.waiting()
+    assert (group.count, sorted(group.names)) == (3, ["one", "three", "two"])
+
+
 def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
     claim_id = fleet.claim()

@@ -115,8 +115,15 @@ WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :mos
 -- name: waiting_by_class — how many jobs of each requirement class wait; into an index alone
 SELECT class_id, count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NULL GROUP BY class_id
 
--- name: waiting_first — those of a class that are next
-SELECT name FROM jobs WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = ''
+-- name: waiting_first — those of a class that are next; those that avoid a host are few, and looked at by themselves
+SELECT name FROM (
+  SELECT * FROM (SELECT name, priority, claimable_at, seq FROM jobs
+    WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = ''
+    ORDER BY priority DESC, claimable_at, seq LIMIT :most)
+  UNION ALL
+  SELECT * FROM (SELECT name, priority, claimable_at, seq FROM jobs
+    WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host > ''
+    ORDER BY priority DESC, claimable_at, seq LIMIT :most))
 ORDER BY priority DESC, claimable_at, seq LIMIT :most
 
 -- name: kinds_trained_on — whether completed jobs of the plan can differ in what they were trained on
