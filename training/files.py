@@ -301,12 +301,19 @@ def write_whole(
 
     try:
         replace_whole(fs, part, path, [content], permit, durable=durable)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise named(error, path) from error
         raise
     if durable:
         fs.sync_folder(path.parent)
+
+
+def named(error: OSError, path: Path) -> OSError:
+    """Return the error with the name of a file: a full disk does not say where."""
+    return error if error.filename is not None else OSError(error.errno, error.strerror, str(path))
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -95,6 +95,16 @@ def test_a_folder_that_cannot_be_looked_into_is_named_and_not_left_out(tmp_path,
         episode.find_episodes(tmp_path)
 
 
+def test_episodes_below_another_folder_are_counted_not_read(tmp_path):
+    made.write_episode(tmp_path, number=0)
+    (tmp_path / "empty").mkdir()
+    assert episode.deeper(tmp_path) is None
+    made.write_episode(tmp_path / "day2", number=1)
+    (tmp_path / "day2" / f"{made.IDS[2]}.tar.zst").write_bytes(b"")
+    assert len(episode.find_episodes(tmp_path)) == 1
+    assert "(2 in day2)" in episode.deeper(tmp_path)
+
+
 @pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir()])
 def test_no_episodes_is_said_in_one_sentence(tmp_path, make):
     make(tmp_path / "none")

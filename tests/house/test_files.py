@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -70,3 +71,14 @@ def test_two_that_write_one_file_at_once_have_unfinished_files_of_their_own(tmp_
 
 def test_the_room_of_a_place_that_is_not_there_yet_is_its_disks(tmp_path: Path) -> None:
     assert free_bytes(tmp_path / "not" / "yet") == pytest.approx(free_bytes(tmp_path), rel=0.5)
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(LocalFs, "write", full)
+    with pytest.raises(OSError, match="No space") as failed:
+        write_whole(tmp_path / "a", b"1")
+    assert failed.value.filename == str(tmp_path / "a")
+    assert not list(tmp_path.iterdir())

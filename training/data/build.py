@@ -42,7 +42,7 @@ from training.data.dataset import (
     other_data_set,
     write_processed,
 )
-from training.data.episode import EpisodeError, find_episodes, without_checksum
+from training.data.episode import EpisodeError, deeper, find_episodes, without_checksum
 from training.data.errors import DataError
 from training.data.extract import Extract, extract, remember, remembered
 from training.data.identity import find_kin
@@ -331,8 +331,9 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     if replaced is not None:
         print(f"note: {replaced}", file=sys.stderr)
-    if bare := without_checksum(find_episodes(args.episodes)):
-        print(bare, file=sys.stderr)
+    for note in (deeper(args.episodes), without_checksum(find_episodes(args.episodes))):
+        if note is not None:
+            print(note, file=sys.stderr)
     print(json.dumps(msgspec.to_builtins(summary)) if args.json else describe(summary))
     return 0
 

@@ -124,6 +124,19 @@ def no_access(error: OSError, path: Path) -> DataError:
     )
 
 
+def deeper(root: Path) -> str | None:
+    """A note on episodes below other folders of ``root``, where :func:`find_episodes` does not look."""
+    found = {}
+    for folder in sorted(root.iterdir()):
+        if folder.is_dir() and not folder.name.startswith(".") and not _holds_meta(folder):
+            inside = list(folder.iterdir())
+            found[folder.name] = sum(p.name.endswith(PACKED_SUFFIX) or (p.is_dir() and _holds_meta(p)) for p in inside)
+    left = [f"{number} in {name}" for name, number in found.items() if number]
+    if not left:
+        return None
+    return f"note: episodes in folders below {root} were not read ({', '.join(left)}): move them up to use them"
+
+
 def _holds_meta(folder: Path) -> bool:
     """Return True for an episode's folder. Raises OSError for one that may not be looked into."""
     try:

@@ -997,7 +997,9 @@ def test_get_on_a_full_disk_names_the_folder(finished, tmp_path, monkeypatch):
 
     monkeypatch.setattr(cli_bundle, "unpack", full)
     assert finished("get", "done", "--out", str(tmp_path / "models")) == 1
-    assert finished.err == f"cis490-jobs: No space left on device: {tmp_path / 'models'}\n"
+    assert finished.err == (
+        f"cis490-jobs: {tmp_path / 'models'}: No space left on device; make room there, or name another folder\n"
+    )
 
 
 def test_bare_and_version(run, capsys):

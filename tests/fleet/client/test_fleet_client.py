@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import http.client
 import io
 import json
@@ -561,6 +562,30 @@ def test_a_body_is_streamed_and_an_answer_too() -> None:
     assert requests[0].startswith(b"PUT /prefix/v1/x HTTP/1.1")
     assert requests[0].endswith(b"y" * 300_000)
     assert (answer.body, sum(map(len, got))) == (b"", 2_000_000)
+
+
+class FullDisk(io.BytesIO):
+    def write(self, _: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class DamagedDisk(io.BytesIO):
+    def read(self, _: int | None = -1) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("body", "sink", "number"),
+    [(None, FullDisk().write, errno.ENOSPC), (DamagedDisk(), None, errno.EIO)],
+)
+def test_a_file_that_fails_on_its_way_is_not_the_networks_failure(body: Any, sink: Any, number: int) -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
+
+    with server(talk) as url, pytest.raises(OSError) as failed:
+        HttpTransport(url).request("PUT", "/", {"Content-Length": "3"}, body, 10, sink)
+    assert failed.value.errno == number
 
 
 def test_a_refusal_in_the_middle_of_the_body_is_heard() -> None:

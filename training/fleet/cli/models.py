@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from training.contract import CHECKPOINT_ENDING, bundled, outputs
-from training.files import LocalFs, file_sha256, free_bytes
+from training.files import LocalFs, file_sha256, free_bytes, named
 from training.fleet.client.bundles import Progress
 from training.fleet.client.client import FleetClient
-from training.fleet.wire import bundles
+from training.fleet.wire import bundles, words
 
 ROOM_BYTES = 256 * 1024**2  # that must stay free on this machine's disk
 _WINDOW_MAX = 2**27
@@ -105,9 +105,7 @@ def fetch_model(
         files = unpack(bundle, folder, allowed, force=force, shared=shared)
         return fetched.artifact_id, files
     except OSError as error:
-        if error.filename is None:  # a full disk does not say where
-            raise OSError(error.errno, error.strerror, str(folder)) from error
-        raise
+        raise named(error, folder) from error
     finally:
         bundle.unlink(missing_ok=True)
 
@@ -194,7 +192,7 @@ def _members(stream: IO[bytes], staging: Path, allowed: Collection[str]) -> list
             raise BundleRefused(f"the bundle is not one that a worker packs: {complaint}")
         if header.size + ROOM_BYTES > free_bytes(staging):
             raise BundleRefused(
-                f"{name} has {header.size / 1024**2:,.0f} MiB, and the disk of {staging.parent} has no room for it; "
+                f"{name} has {words.size(header.size)}, and the disk of {staging.parent} has no room for it; "
                 "free some, or name another folder with --out"
             )
         found.append(_copy(stream, staging / name, header.size))

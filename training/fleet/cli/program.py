@@ -6,6 +6,7 @@ The operator's token comes from ``$CIS490_OPERATOR_TOKEN`` only: an argument wou
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -397,6 +398,16 @@ cli_logs.hook(app)
 app.add_typer(cli_dataset.app, name="dataset")
 
 
+_REMEDIES = {  # for a file that cannot be used
+    errno.ENOSPC: "make room there, or name another folder",
+    errno.EDQUOT: "make room there, or name another folder",
+    errno.EROFS: "name a folder that can be written",
+    errno.EACCES: "give this user the right to it, or name another folder",
+    errno.EPERM: "give this user the right to it, or name another folder",
+    errno.ENOENT: "look at its name",
+}
+
+
 def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = None) -> int:
     """Run one command; returns the exit code. Every error is one sentence on standard error."""
     context = context or CommandContext()
@@ -442,7 +453,8 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
         if has_seen_enough(error):
             write_no_more()
             return REFUSED
-        context.complain(f"{error.strerror or error}: {error.filename or 'standard output'}")
+        remedy = _REMEDIES.get(error.errno or 0, "name another place, or see what holds it")
+        context.complain(f"{error.filename or 'standard output'}: {error.strerror or error}; {remedy}")
         return REFUSED
     except (AttributeError, IndexError, OverflowError, TypeError, ValueError) as error:
         context.complain(

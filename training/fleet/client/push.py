@@ -42,14 +42,14 @@ class FolderError(Exception):
 def read_folder(root: Path, progress: Progress) -> Listing:
     """List and hash all files below ``root`` without those whose name, or folder's name, begins with a dot.
 
-    Raises FolderError, also for a link or a file that no other system could hold; OSError when one cannot be read.
+    Raises FolderError, also for a link, and for a file that cannot be read or that no other system could hold.
     """
     if not root.is_dir():
         raise FolderError(f"{root} is not a folder; name the one that holds the data set")
-    files = sorted(_files(root))
-    if not files:
-        raise FolderError(f"there is no file in {root}; name the folder that holds the data set")
     try:
+        files = sorted(_files(root))
+        if not files:
+            raise FolderError(f"there is no file in {root}; name the folder that holds the data set")
         check_paths(path.relative_to(root).as_posix() for path in files)
         whole, done, found = sum(path.stat().st_size for path in files), 0, []
         check_size(len(files), whole)  # before a byte is read
@@ -60,6 +60,11 @@ def read_folder(root: Path, progress: Progress) -> Listing:
         return parse(Listing(tuple(found)).document)  # checked before anything is sent
     except BadListing as error:
         raise FolderError(str(error)) from None
+    except OSError as error:
+        raise FolderError(
+            f"{error.filename or root} cannot be read ({error.strerror or error}): make it readable for this user, or "
+            "take it out of the folder; nothing was sent, because a data set holds all files of its folder"
+        ) from None
 
 
 def _files(root: Path) -> Iterator[Path]:

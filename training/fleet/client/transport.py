@@ -45,6 +45,33 @@ class TransportError(Exception):
     """No answer, or an incomplete one. The request may have had its effect."""
 
 
+class _OwnFileError(Exception):
+    """A file of this machine failed on its way, which says nothing of the other side."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@contextlib.contextmanager
+def _own_file() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _OwnFileError(error) from error
+
+
+class _Body:
+    """A request's body whose failure to be read is told from the network's."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+
+    def read(self, size: int = -1, /) -> bytes:
+        with _own_file():
+            return self._file.read(size)
+
+
 class Transport(Protocol):
     """The network as the client uses it."""
 
@@ -60,7 +87,7 @@ class Transport(Protocol):
         """Send and wait for the whole answer. ``timeout_s`` bounds each wait for the other side.
 
         With ``sink``, the body of a 2xx answer goes there in blocks and ``Response.body`` is empty. Raises
-        TransportError.
+        TransportError, and the OSError of a body that cannot be read or of a sink.
         """
         ...
 
@@ -119,8 +146,12 @@ class HttpTransport:
     ) -> Response:
         bounded = self._answer_s is not None and sink is None and isinstance(body, bytes | None)
         whole_s = max(self._answer_s or 0.0, timeout_s) if bounded else None
-        with _Deadline(whole_s) as deadline:
-            return self._request(method, path, headers, body, timeout_s, sink, deadline)
+        own = body if isinstance(body, bytes | None) else _Body(body)
+        try:
+            with _Deadline(whole_s) as deadline:
+                return self._request(method, path, headers, own, timeout_s, sink, deadline)
+        except _OwnFileError as failed:
+            raise failed.error from None
 
     def _request(
         self,
@@ -261,7 +292,8 @@ def _read(answer: http.client.HTTPResponse, sink: Callable[[bytes], object] | No
         content = answer.read(ANSWER_BYTES_MAX)
     else:
         while piece := answer.read(BLOCK_BYTES):
-            sink(piece)
+            with _own_file():
+                sink(piece)
     if answer.length:  # `read` with a size reports no early end
         raise http.client.IncompleteRead(content, answer.length)
     return content
