@@ -49,8 +49,8 @@ STORE_BUGS = (
     Mutant(
         "the first delivery is the earliest by the clock",
         "artifact",
-        "ORDER BY seq LIMIT 1",
-        "ORDER BY stored_at LIMIT 1",
+        "ORDER BY r.seq LIMIT 1",
+        "ORDER BY r.stored_at LIMIT 1",
         seen_by="test_fleet_service:"
         "test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said",
     ),
