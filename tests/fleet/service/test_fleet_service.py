@@ -800,6 +800,8 @@ def test_who_delivers_is_heard(receiver: Receiver) -> None:
     permission = receiver.service.upload_permission("id-one", claim_id, "pi")
     assert (permission.model, permission.mode, permission.attempt) == ("gbt", "realistic", 1)
     receiver.clock.advance(500)
+    assert receiver.service.upload_done(permission, A, 10) is None, "it is not in the store"
+    receiver.dataset_store.put(A, model="gbt", mode="realistic")
     assert receiver.service.upload_done(permission, A, 10)
     assert not receiver.service.upload_done(permission, A, 10), "it has been brought"
     assert receiver.job().heartbeat_at == receiver.clock.now()

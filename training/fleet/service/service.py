@@ -638,13 +638,13 @@ class Service:
         False when the attempt had delivered it before, so that what follows a delivery is done once; None when
         retention took an equal bundle away at this moment: it is to be sent once more.
         """
-        if not self._dataset_store.find(artifact_id, model=permission.model, mode=permission.mode):
-            return None
         if permission.by_hand:
             return False
         job, attempt = self._delivering(permission.job_id, permission.claim_id, None)
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)
+        if not self._dataset_store.find(artifact_id, model=permission.model, mode=permission.mode):
+            return None
         added = self.queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
         if attempt.live:  # an upload counts as a heartbeat
             self.queue.renew(job, attempt, seq=attempt.seq)
