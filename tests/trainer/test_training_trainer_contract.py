@@ -42,6 +42,11 @@ def raising(error: Exception) -> Callable[[Progress, Stop], None]:
             "error: cannot use the disk: /models/w: No space left on device; see that",
         ),
         (OSError(5, "Input/output error"), Exit.NO_ACCESS, "cannot use the disk: Input/output"),
+        (
+            ModuleNotFoundError("No module", name="numpy.linalg"),
+            Exit.BUG,
+            "numpy.linalg is not installed here: run pip",
+        ),
     ],
 )
 def test_every_end_has_its_code_and_a_sentence(error: Exception, code: Exit, sentence: str) -> None:

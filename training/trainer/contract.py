@@ -153,6 +153,11 @@ def perform(
             return _fail(progress, err, Exit.OUT_OF_MEMORY, f"{sentence} ({_first_line(error)})")
         if isinstance(error, OSError) and error.strerror:
             return _fail(progress, err, Exit.NO_ACCESS, _disk_words(error))
+        if isinstance(error, ModuleNotFoundError) and (error.name or "training").partition(".")[0] != "training":
+            sentence = (
+                f"the package {error.name} is not installed here: run pip install -c constraints.txt -e '.[trainer]'"
+            )
+            return _fail(progress, err, Exit.BUG, sentence)
         traceback.print_exc(file=err)
         sentence = f"a bug in the trainer: {type(error).__name__}: {_first_line(error)}"
         return _fail(progress, err, Exit.BUG, sentence)
