@@ -392,14 +392,28 @@ def _parser() -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1024")
         return value
 
-    parser = argparse.ArgumentParser(prog="training.data.build", description=__doc__.split("\n")[0], allow_abbrev=False)
-    parser.add_argument("episodes", type=Path, help="folder of episodes (folders or .tar.zst files)")
-    parser.add_argument("--out-dir", type=Path, default=Path("data/processed"))
-    parser.add_argument("--window-s", type=seconds, default=4.0, help="length of a window (default 4)")
-    parser.add_argument("--stride-s", type=seconds, default=2.0, help="from window to window (default 2)")
-    parser.add_argument("--target", choices=TARGETS, default="malicious", help="what the label is")
-    parser.add_argument("--jobs", type=jobs, default=os.cpu_count() or 1, help="processes (default: all cores)")
-    parser.add_argument("--like", type=Path, help="a feature_schema_v1.json that the result must have")
+    parser = argparse.ArgumentParser(
+        prog="python -m training.data.build", description=__doc__.split("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument("episodes", type=Path, help="folder of recorded episodes (folders or .tar.zst files)")
+    out_dir = Path("data/processed")
+    parser.add_argument("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
+    parser.add_argument("--window-s", type=seconds, default=4.0, help="length of a window in seconds (default 4)")
+    parser.add_argument(
+        "--stride-s", type=seconds, default=2.0, help="step from window to window in seconds (default 2)"
+    )
+    parser.add_argument(
+        "--target",
+        choices=TARGETS,
+        default="malicious",
+        help="classes: benign and malicious, or the phases by name (default malicious)",
+    )
+    parser.add_argument(
+        "--jobs", type=jobs, default=os.cpu_count() or 1, help="number of processes (default: one for each core)"
+    )
+    parser.add_argument(
+        "--like", type=Path, help="feature_schema_v1.json of a data set whose schema this one must have"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     return parser
 

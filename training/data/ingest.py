@@ -100,38 +100,47 @@ def _parser() -> argparse.ArgumentParser:
         description="Bring windows that you already have into a data set that trainers read.",
         allow_abbrev=False,
     )
-    parser.add_argument("file", nargs="?", type=Path, help="windows or samples: .npz, .csv, .parquet")
+    parser.add_argument("file", nargs="?", type=Path, help="file of windows or samples: .npz, .csv or .parquet")
     parser.add_argument("--pcp", action="append", type=Path, default=[], metavar="ARCHIVE",
-                        help="archive of Performance Co-Pilot instead of a file; may be repeated")  # fmt: skip
-    parser.add_argument("--out-dir", type=Path, default=Path("data/processed"))
-    parser.add_argument("--hz", type=_positive, help="sampling rate (default: from t, else 1)")
-    parser.add_argument("--window-s", type=_positive, help="length of the windows to cut, in seconds")
-    parser.add_argument("--stride-s", type=_positive, help="step between them (default: half of it)")
+                        help="archive of Performance Co-Pilot to read instead of a file; may be repeated")  # fmt: skip
+    out_dir = Path("data/processed")
+    parser.add_argument("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
+    parser.add_argument("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
+    parser.add_argument("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
+    parser.add_argument(
+        "--stride-s", type=_positive, help="step from window to window in seconds (default: half a window)"
+    )
     parser.add_argument("--labels", type=_names, default=(), metavar="NAME,NAME",
                         help="names of the classes, in the order of their numbers")  # fmt: skip
     parser.add_argument("--benign", type=_names, default=(), metavar="NAME,NAME",
-                        help="the classes that raise no alarm (default: the one with a usual word for it)")  # fmt: skip
-    parser.add_argument("--no-benign", action="store_true", help="no class is benign: tell them apart")
+                        help="classes without alarm (default: the one called benign, normal or the like)")  # fmt: skip
+    parser.add_argument(
+        "--no-benign",
+        action="store_true",
+        help="call no class benign: models tell classes apart, and none raises an alarm",
+    )
     parser.add_argument("--oracle", type=_names, default=(), metavar="CHANNEL,CHANNEL",
-                        help="columns that the realistic mode must not see")  # fmt: skip
+                        help="channels that the realistic mode must not see")  # fmt: skip
     parser.add_argument("--ignore", type=_names, default=(), metavar="NAME,NAME",
                         help="columns or channels to leave out")  # fmt: skip
     parser.add_argument("--counter", type=_names, default=(), metavar="CHANNEL,CHANNEL",
-                        help="channels that are running totals: their growth by the second counts")  # fmt: skip
+                        help="channels that are running totals: take their growth a second")  # fmt: skip
     parser.add_argument("--level", type=_names, default=(), metavar="CHANNEL,CHANNEL",
-                        help="measured channels, though they look like an id, a total or the label")  # fmt: skip
+                        help="channels to keep that look like an id, a total or the label")  # fmt: skip
     parser.add_argument("--missing", type=_missing, action="extend", default=[], metavar="[CHANNEL=]VALUE",
-                        help="a number by which nothing was measured, as in --missing=-999,cpu=255")  # fmt: skip
+                        help="numbers that mean a missing value, as in --missing=-999,cpu=255")  # fmt: skip
     parser.add_argument("--unlabelled", type=_names, default=(), metavar="LABEL,LABEL",
-                        help="labels that stand for no label: left out (nan: empty ones)")  # fmt: skip
+                        help="labels that mean no label: leave their windows out (nan: empty labels)")  # fmt: skip
     parser.add_argument("--all-labelled", action="store_true",
-                        help="-1, 255, unknown and their like are classes")  # fmt: skip
-    parser.add_argument("--t-unit", choices=tuple(UNITS), help="unit of t (default: seconds)")
-    parser.add_argument("--every-s", type=_positive, help="--pcp: seconds between samples (60)")
-    parser.add_argument("--drop-nan", action="store_true", help="leave incomplete windows out")
+                        help="take labels like -1, 255 or unknown as classes")  # fmt: skip
+    parser.add_argument("--t-unit", choices=tuple(UNITS), help="unit of the times in t (default: s)")
+    parser.add_argument("--every-s", type=_positive, help="with --pcp: time between samples in seconds (default 60)")
+    parser.add_argument(
+        "--drop-nan", action="store_true", help="leave out windows with values that are not finite numbers"
+    )
     parser.add_argument("--allow-copies", action="store_true",
-                        help="take windows that occur twice along, as one recording")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+                        help="keep recordings that share windows, and count them as one")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     return parser
 
 

@@ -264,17 +264,33 @@ def _record_here(args: argparse.Namespace) -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="training.data.record", description=__doc__.split("\n")[0], allow_abbrev=False
+        prog="python -m training.data.record", description=__doc__.split("\n")[0], allow_abbrev=False
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios and stop")
-    parser.add_argument("--scenario", choices=list(SCENARIOS), default="ordinary", metavar="NAME")
-    parser.add_argument("--host", default=platform.node() or "host", help="name to record under (default: this host)")
-    parser.add_argument("--duration-s", type=float, default=60.0, help="length of the episode (default 60)")
+    parser.add_argument(
+        "--scenario",
+        choices=list(SCENARIOS),
+        default="ordinary",
+        metavar="NAME",
+        help="scenario to run (default ordinary)",
+    )
+    parser.add_argument(
+        "--host", default=platform.node() or "host", help="host name to record under (default: this host's)"
+    )
+    parser.add_argument("--duration-s", type=float, default=60.0, help="length of the episode in seconds (default 60)")
     parser.add_argument("--hz", type=float, default=8.0, help="samples a second (default 8)")
-    parser.add_argument("--out", type=Path, default=Path("data/episodes"), help="folder for episodes")
-    parser.add_argument("--baseline", action="store_true", help="mark as a reference of this host's ordinary work")
-    parser.add_argument("--view", choices=["auto", *map(str, View)], default="auto")
-    parser.add_argument("--seed", type=int, default=None, help="seed of the phases (default: random)")
+    out = Path("data/episodes")
+    parser.add_argument("--out", type=Path, default=out, help=f"folder of episodes (default {out})")
+    parser.add_argument(
+        "--baseline", action="store_true", help="mark the episode as a reference of this host's ordinary work"
+    )
+    parser.add_argument(
+        "--view",
+        choices=["auto", *map(str, View)],
+        default="auto",
+        help="measure the whole machine or this container (default: the container if its resources are limited)",
+    )
+    parser.add_argument("--seed", type=int, default=None, help="seed of the phases, a whole number (default: random)")
     parser.add_argument("--pack", action="store_true", help="pack the episode into one .tar.zst file")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser

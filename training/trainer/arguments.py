@@ -93,10 +93,10 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
         choices=list(models),
         required=not single,
         default=models[0] if single else None,
-        help="the family to train",
+        help="model family to train",
     )
     _add_contract(parser, full=not single)
-    parser.add_argument("--describe", action="store_true", help="print every hyperparameter as JSON")
+    parser.add_argument("--describe", action="store_true", help="print every hyperparameter as JSON and stop")
     group = parser.add_argument_group(f"hyperparameters of {model}" if model else "hyperparameters")
     for hyper in MODELS[model] if model else ():
         group.add_argument(
@@ -118,27 +118,39 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
     """The flags of the contract with the fleet; ``full`` ones need the summary and schema named."""
     beside = "" if full else " (default: beside --tensors)"
     add = parser.add_argument
-    add("--mode", choices=[m.value for m in Mode], required=True, help="the channels it may see")
-    add("--validation", type=Path, required=True, help=VALIDATION_FILE)
-    add("--summary", type=Path, required=full, help=f"{FEATURES_FILE}{beside}")
-    add("--schema", type=Path, help=f"{SCHEMA_FILE} (default: beside the summary)")
+    add("--mode", choices=[m.value for m in Mode], required=True, help="channels that the model may see")
+    add("--validation", type=Path, required=True, help=f"file {VALIDATION_FILE}")
+    add("--summary", type=Path, required=full, help=f"file {FEATURES_FILE}{beside}")
+    add("--schema", type=Path, help=f"file {SCHEMA_FILE} (default: beside the summary)")
     add("--tensors", type=Path, required=True, help=f"folder {TENSORS_FOLDER}")
-    add("--out-dir", type=Path, required=True, help="where checkpoint and sidecar go")
-    add("--reports-dir", type=Path, required=True, help="where the report goes")
+    add("--out-dir", type=Path, required=True, help="folder for the checkpoint")
+    add("--reports-dir", type=Path, required=True, help="folder for the report")
     # A worker names it in the environment: attempts have folders of their own, what they share lies elsewhere.
     add(
         "--state-dir",
         type=Path,
         default=os.environ.get(STATE_VARIABLE),
-        help=f"where an interrupted run is kept (default: ${STATE_VARIABLE}, else --out-dir)",
+        help=f"folder for the state of an interrupted run (default: ${STATE_VARIABLE}, else --out-dir)",
     )
-    add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help="test side")
-    add("--train-hosts", action="append", default=[], metavar="HOST", help="one flag a host")
-    few = f"bootstrap draws (default 1000); fewer than {FEWEST_RESAMPLES} make no intervals"
+    recipe = "test on other hosts, on random episodes, or on the latest ones (default sample)"
+    add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help=recipe)
+    add(
+        "--train-hosts",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="host to train on, with --split-recipe host; may be repeated",
+    )
+    few = f"number of bootstrap resamples (default 1000); fewer than {FEWEST_RESAMPLES} give no intervals"
     add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help=few)
-    add("--seed", type=_whole(0, 2**31 - 1), default=0, help="of all randomness")
-    add("--threads", type=_whole(1, 1024), default=1, help="CPU threads (default 1)")
-    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where networks train")
+    add("--seed", type=_whole(0, 2**31 - 1), default=0, help="seed of all random choices (default 0)")
+    add("--threads", type=_whole(1, 1024), default=1, help="number of CPU threads (default 1)")
+    add(
+        "--device",
+        choices=["auto", "cpu", "cuda"],
+        default="auto",
+        help="device that trains (default auto: CUDA for families that gain by it)",
+    )
 
 
 def _arguments(names: argparse.Namespace, model: str) -> TrainerArgs:

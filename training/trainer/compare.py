@@ -42,17 +42,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
         description="AUROC of two models on the windows that neither saw, and the gap with its 95 % interval.",
     )
-    parser.add_argument("a", type=Path, help="<model>_<mode>.ckpt.json")
-    parser.add_argument("b", type=Path, help="the one to compare it with")
-    parser.add_argument("data", type=Path, help="folder of the processed data set they share")
-    parser.add_argument("--n-resamples", type=_resamples, default=1000, help="(default 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the resamples (default 0)")
-    parser.add_argument("--threads", type=_whole, default=1, help="CPU threads (default 1)")
+    parser.add_argument("a", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
+    parser.add_argument("b", type=Path, help="such a file of the model to compare it with")
+    parser.add_argument("data", type=Path, help="folder of the processed data set that both were trained on")
+    parser.add_argument(
+        "--n-resamples", type=_resamples, default=1000, help="number of bootstrap resamples (default 1000)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the resamples (default 0)")
+    parser.add_argument("--threads", type=_whole, default=1, help="number of CPU threads (default 1)")
     parser.add_argument(
         "--other-data", action="store_true",
-        help="data that neither need have been trained on: what one of them has seen is left out",
+        help="allow other data, and leave out windows that one of the models was trained on",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="the numbers for a machine")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     names = parser.parse_args(argv)
     limit_threads(names.threads)
 

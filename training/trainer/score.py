@@ -38,13 +38,17 @@ _NOT_WEIGHTS = (RuntimeError, ValueError, LookupError, ArithmeticError, TypeErro
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}", allow_abbrev=False, description=__doc__.split("\n")[0]
+        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Score windows with a trained model."
     )
-    parser.add_argument("checkpoint", type=Path, help="<model>_<mode>.ckpt.json")
+    parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
     parser.add_argument("data", type=Path, help="folder of a processed data set")
-    parser.add_argument("--out", type=Path, help="file ending in .csv, .parquet or .json")
-    parser.add_argument("--format", choices=["csv", "json"], default="csv", help="on stdout")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
+    parser.add_argument(
+        "--out", type=Path, help="file for the scores, ending in .csv, .parquet or .json (default: standard output)"
+    )
+    parser.add_argument(
+        "--format", choices=["csv", "json"], default="csv", help="format on standard output (default csv)"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     names = parser.parse_args(argv)
     limit_threads(max(names.threads, 1))
 
