@@ -7,7 +7,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import house
@@ -189,6 +189,28 @@ def page(name: str) -> str:
     if not path.exists():
         pytest.skip(f"docs/{name} is not written yet")
     return path.read_text(encoding="utf-8")
+
+
+def addresses(module: Module) -> Iterator[str]:
+    """Every address of the API in a module's text, without its query; each value put into it is an ``x``."""
+    joined = {id(part) for node in ast.walk(module.tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in joined:
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            said = "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in parts)
+            if said.startswith("/v1/"):
+                yield said.partition("?")[0]
+
+
+def test_callers_use_addresses_of_the_route_table_alone() -> None:
+    """They spell them out: to read the table would load the messages, which no worker's host needs."""
+    from training.fleet.wire.routes import ROUTES
+
+    known = [re.compile(re.sub(r"\{\w+\}", "[^/]+", route.path)) for route in ROUTES]
+    callers = "training.fleet.client.* training.fleet.cli.* training.fleet.install.* training.fleet.join"
+    said = {(one.name, each) for one in the_house() if one.is_any(callers) for each in addresses(one)}
+    assert len(said) > 20
+    assert [each for each in sorted(said) if not any(path.fullmatch(each[1]) for path in known)] == []
 
 
 def test_the_protocol_page_names_every_address_and_every_refusal() -> None:
