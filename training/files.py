@@ -19,7 +19,7 @@ from typing import Protocol
 
 from training.crashpoint import crashpoint
 
-CHUNK_BYTES = 1024 * 1024
+BLOCK_BYTES = 1024 * 1024
 HELD_S = (0.01, 0.03, 0.1, 0.3, 0.6, 1.0)  # pauses while a scanner holds a file
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -49,7 +49,7 @@ class Fs(Protocol):
     def close(self, handle: int) -> None: ...
 
     def read(self, path: Path) -> Iterator[bytes]:
-        """The file's bytes in chunks of at most CHUNK_BYTES."""
+        """The file's bytes in blocks of at most BLOCK_BYTES."""
         ...
 
     def append(self, path: Path, data: bytes) -> None:
@@ -131,8 +131,8 @@ class LocalFs:
 
     def read(self, path: Path) -> Iterator[bytes]:
         with path.open("rb", buffering=0) as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
+            while block := file.read(BLOCK_BYTES):
+                yield block
 
     def append(self, path: Path, data: bytes) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _BINARY, _PRIVATE_FILE)
@@ -212,8 +212,8 @@ def free_bytes(path: Path) -> int:
 def file_sha256(path: Path, fs: Fs | None = None) -> str:
     """SHA-256 (hex) of a file's bytes, on the machine's own disk unless ``fs`` is another."""
     digest = hashlib.sha256()
-    for chunk in (fs or LocalFs()).read(path):
-        digest.update(chunk)
+    for block in (fs or LocalFs()).read(path):
+        digest.update(block)
     return digest.hexdigest()
 
 
@@ -254,7 +254,7 @@ def replace_whole(
     fs: Fs,
     temporary: Path,
     target: Path,
-    chunks: Iterable[bytes],
+    blocks: Iterable[bytes],
     only_if: Callable[[], bool] = lambda: True,
     *,
     durable: bool = True,
@@ -267,8 +267,8 @@ def replace_whole(
     fs.unlink(temporary)  # what a crash may have left
     handle = fs.create(temporary)
     try:
-        for chunk in chunks:
-            fs.write(handle, chunk)
+        for block in blocks:
+            fs.write(handle, block)
         wanted = only_if()
         if wanted and durable:
             fs.fsync(handle)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.files import CHUNK_BYTES
+from training.files import BLOCK_BYTES
 
 
 class PowerCut(BaseException):
@@ -158,8 +158,8 @@ class MemoryFs:
 
     def read(self, path: Path) -> Iterator[bytes]:
         data = bytes(self._file(path).data)
-        for at in range(0, len(data), CHUNK_BYTES):
-            yield data[at : at + CHUNK_BYTES]
+        for at in range(0, len(data), BLOCK_BYTES):
+            yield data[at : at + BLOCK_BYTES]
 
     def append(self, path: Path, data: bytes) -> None:
         if path.name not in self._folders[path.parent]:

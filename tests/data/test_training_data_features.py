@@ -86,7 +86,7 @@ def test_the_table_fits_its_specs_and_does_not_depend_on_chunks(monkeypatch, cou
     X = np.random.default_rng(1).normal(size=(count, width, samples)).astype(np.float32)
     whole = extract(X, channels(width), HZ)
     assert whole.shape == (count, len(feature_specs(channels(width))))
-    monkeypatch.setattr(features, "CHUNK_VALUES", 1)
+    monkeypatch.setattr(features, "BLOCK_VALUES", 1)
     np.testing.assert_array_equal(whole, extract(X, channels(width), HZ))
 
 

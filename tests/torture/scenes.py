@@ -33,7 +33,7 @@ from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
 from training.fleet.recovery.restore import Restore
 from training.fleet.service.state import State
-from training.fleet.wire.dataset_listing import PIECE_BYTES
+from training.fleet.wire.dataset_listing import CHUNK_BYTES
 
 Scene = Callable[[str, random.Random], None]  # at a place ("name" or "name:nth"), with chance
 
@@ -143,7 +143,7 @@ def fetching(place: str, chance: random.Random) -> None:
     with FleetWithData() as fleet:
         fleet.start_receiver()
         listing = fleet.publish(
-            chance.randbytes(chance.choice((1000, PIECE_BYTES, chance.randint(1, 3 * PIECE_BYTES))))
+            chance.randbytes(chance.choice((1000, CHUNK_BYTES, chance.randint(1, 3 * CHUNK_BYTES))))
             for _ in range(chance.randint(2, 5))
         )
         here = [0, *accumulate(piece.length for piece in listing.places())]

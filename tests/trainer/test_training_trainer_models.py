@@ -152,7 +152,7 @@ def test_the_line_is_the_same_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) ->
     X, y = rng.normal(size=(50, 6)).astype(np.float32), np.arange(50) % 3
     line = linear.fit_linear(X, y, np.ones(50), 2)
     whole = line.margins(X)
-    monkeypatch.setattr(linear, "CHUNK", 7)
+    monkeypatch.setattr(linear, "BLOCK", 7)
     assert whole.shape == (50, 3)
     assert np.allclose(line.margins(X), whole, atol=1e-6)
 

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
 BANDS = 4
 CORRELATED_MAX = 12  # all pairs of 64 channels would be 2,016 columns, nearly all of them noise
-CHUNK_VALUES = 1 << 22
+BLOCK_VALUES = 1 << 22
 TINY = 1e-9
 
 STATISTICS = (
@@ -78,7 +78,7 @@ def _unit(unit: str, statistic: str) -> str:
 
 
 def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float) -> NDArray[np.float32]:
-    """Features of windows ``X`` (N, C, T), in chunks so that memory stays bounded: float32 (N, F).
+    """Features of windows ``X`` (N, C, T), in blocks so that memory stays bounded: float32 (N, F).
 
     Raises ValueError when a value is not finite.
     """
@@ -88,7 +88,7 @@ def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz
     names = [c.name for c in channels]
     pairs = [(names.index(a.name), names.index(b.name)) for a, b in combinations(correlated(channels), 2)]
     result = np.empty((count, width * len(STATISTICS) + len(pairs)), dtype=np.float32)
-    step = max(1, CHUNK_VALUES // (width * samples))
+    step = max(1, BLOCK_VALUES // (width * samples))
     for start in range(0, count, step):
         part = np.asarray(X[start : start + step], dtype=np.float64)
         if not np.isfinite(part).all():

@@ -26,7 +26,7 @@ from training.data.rows import Rows
 Digests = NDArray[np.uint64]
 IntArray = NDArray[np.int64]
 
-CHUNK_VALUES = 1 << 20
+BLOCK_VALUES = 1 << 20
 SAMPLED_WINDOWS = 4096  # from which the usual steps of a channel are read off
 RUN, SKETCH = 8, 256  # steps in a run of a recording, and runs that are remembered of it
 SPARE_BITS = 4  # beyond what chance alone could bring about among all windows
@@ -92,12 +92,12 @@ def sketch_of_recording(values: NDArray[Any], names: Sequence[str]) -> tuple[int
 
 
 def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
-    """(N, T) digests of each sample, all channels together; read in chunks, as ``X`` may be larger than memory."""
+    """(N, T) digests of each sample, all channels together; read in blocks, as ``X`` may be larger than memory."""
     salts = [
         np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64) for name in names
     ]
     total = np.zeros((len(X), X.shape[2]), dtype=np.uint64)
-    step = max(1, CHUNK_VALUES // max(1, X.shape[1] * X.shape[2]))
+    step = max(1, BLOCK_VALUES // max(1, X.shape[1] * X.shape[2]))
     for start in range(0, len(X), step):
         part = X[start : start + step]
         for channel, salt in enumerate(salts):
@@ -140,7 +140,7 @@ def marks_of(X: NDArray[np.float32], names: Sequence[str], every: int, *, tellin
     samples = _sample_digests(X, names)
     chance = _Chance(X)
     windows, digests = [], []
-    step = max(1, CHUNK_VALUES // (X.shape[1] * X.shape[2]))
+    step = max(1, BLOCK_VALUES // (X.shape[1] * X.shape[2]))
     for start in range(0, len(X), step):
         runs = _runs(samples[start : start + step], length)
         row, offset = np.nonzero(runs % np.uint64(every) == 0)
@@ -248,7 +248,7 @@ def _shared_samples(
     mask = np.uint64((1 << max(16, (8 * known.size).bit_length())) - 1)
     maybe = np.zeros(int(mask) + 1, dtype=bool)
     maybe[known & mask] = True
-    step = max(1, CHUNK_VALUES // X.shape[2])
+    step = max(1, BLOCK_VALUES // X.shape[2])
     for start in range(0, len(X), step):
         runs = _runs(digests[start : start + step, 1:], length)
         row, offset = np.nonzero(maybe[runs & mask])  # most are not, and a table is read faster

@@ -36,7 +36,7 @@ INDEX_SCHEMA = pl.Schema(
     }
 )
 INDEX_COLUMNS = tuple(INDEX_SCHEMA)
-CHUNK_ROWS = 4096
+BLOCK_ROWS = 4096
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,14 +61,14 @@ def place_tensors(
 ) -> NDArray[np.float32]:
     """Write the windows with their channels in ``order`` and map them; the folder counts as torn until the manifest.
 
-    Rows are copied in chunks, so ``X`` may itself be a memory map larger than memory.
+    Rows are copied in blocks, so ``X`` may itself be a memory map larger than memory.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     shape = (X.shape[0], len(order), X.shape[2])
     placed: NDArray[np.float32] = np.lib.format.open_memmap(folder / name, mode="w+", dtype=np.float32, shape=shape)
-    for start in range(0, len(X), CHUNK_ROWS):
-        placed[start : start + CHUNK_ROWS] = X[start : start + CHUNK_ROWS, order]
+    for start in range(0, len(X), BLOCK_ROWS):
+        placed[start : start + BLOCK_ROWS] = X[start : start + BLOCK_ROWS, order]
     return placed
 
 
@@ -181,10 +181,10 @@ def _shape(X: NDArray[np.float32]) -> tuple[int, int, int]:
 
 
 def array_sha256(array: NDArray[Any]) -> str:
-    """SHA-256 of an array's dtype, shape and C-order bytes, read in chunks."""
+    """SHA-256 of an array's dtype, shape and C-order bytes, read in blocks."""
     total = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-    for start in range(0, len(array), CHUNK_ROWS):
-        total.update(np.ascontiguousarray(array[start : start + CHUNK_ROWS]).data)
+    for start in range(0, len(array), BLOCK_ROWS):
+        total.update(np.ascontiguousarray(array[start : start + BLOCK_ROWS]).data)
     return total.hexdigest()
 
 

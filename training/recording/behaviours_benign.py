@@ -164,7 +164,7 @@ def archive(ctx: Context) -> Iterator[None]:
 
 @behaviour("upload files to a store on loopback, as a cloud folder does", paced=False)
 def cloud_sync(ctx: Context) -> Iterator[None]:
-    chunk = int(2 ** ctx.rng.uniform(13, 17))
+    block = int(2 ** ctx.rng.uniform(13, 17))
     bytes_per_s = 2 ** ctx.between(17, 23)
     while True:
         for path in ctx.rng.sample(files := ctx.files(), k=len(files)):
@@ -172,7 +172,7 @@ def cloud_sync(ctx: Context) -> Iterator[None]:
             hashlib.sha256(data).hexdigest()
             if ctx.rng.random() < 0.3:
                 data = zlib.compress(data, 1)
-            yield from send(data, ctx.far.sink, chunk, bytes_per_s=bytes_per_s)
+            yield from send(data, ctx.far.sink, block, bytes_per_s=bytes_per_s)
             time.sleep(ctx.rng.expovariate(5))
 
 

@@ -85,12 +85,12 @@ def _cipher(data: bytes, key: bytes, number: int, start: int) -> bytes:
 @behaviour("read files in bulk and send them out (to a sink on loopback)", malicious=True, paced=False)
 def bulk_send(ctx: Context) -> Iterator[None]:
     squeeze = ctx.rng.random() < 0.5
-    chunk = int(2 ** ctx.rng.uniform(13, 17))
+    block = int(2 ** ctx.rng.uniform(13, 17))
     bytes_per_s = 2 ** ctx.between(17, 23)  # an uplink: some hundred kB to some MB a second
     while True:
         for path in ctx.rng.sample(files := ctx.files(), k=len(files)):
             data = path.read_bytes()
-            yield from send(zlib.compress(data, 1) if squeeze else data, ctx.far.sink, chunk, bytes_per_s=bytes_per_s)
+            yield from send(zlib.compress(data, 1) if squeeze else data, ctx.far.sink, block, bytes_per_s=bytes_per_s)
 
 
 @behaviour("sweep this host's own ports for open ones", malicious=True, paced=False)

@@ -97,11 +97,11 @@ def sink() -> int:
     return int(server.server_address[1])
 
 
-def send(data: bytes, port: int, chunk: int, *, bytes_per_s: float) -> Iterator[None]:
+def send(data: bytes, port: int, block: int, *, bytes_per_s: float) -> Iterator[None]:
     """Send at a bounded rate; a lost connection loses the rest of the data and is no fault of the sender's."""
     with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=5) as out:
-        for start in range(0, len(data), chunk):
-            part = data[start : start + chunk]
+        for start in range(0, len(data), block):
+            part = data[start : start + block]
             out.sendall(part)
             time.sleep(len(part) / bytes_per_s)
             yield

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 STRENGTH = 0.1  # inverse of the penalty
 ABSENT = -12.0  # the margin of a class that no window showed: there is no line to it
 MOST_FITTED = 20_000  # windows
-CHUNK = 16_384  # windows
+BLOCK = 16_384  # windows
 
 Vector = NDArray[np.float64]
 
@@ -37,11 +37,11 @@ class Linear:
     def margins(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
         """(n,) log odds for two classes, else (n, K)."""
         found = np.empty((len(X), self.bias.size), dtype=np.float32)
-        for start in range(0, len(X), CHUNK):  # in double precision, but never all of it
-            part = X[start : start + CHUNK].astype(np.float64)
+        for start in range(0, len(X), BLOCK):  # in double precision, but never all of it
+            part = X[start : start + BLOCK].astype(np.float64)
             squashed = np.arcsinh((part - self.center) / self.scale)
             margin = ((squashed - self.mean) * self.gain) @ self.weights + self.bias
-            found[start : start + CHUNK] = margin
+            found[start : start + BLOCK] = margin
         return found.squeeze(1) if found.shape[1] == 1 else found
 
     def to_json(self) -> str:

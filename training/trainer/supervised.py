@@ -61,7 +61,7 @@ class Classifier:
         self.net.eval()
         if rows.size == 0:
             return Outputs(proba=np.zeros((0, self.classes)))
-        # Read chunk by chunk, never all at once: new windows may be many.
+        # Read block by block, never all at once: new windows may be many.
         given = windows(X, rows, self.net.normalise, self.device, resident_bytes=0)
         return Outputs(proba=softmax(mean_logits(self.net, given) / self.temperature))
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 # Decided by size alone, never by what happens to be free: equal inputs must take equal paths.
 CPU_RESIDENT_BYTES = 1 << 30
 CUDA_RESIDENT_SHARE = 0.5
-CHUNK = 1_024
+BLOCK = 1_024
 
 
 class Windows(Protocol):
@@ -76,8 +76,8 @@ def windows(
     if size > (_resident_bytes(device) if resident_bytes is None else resident_bytes):
         return streamed
     data = torch.empty((rows.size, *X.shape[1:]), dtype=torch.float32, device=device)
-    for start in range(0, rows.size, CHUNK):
-        stop = min(start + CHUNK, rows.size)
+    for start in range(0, rows.size, BLOCK):
+        stop = min(start + BLOCK, rows.size)
         data[start:stop] = streamed.take(torch.arange(start, stop))
     return Resident(data)
 

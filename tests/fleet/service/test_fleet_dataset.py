@@ -31,8 +31,8 @@ from training.fleet.service.hosts import Plan
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.wire.dataset_listing import (
+    CHUNK_BYTES,
     FILES_MAX,
-    PIECE_BYTES,
     BadListing,
     Catalogue,
     File,
@@ -59,7 +59,7 @@ def a_folder(root: Path, **files: bytes) -> Path:
 
 def block(letter: str, count: float = 1) -> bytes:
     """Bytes that differ from piece to piece."""
-    size = int(PIECE_BYTES * count)
+    size = int(CHUNK_BYTES * count)
     return (hashlib.sha256(letter.encode()).digest() * (size // 32 + 1))[:size]
 
 
@@ -85,14 +85,14 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
 
 def a_listing(**changes: Any) -> bytes:
     entry = {"path": "a.npy", "pieces": ["0" * 64], "size": 5} | changes
-    whole = {"files": [entry], "format": 1, "piece_bytes": PIECE_BYTES}
+    whole = {"files": [entry], "format": 1, "piece_bytes": CHUNK_BYTES}
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
 def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
     listing = read_folder(folder, QUIET)
     assert [file.path for file in listing.files] == ["empty.json", "summary.parquet", "tensors/t.npy"]
-    assert listing.size == PIECE_BYTES * 3.75
+    assert listing.size == CHUNK_BYTES * 3.75
     assert len(listing.lengths) == 5
     assert parse(listing.document) == listing
     assert read_folder(folder, QUIET).dataset_id == listing.dataset_id
@@ -130,7 +130,7 @@ def test_paths_that_would_meet_are_refused(paths: tuple[str, str]) -> None:
     [
         b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"files":[],"format":1,"piece_bytes":1048576}',
         a_listing(size=-1), a_listing(size=True), a_listing(size=5.0), a_listing(size=2**63),
-        a_listing(size=PIECE_BYTES + 1), a_listing(size=0), a_listing(pieces=["0" * 63]),
+        a_listing(size=CHUNK_BYTES + 1), a_listing(size=0), a_listing(pieces=["0" * 63]),
         a_listing(pieces=["F" * 64]), a_listing(pieces="0" * 64), a_listing(pieces=[None]),
         a_listing(link="/etc/passwd"), a_listing(path=None), a_listing(path=["a"]),
         a_listing() + b" ", a_listing().replace(b'"format":1', b'"format":2'),
@@ -164,14 +164,14 @@ def test_no_document_is_a_traceback(document: bytes) -> None:
         parse(document)
 
 
-@given(st.lists(st.integers(0, 3 * PIECE_BYTES), max_size=4))
+@given(st.lists(st.integers(0, 3 * CHUNK_BYTES), max_size=4))
 def test_the_places_of_pieces_cover_every_file(sizes: list[int]) -> None:
-    files = tuple(File(f"f{n}", size, ("0" * 64,) * -(-size // PIECE_BYTES)) for n, size in enumerate(sizes))
+    files = tuple(File(f"f{n}", size, ("0" * 64,) * -(-size // CHUNK_BYTES)) for n, size in enumerate(sizes))
     covered = [0] * len(files)
     for place in Listing(files).places():
         number = int(place.path[1:])
         assert place.offset == covered[number]
-        assert 0 < place.length <= PIECE_BYTES
+        assert 0 < place.length <= CHUNK_BYTES
         covered[number] += place.length
     assert covered == sizes
 
@@ -227,17 +227,17 @@ def pushed(client: FleetClient, folder: Path, name: str | None = "processed") ->
 def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(receiver: Receiver, folder: Path) -> None:
     client = receiver.client()
     first, sent = pushed(client, folder)
-    assert sent == PIECE_BYTES * 3.75
+    assert sent == CHUNK_BYTES * 3.75
     assert pushed(client, folder) == (first, 0)
     changed = bytearray((folder / "summary.parquet").read_bytes())
-    changed[PIECE_BYTES + 7] ^= 1
+    changed[CHUNK_BYTES + 7] ^= 1
     (folder / "summary.parquet").write_bytes(changed)
     second, sent = pushed(client, folder)
     assert second != first
-    assert 0 < sent < PIECE_BYTES / 2, "of the piece only what changed"
+    assert 0 < sent < CHUNK_BYTES / 2, "of the piece only what changed"
     rows = client.datasets.datasets()["datasets"]
     assert {row["dataset_id"]: row["names"] for row in rows} == {first: [], second: ["processed"]}
-    assert rows[0]["size"] == PIECE_BYTES * 3.75
+    assert rows[0]["size"] == CHUNK_BYTES * 3.75
     assert [entry["act"] for entry in client.get_json("/v1/audit")["entries"]] == ["dataset_push"] * 3
 
 
@@ -409,23 +409,23 @@ def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiv
     with pytest.raises(Refused) as refused:
         client.datasets.piece(dataset_id, sha256)
     assert refused.value.problem_type == "incomplete_dataset"
-    assert pushed(client, folder) == (dataset_id, PIECE_BYTES)
+    assert pushed(client, folder) == (dataset_id, CHUNK_BYTES)
     assert hashlib.sha256(client.datasets.piece(dataset_id, sha256)).hexdigest() == sha256
 
 
 def test_a_full_disk_takes_no_data_set(receiver: Receiver, folder: Path) -> None:
-    receiver.disk.free = 256 * 1024**2 + 2 * PIECE_BYTES
+    receiver.disk.free = 256 * 1024**2 + 2 * CHUNK_BYTES
     with pytest.raises(Unavailable) as refused:
         receiver.client().datasets.announce(read_folder(folder, QUIET))
     assert (refused.value.status, refused.value.problem_type) == (507, "disk_full")
     receiver.disk.free = 10**12
-    assert pushed(receiver.client(), folder)[1] == PIECE_BYTES * 3.75
+    assert pushed(receiver.client(), folder)[1] == CHUNK_BYTES * 3.75
 
 
 def test_bodies_have_a_limit(receiver: Receiver) -> None:
     token = {"X_Operator_Token": receiver.hub.settings.operator_token}
     with Wire(receiver) as wire:
-        body = b"x" * (PIECE_BYTES + 1)
+        body = b"x" * (CHUNK_BYTES + 1)
         wire.request("PUT", f"/v1/dataset/{'0' * 64}/piece/{'0' * 64}", body, **token)
         assert wire.problem() == (413, "too_large")
 
@@ -472,7 +472,7 @@ def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folde
     assert client.datasets.remove(other)["freed"] == len(b"not any more")
     assert [row["dataset_id"] for row in client.datasets.datasets()["datasets"]] == [dataset_id]
     planned(receiver, Plan())
-    assert client.datasets.remove(dataset_id)["freed"] == PIECE_BYTES * 3.75
+    assert client.datasets.remove(dataset_id)["freed"] == CHUNK_BYTES * 3.75
     assert list((receiver.folder / "datasets" / "pieces").rglob("*" * 1 + "?" * 63)) == []
 
 
@@ -639,7 +639,7 @@ def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(
     dataset_id, _ = pushed(receiver.client(), folder)
     folders = (receiver.folder / "datasets", tmp_path / "backup", tmp_path / "new")
     here, aside, new = map(DatasetStore, folders)
-    whole = PIECE_BYTES * 3.75
+    whole = CHUNK_BYTES * 3.75
     assert copy_datasets(here, aside, lambda *_: None).bytes_copied == whole
     assert copy_datasets(here, aside, lambda *_: None).bytes_copied == 0
     assert copy_datasets(aside, new, lambda *_: None).sets == 1

@@ -21,7 +21,7 @@ from training.fleet.client.client import FleetClient, Refused
 from training.fleet.client.push import push, read_folder
 from training.fleet.client.retry import Caller
 from training.fleet.wire import patches
-from training.fleet.wire.dataset_listing import PIECE_BYTES, BadListing, File, Listing
+from training.fleet.wire.dataset_listing import CHUNK_BYTES, BadListing, File, Listing
 from training.fleet.wire.patches import Part, Patch, digests, known, parts_of, placed, read_patch
 
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
@@ -108,7 +108,7 @@ def test_a_piece_of_a_large_file_is_found_without_looking_through_it() -> None:
     new = Counted(placed((f"{n}", 64 * 1024) for n in range(16_384)))
     there = known(new)
     new.looks = 0
-    assert parts_of(700 * PIECE_BYTES, PIECE_BYTES, new, there) == (Part(PIECE_BYTES, 700 * PIECE_BYTES),)
+    assert parts_of(700 * CHUNK_BYTES, CHUNK_BYTES, new, there) == (Part(CHUNK_BYTES, 700 * CHUNK_BYTES),)
     assert new.looks < 100
 
 
@@ -164,7 +164,7 @@ def test_no_body_is_a_traceback(body: bytes) -> None:
 
 def test_a_few_bytes_that_come_in_move_few_bytes(receiver: Receiver, table: Path) -> None:
     folder, client = table.parent, receiver.client()
-    old = noise(4 * PIECE_BYTES)
+    old = noise(4 * CHUNK_BYTES)
     table.write_bytes(old)
     first, _ = pushed(client, folder)
     new = old[:1_500_000] + b"a row more" + old[1_500_000:]
@@ -181,7 +181,7 @@ def test_what_an_older_form_holds_is_asked_only_for_what_is_missing(
     receiver: Receiver, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, client, asked = table.parent, receiver.client(), list[str]()
-    table.write_bytes(noise(2 * PIECE_BYTES))
+    table.write_bytes(noise(2 * CHUNK_BYTES))
     send = Caller.send
 
     def counted(self: Caller, method: str, path: str, **how: Any) -> Any:
@@ -193,7 +193,7 @@ def test_what_an_older_form_holds_is_asked_only_for_what_is_missing(
     assert pushed(client, folder) == (dataset_id, 0)
     assert asked == ["PUT /v1/dataset/ID", "POST /v1/dataset/ID/publish"]
     asked.clear()
-    table.write_bytes(noise(2 * PIECE_BYTES) + b"more")
+    table.write_bytes(noise(2 * CHUNK_BYTES) + b"more")
     assert pushed(client, folder)[1] == 4
     assert asked.count("GET /v1/datasets") == 0, "a piece that is quicker sent than looked for"
 
@@ -202,15 +202,15 @@ def test_an_older_form_that_is_damaged_costs_a_whole_piece_and_no_more(
     receiver: Receiver, table: Path, tmp_path: Path
 ) -> None:
     folder, client = table.parent, receiver.client()
-    old = noise(2 * PIECE_BYTES)
+    old = noise(2 * CHUNK_BYTES)
     table.write_bytes(old)
     first, _ = pushed(client, folder)
     sha256 = client.datasets.listing(first).files[0].pieces[0]
     (rotten,) = (tmp_path / "receiver").rglob(f"pieces/*/{sha256}")
-    rotten.write_bytes(b"rot" + old[3:PIECE_BYTES])
+    rotten.write_bytes(b"rot" + old[3:CHUNK_BYTES])
     table.write_bytes(b"x" + old)
     second, sent = pushed(client, folder)
-    assert sent >= 2 * PIECE_BYTES
+    assert sent >= 2 * CHUNK_BYTES
     listing = client.datasets.listing(second)
     assert b"".join(client.datasets.piece(second, p.sha256) for p in listing.places()) == b"x" + old
 

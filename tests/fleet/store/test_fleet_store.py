@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from training.files import CHUNK_BYTES, HELD_S, LocalFs, replace_all
+from training.files import BLOCK_BYTES, HELD_S, LocalFs, replace_all
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import Fenced, NotStored, ShareFull, StoreError, StoreFull, StoreUnavailable
 from training.fleet.store.incoming import Part
@@ -532,8 +532,8 @@ def test_whose_store_it_is_outlasts_a_power_cut() -> None:
 
 
 def test_a_large_file_is_read_to_its_end(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x" * (CHUNK_BYTES + 1))
-    assert [len(chunk) for chunk in LocalFs().read(tmp_path / "file")] == [CHUNK_BYTES, 1]
+    (tmp_path / "file").write_bytes(b"x" * (BLOCK_BYTES + 1))
+    assert [len(block) for block in LocalFs().read(tmp_path / "file")] == [BLOCK_BYTES, 1]
 
 
 def test_of_two_that_take_an_upload_over_at_once_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from training.fleet.cli.models import allowed_names
 from training.fleet.cli.models import unpack as fetched
 from training.fleet.wire import bundles
 from training.fleet.worker import bundle
-from training.fleet.worker.bundle import PIECE_BYTES, BundleError, bundle_name, pack
+from training.fleet.worker.bundle import BLOCK_BYTES, BundleError, bundle_name, pack
 
 
 def leave(folder: Path, weights: bytes = b"weights", *, report: bool = True, **named: object) -> None:
@@ -118,7 +118,7 @@ def test_report_is_optional_and_pretraining_has_its_own(tmp_path: Path) -> None:
 
 def test_files_of_many_pieces_are_packed_whole(tmp_path: Path) -> None:
     leave(tmp_path)
-    weights = bytes(range(256)) * (3 * PIECE_BYTES // 256) + b"end"
+    weights = bytes(range(256)) * (3 * BLOCK_BYTES // 256) + b"end"
     (tmp_path / "mlp_oracle.pt").write_bytes(weights)
     (tmp_path / "mlp_oracle.ckpt.json").write_text("{}")
     assert unpack(pack_mlp(tmp_path, tmp_path / "b").path)["mlp_oracle.pt"] == weights

@@ -26,7 +26,7 @@ from training.fleet.install.types import Role as InstallRole
 from training.fleet.scheduling.job import EndReason, Needs
 from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import check_fetch
-from training.fleet.wire.dataset_listing import PIECE_BYTES, Listing
+from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing
 from training.fleet.wire.identity import Role
 from training.fleet.wire.messages import Refusal
 from training.fleet.wire.words import progress
@@ -118,7 +118,7 @@ def test_a_data_set_is_fetched_once_and_is_what_was_pushed(
     there = cache.provide(dataset_id, dataset_store, Order(lambda *how: told.append(how)))
     assert files(there) == files(folder)
     assert len(dataset_store.pieces_sent) == 5
-    assert told[-1] == (PIECE_BYTES * 3.75, PIECE_BYTES * 3.75)
+    assert told[-1] == (CHUNK_BYTES * 3.75, CHUNK_BYTES * 3.75)
     assert cache.provide(dataset_id, dataset_store, wish()) == there
     assert len(dataset_store.pieces_sent) == 5
 
@@ -183,7 +183,7 @@ def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, dataset_sto
     dataset_id = dataset_store.add(folder)
     there = cache.provide(dataset_id, dataset_store, wish())
     content = bytearray((there / "summary.parquet").read_bytes())
-    content[PIECE_BYTES + 1] ^= 1
+    content[CHUNK_BYTES + 1] ^= 1
     (there / "summary.parquet").write_bytes(content + b"and more")
     (there / "tensors/t.npy").unlink()
     dataset_store.pieces_sent.clear()
@@ -196,7 +196,7 @@ def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, dataset_sto
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: Shelf) -> None:
     ids = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
-    cache = a_cache(tmp_path, bytes_max=5 * PIECE_BYTES)
+    cache = a_cache(tmp_path, bytes_max=5 * CHUNK_BYTES)
     for dataset_id in (ids[0], ids[1], ids[0], ids[2]):
         cache.provide(dataset_id, dataset_store, wish())
     kept = {path.name for path in (tmp_path / "cache/sets").iterdir()}
@@ -209,11 +209,11 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: She
 
 def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, dataset_store: Shelf, folder: Path) -> None:
     dataset_id = dataset_store.add(folder)
-    cache = a_cache(tmp_path, bytes_max=PIECE_BYTES)
+    cache = a_cache(tmp_path, bytes_max=CHUNK_BYTES)
     with pytest.raises(FetchError, match="raise --cache-gib"):
         cache.provide(dataset_id, dataset_store, wish())
     cache.close()
-    cache = a_cache(tmp_path, free=256 * 1024**2 + PIECE_BYTES)
+    cache = a_cache(tmp_path, free=256 * 1024**2 + CHUNK_BYTES)
     with pytest.raises(FetchError, match="no room"):
         cache.provide(dataset_id, dataset_store, wish())
     cache.close()

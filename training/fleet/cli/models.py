@@ -24,7 +24,7 @@ from training.fleet.wire import bundles, words
 
 ROOM_BYTES = 256 * 1024**2  # that must stay free on this machine's disk
 _WINDOW_MAX = 2**27
-_PIECE = 1024 * 1024
+_BLOCK_BYTES = 1024 * 1024
 
 
 class BundleRefused(Exception):  # noqa: N818 - a refusal
@@ -216,10 +216,10 @@ def _copy(stream: IO[bytes], path: Path, size: int) -> Unpacked:
     digest, left = hashlib.sha256(), size
     with path.open("xb") as file:
         while left:
-            piece = _exactly(stream, min(left, _PIECE))
-            digest.update(piece)
-            file.write(piece)
-            left -= len(piece)
+            part = _exactly(stream, min(left, _BLOCK_BYTES))
+            digest.update(part)
+            file.write(part)
+            left -= len(part)
     _exactly(stream, -size % tarfile.BLOCKSIZE)
     return Unpacked(path.name, size, digest.hexdigest())
 
@@ -227,10 +227,10 @@ def _copy(stream: IO[bytes], path: Path, size: int) -> Unpacked:
 def _exactly(stream: IO[bytes], count: int) -> bytes:
     read = bytearray()
     while len(read) < count:
-        piece = stream.read(count - len(read))
-        if not piece:
+        part = stream.read(count - len(read))
+        if not part:
             raise BundleRefused("the bundle ends early")
-        read += piece
+        read += part
     return bytes(read)
 
 

@@ -16,7 +16,7 @@ from training.fleet.client.retry import Caller
 from training.fleet.wire.constants import HEADER_OFFSET, HEADER_SHA256, ProblemType
 
 SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
-_CHUNK_BYTES = 1024 * 1024
+_BLOCK_BYTES = 1024 * 1024
 _UPLOADS_FROM_NOTHING = 3  # restarts of an upload whose bytes arrived damaged
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
@@ -75,11 +75,11 @@ class _Tail:
 
     def read(self, size: int = -1, /) -> bytes:
         crashpoint("client.body")
-        piece = self._file.read(_CHUNK_BYTES if size < 0 else size)
-        self._done += len(piece)
+        block = self._file.read(_BLOCK_BYTES if size < 0 else size)
+        self._done += len(block)
         if self._progress is not None:
             self._progress(self._done, self._size)
-        return piece
+        return block
 
 
 def fetch(caller: Caller, path: str, target: Path, progress: Progress | None) -> Fetched:
@@ -102,11 +102,11 @@ def _fetch_once(caller: Caller, path: str, target: Path, unfinished: Path, progr
         expected = bundle_size(caller, path)
     with unfinished.open("wb") as file:
 
-        def sink(piece: bytes) -> None:
+        def sink(block: bytes) -> None:
             nonlocal done
-            file.write(piece)
-            digest.update(piece)
-            done += len(piece)
+            file.write(block)
+            digest.update(block)
+            done += len(block)
             if progress is not None:
                 progress(done, expected)
 

@@ -32,19 +32,19 @@ class DatasetCalls:
         """Announce a data set by its listing (``DatasetDraftReply``)."""
         return self._put(_set(listing.dataset_id), listing.document, tries)
 
-    def bring(self, dataset_id: str, pieces: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
+    def bring(self, dataset_id: str, chunks: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
         """Upload chunks (SHA-256, bytes) of an announced data set; several in one request."""
-        if len(pieces) > 1 and self._takes_many:
+        if len(chunks) > 1 and self._takes_many:
             try:
-                self._put(f"{_set(dataset_id)}/pieces", batch(pieces), tries, answers=False)
+                self._put(f"{_set(dataset_id)}/pieces", batch(chunks), tries, answers=False)
             except Refused as refusal:
                 if refusal.problem_type != ProblemType.NOT_FOUND:
                     raise
                 self._takes_many = False  # an older receiver has no such endpoint
             else:
                 return
-        for sha256, data in pieces:
-            self._put(_piece(dataset_id, sha256), data, tries, answers=False)
+        for sha256, data in chunks:
+            self._put(_chunk(dataset_id, sha256), data, tries, answers=False)
 
     def chunks(self, dataset_id: str, path: str, *, tries: int | None = None) -> list[tuple[str, int]]:
         """Get the content-defined chunks (SHA-256, bytes) of a published file; none from an older receiver."""
@@ -85,7 +85,7 @@ class DatasetCalls:
 
     def piece(self, dataset_id: str, sha256: str, *, tries: int | None = None) -> bytes:
         """Fetch and verify a chunk; Damaged when it has another SHA-256."""
-        return self._get(_piece(dataset_id, sha256), sha256, tries)
+        return self._get(_chunk(dataset_id, sha256), sha256, tries)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -117,5 +117,5 @@ def _set(dataset_id: str) -> str:
     return f"/v1/dataset/{dataset_id}"
 
 
-def _piece(dataset_id: str, sha256: str) -> str:
+def _chunk(dataset_id: str, sha256: str) -> str:
     return f"{_set(dataset_id)}/piece/{sha256}"

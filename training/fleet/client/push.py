@@ -15,8 +15,8 @@ from training.contract import HOSTS_FILE
 from training.fleet.client.bundles import Progress
 from training.fleet.client.datasets import DatasetCalls
 from training.fleet.wire.dataset_listing import (
+    CHUNK_BYTES,
     FILES_MAX,
-    PIECE_BYTES,
     BadListing,
     File,
     Listing,
@@ -91,7 +91,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 def _read(path: Path, name: str) -> File:
     with path.open("rb") as file:
-        return cut(name, iter(lambda: file.read(PIECE_BYTES), b""))
+        return cut(name, iter(lambda: file.read(CHUNK_BYTES), b""))
 
 
 def recording_hosts(root: Path) -> list[str]:
@@ -126,14 +126,14 @@ def push(
             del first[sha256]
             progress(done, whole)
     for places in together(first.values(), lambda place: place.length):
-        pieces = []
+        chunks = []
         for place in places:
             data = _bytes_at(root, place)
             if hashlib.sha256(data).hexdigest() != place.sha256:
                 raise FolderError(f"{root / place.path} changed while it was pushed; push again")
-            pieces.append((place.sha256, data))
-        calls.bring(listing.dataset_id, pieces, tries=PUSH_TRIES)
-        size = sum(len(data) for _, data in pieces)
+            chunks.append((place.sha256, data))
+        calls.bring(listing.dataset_id, chunks, tries=PUSH_TRIES)
+        size = sum(len(data) for _, data in chunks)
         sent, done = sent + size, done + size
         progress(done, whole)
     return calls.publish(listing.dataset_id, name, recording_hosts(root)), sent
@@ -165,7 +165,7 @@ class _Older:
             self._new[place.path] = []
             if self._known[place.path]:
                 with (self._root / place.path).open("rb") as file:
-                    blocks = iter(lambda: file.read(PIECE_BYTES), b"")
+                    blocks = iter(lambda: file.read(CHUNK_BYTES), b"")
                     self._new[place.path] = placed(digests(blocks))
         parts = parts_of(place.offset, place.length, self._new[place.path], self._known[place.path])
         lacking = sum(part.length for part in parts if part.offset is None)

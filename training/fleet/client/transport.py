@@ -291,9 +291,9 @@ def _read(answer: http.client.HTTPResponse, sink: Callable[[bytes], object] | No
     if sink is None:
         content = answer.read(ANSWER_BYTES_MAX)
     else:
-        while piece := answer.read(BLOCK_BYTES):
+        while block := answer.read(BLOCK_BYTES):
             with _own_file():
-                sink(piece)
+                sink(block)
     if answer.length:  # `read` with a size reports no early end
         raise http.client.IncompleteRead(content, answer.length)
     return content

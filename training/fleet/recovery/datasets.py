@@ -48,9 +48,9 @@ def _copy(source: DatasetStore, target: DatasetStore, shelved: Shelved) -> int:
     listing = parse(source.listing(dataset_id))
     missing = target.begin(dataset_id, listing.document).missing
     for group in together(missing, listing.lengths.__getitem__):
-        pieces = [(sha256, source.piece(dataset_id, sha256)) for sha256 in group]
-        target.put(dataset_id, pieces)
-        copied += sum(len(data) for _, data in pieces)
+        chunks = [(sha256, source.piece(dataset_id, sha256)) for sha256 in group]
+        target.put(dataset_id, chunks)
+        copied += sum(len(data) for _, data in chunks)
     for name in shelved.names or (None,):
         target.publish(dataset_id, name, shelved.about.pushed_at, shelved.about.hosts)
     return copied

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.files import CHUNK_BYTES, Fs, LocalFs
+from training.files import BLOCK_BYTES, Fs, LocalFs
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class ReadingAs(LocalFs):
         with acting_as(self._user):
             file = path.open("rb", buffering=0)
         with file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
+            while block := file.read(BLOCK_BYTES):
+                yield block
 
     def size(self, path: Path) -> int | None:
         with acting_as(self._user):

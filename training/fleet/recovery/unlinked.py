@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from training.files import CHUNK_BYTES, LocalFs
+from training.files import BLOCK_BYTES, LocalFs
 from training.fleet.recovery.findings import Finding, some
 from training.fleet.service.state import State
 from training.sizes import walk
@@ -29,8 +29,8 @@ class Unlinked(LocalFs):
     def read(self, path: Path) -> Iterator[bytes]:
         self._check(path)
         with os.fdopen(os.open(path, os.O_RDONLY | _NOFOLLOW), "rb", buffering=0) as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
+            while block := file.read(BLOCK_BYTES):
+                yield block
 
     def size(self, path: Path) -> int | None:
         try:

@@ -97,19 +97,19 @@ class DatasetStore:
         return self._listing("sets", dataset_id).document
 
     def piece(self, dataset_id: str, sha256: str) -> bytes:
-        """Read and verify a chunk of a data set; a damaged one is set aside. Raises NoDataset, PiecesMissing."""
+        """Read and verify a chunk of a data set; a damaged one is set aside. Raises NoDataset, ChunksMissing."""
         if sha256 not in self._listing("sets", dataset_id).lengths:
-            raise NoDataset(f"data set {dataset_id[:12]} has no piece {sha256[:12]}")
-        path = self._piece(sha256)
+            raise NoDataset(f"data set {dataset_id[:12]} has no chunk {sha256[:12]}")
+        path = self._chunk(sha256)
         again = "push the data set again: only what is missing travels"
-        with disk_errors("reading a piece"):
+        with disk_errors("reading a chunk"):
             if self._fs.size(path) is None:
-                raise ChunksMissing(f"piece {sha256[:12]} is missing from the disk; {again}")
+                raise ChunksMissing(f"chunk {sha256[:12]} is missing from the disk; {again}")
             data = b"".join(self._fs.read(path))
         if hashlib.sha256(data).hexdigest() != sha256:
-            with self._lock, disk_errors("putting a damaged piece aside"):
+            with self._lock, disk_errors("putting a damaged chunk aside"):
                 self._fs.replace(path, path.with_name(sha256 + _DAMAGED))
-            raise ChunksMissing(f"piece {sha256[:12]} was damaged on the disk; {again}")
+            raise ChunksMissing(f"chunk {sha256[:12]} was damaged on the disk; {again}")
         return data
 
     def chunks(self, dataset_id: str, path: str) -> list[tuple[str, int]]:
@@ -120,7 +120,7 @@ class DatasetStore:
         return digests(self.read(dataset_id, path, 0, size))
 
     def read(self, dataset_id: str, path: str, first: int, length: int) -> Iterator[bytes]:
-        """Read bytes of a file from its chunks, each verified. Raises NoDataset, PiecesMissing."""
+        """Read bytes of a file from its chunks, each verified. Raises NoDataset, ChunksMissing."""
         last = first + length
         for place in self._listing("sets", dataset_id).places_within(path, first, last):
             data = self.piece(dataset_id, place.sha256)
@@ -145,29 +145,29 @@ class DatasetStore:
             self._remember(dataset_id, listing)
         return Draft(dataset_id, listing.size, missing, published)
 
-    def put(self, dataset_id: str, pieces: Sequence[tuple[str, bytes]]) -> None:
+    def put(self, dataset_id: str, chunks: Sequence[tuple[str, bytes]]) -> None:
         """Store chunks (SHA-256, bytes) of an announced data set, durably; all of them or, when one is wrong, none.
 
         Raises NoDataset, WrongDigest, StoreFull.
         """
         lengths = self._announced(dataset_id).lengths
-        for sha256, data in pieces:
+        for sha256, data in chunks:
             wanted = lengths.get(sha256)
             if wanted is None:
-                raise NoDataset(f"data set {dataset_id[:12]} has no piece {sha256[:80]}")
+                raise NoDataset(f"data set {dataset_id[:12]} has no chunk {sha256[:80]}")
             if len(data) != wanted or hashlib.sha256(data).hexdigest() != sha256:
-                raise WrongDigest(f"{len(data)} bytes that are not piece {sha256[:12]} arrived")
-        with self._lock, disk_errors("writing a piece"):
-            self._check_room(sum(len(data) for _, data in pieces))
+                raise WrongDigest(f"{len(data)} bytes that are not chunk {sha256[:12]} arrived")
+        with self._lock, disk_errors("writing a chunk"):
+            self._check_room(sum(len(data) for _, data in chunks))
             self._write_all(
                 {
-                    self._piece(sha256): data
-                    for sha256, data in pieces
-                    if self._fs.size(self._piece(sha256)) != len(data)
+                    self._chunk(sha256): data
+                    for sha256, data in chunks
+                    if self._fs.size(self._chunk(sha256)) != len(data)
                 }
             )
             # Also of present ones: a crash may have cut their first writing short.
-            self._sync_ways_to([self._piece(sha256) for sha256, _ in pieces])
+            self._sync_ways_to([self._chunk(sha256) for sha256, _ in chunks])
 
     def put_patched(self, dataset_id: str, sha256: str, patch: Patch) -> None:
         """Store a chunk that is patched from a file of another data set. Raises as ``put``, and as ``read``."""
@@ -183,7 +183,7 @@ class DatasetStore:
     def publish(self, dataset_id: str, name: str | None, now: float, hosts: Sequence[str] = ()) -> Shelved:
         """Publish an announced data set, under ``name`` if given. May be repeated.
 
-        Raises NoDataset, PiecesMissing, BadName.
+        Raises NoDataset, ChunksMissing, BadName.
         """
         if name is not None and not NAME.fullmatch(name):
             raise BadName(
@@ -194,7 +194,7 @@ class DatasetStore:
                 self._check_name(name, dataset_id)
             listing = self._announced(dataset_id)
             if missing := self._missing(listing):
-                raise ChunksMissing(f"{len(missing)} of {len(listing.lengths)} pieces have not arrived; push again")
+                raise ChunksMissing(f"{len(missing)} of {len(listing.lengths)} chunks have not arrived; push again")
             self._make_durable(listing)
             if self._fs.size(self._path("sets", dataset_id)) is None:
                 sizes = listing.size, len(listing.files), len(listing.lengths)
@@ -239,7 +239,7 @@ class DatasetStore:
             freed = 0
             for sha256, length in listing.lengths.items():
                 if sha256 not in kept:
-                    self._fs.unlink(self._piece(sha256))
+                    self._fs.unlink(self._chunk(sha256))
                     freed += length
             return freed
 
@@ -315,7 +315,7 @@ class DatasetStore:
 
     def _missing(self, listing: Listing) -> tuple[str, ...]:
         return tuple(
-            sha256 for sha256, length in listing.lengths.items() if self._fs.size(self._piece(sha256)) != length
+            sha256 for sha256, length in listing.lengths.items() if self._fs.size(self._chunk(sha256)) != length
         )
 
     def _referenced(self) -> Counter[str]:
@@ -355,7 +355,7 @@ class DatasetStore:
             raise BadName(f"{dataset_id[:80]!r} is not the id of a data set")
         return self.root / folder / f"{dataset_id}{_SUFFIX}"
 
-    def _piece(self, sha256: str) -> Path:
+    def _chunk(self, sha256: str) -> Path:
         return self.root / "pieces" / sha256[:2] / sha256
 
     def _check_room(self, incoming_bytes: int) -> None:
@@ -370,7 +370,7 @@ class DatasetStore:
 
     def _make_durable(self, listing: Listing) -> None:
         """Sync the names of all files of a data set: a killed process may have left that undone."""
-        for folder in sorted({self._piece(sha256).parent for sha256 in listing.lengths}):
+        for folder in sorted({self._chunk(sha256).parent for sha256 in listing.lengths}):
             self._fs.sync_folder(folder)
         for kind in ("pieces", "about", "sets"):
             if self._fs.names(self.root / kind):

@@ -11,7 +11,7 @@ The tree::
     ├── NotStored              no such artifact
     ├── Damaged                an artifact's bytes are not what its name says
     ├── NoDataset              no such data set, or no such chunk of it
-    ├── PiecesMissing          a data set lacks chunks, or some are damaged; pushing it again mends it
+    ├── ChunksMissing          a data set lacks chunks, or some are damaged; pushing it again mends it
     └── UploadError            one upload
         ├── TooManyParts       as many uploads of this claim as there may be are under way
         ├── Fenced             another connection took this upload over

@@ -77,8 +77,8 @@ class Part:
         """Hash the predecessor's bytes. No other writer owns them any more."""
         if self.offset:
             with disk_errors("reading a stored prefix"):
-                for chunk in self._fs.read(self._path):
-                    self._hash.update(chunk)
+                for block in self._fs.read(self._path):
+                    self._hash.update(block)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append; Fenced when another writer owns the part, StoreFull when the reserve or a share would not hold."""

@@ -99,11 +99,11 @@ class Index:
         if not size:
             return 0
         whole = position = 0
-        for chunk in self._fs.read(self._path):
-            newline = chunk.rfind(b"\n")
+        for block in self._fs.read(self._path):
+            newline = block.rfind(b"\n")
             if newline >= 0:
                 whole = position + newline + 1
-            position += len(chunk)
+            position += len(block)
         if whole != size:
             handle = self._fs.reopen(self._path, whole)
             try:

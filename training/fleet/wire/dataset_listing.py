@@ -26,11 +26,11 @@ from training import strict_json
 T = TypeVar("T")
 
 FORMAT = 1
-PIECE_BYTES = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 FILES_MAX = 10_000
 BYTES_MAX = 256 * 1024**3
-BATCH_BYTES = PIECE_BYTES  # of the chunks in one request
-BATCH_PIECES = 256
+BATCH_BYTES = CHUNK_BYTES  # of the chunks in one request
+BATCH_CHUNKS = 256
 BATCH_HEAD_BYTES = 32 + 4  # before each chunk: its digest, its length
 LISTING_BYTES_MAX = 32 * 1024**2  # of the document
 PATH_CHARS_MAX = 240
@@ -75,7 +75,7 @@ class Listing:
     """The files and chunks of a data set."""
 
     files: tuple[File, ...]
-    piece_bytes: int = PIECE_BYTES
+    piece_bytes: int = CHUNK_BYTES
 
     @cached_property
     def document(self) -> bytes:
@@ -145,7 +145,7 @@ def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T
     """Group chunks for requests, in their order; a large one alone."""
     group, size = list[T](), 0
     for thing in things:
-        if group and (size + length(thing) > BATCH_BYTES or len(group) == BATCH_PIECES):
+        if group and (size + length(thing) > BATCH_BYTES or len(group) == BATCH_CHUNKS):
             yield group
             group, size = [], 0
         group.append(thing)
@@ -154,9 +154,9 @@ def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T
         yield group
 
 
-def batch(pieces: Iterable[tuple[str, bytes]]) -> bytes:
+def batch(chunks: Iterable[tuple[str, bytes]]) -> bytes:
     """Write small chunks as one body: of each its SHA-256 (32 bytes), its length (4, big-endian), its bytes."""
-    return b"".join(bytes.fromhex(sha256) + len(data).to_bytes(4, "big") + data for sha256, data in pieces)
+    return b"".join(bytes.fromhex(sha256) + len(data).to_bytes(4, "big") + data for sha256, data in chunks)
 
 
 def batched(body: bytes) -> list[tuple[str, bytes]]:
@@ -165,8 +165,8 @@ def batched(body: bytes) -> list[tuple[str, bytes]]:
     while at < len(body):
         begin = at + BATCH_HEAD_BYTES
         at = begin + int.from_bytes(body[begin - 4 : begin], "big")
-        if begin > len(body) or at > len(body) or len(found) == BATCH_PIECES:
-            raise BadListing(f"the body must hold at most {BATCH_PIECES} pieces, each behind its digest and its length")
+        if begin > len(body) or at > len(body) or len(found) == BATCH_CHUNKS:
+            raise BadListing(f"the body must hold at most {BATCH_CHUNKS} pieces, each behind its digest and its length")
         found.append((body[begin - BATCH_HEAD_BYTES : begin - 4].hex(), body[begin:at]))
     return found
 
@@ -181,10 +181,10 @@ def parse(document: bytes) -> Listing:
         raise BadListing(f"the listing is not JSON: {str(error)[:200]}") from None
     if not isinstance(whole, dict) or set(whole) != {"files", "format", "piece_bytes"}:
         raise BadListing("the listing must have files, format and piece_bytes, and nothing else")
-    if whole["format"] != FORMAT or whole["piece_bytes"] != PIECE_BYTES:
+    if whole["format"] != FORMAT or whole["piece_bytes"] != CHUNK_BYTES:
         raise BadListing(
             f"the listing is of format {str(whole['format'])[:20]} with pieces of "
-            f"{str(whole['piece_bytes'])[:20]} bytes, this program knows {FORMAT} and {PIECE_BYTES}"
+            f"{str(whole['piece_bytes'])[:20]} bytes, this program knows {FORMAT} and {CHUNK_BYTES}"
         )
     files = whole["files"]
     if not isinstance(files, list):
@@ -209,7 +209,7 @@ def _file(entry: Any) -> File:
     if type(size) is not int or not 0 <= size <= BYTES_MAX:
         raise BadListing(f"the size of {path[:80]!r} must be a number from 0 to {BYTES_MAX}")
     whole = isinstance(pieces, list) and all(isinstance(sha256, str) and ID.fullmatch(sha256) for sha256 in pieces)
-    if not whole or len(pieces) != -(-size // PIECE_BYTES):
+    if not whole or len(pieces) != -(-size // CHUNK_BYTES):
         raise BadListing(f"the pieces of {path[:80]!r} must be SHA-256 digests that cover its size")
     return File(path, size, tuple(pieces))
 
@@ -251,7 +251,7 @@ def _meet(path: str, other: str) -> BadListing:
 
 
 def cut(path: str, blocks: Iterable[bytes]) -> File:
-    """Make a file's entry from ``blocks``, each PIECE_BYTES long but the last."""
+    """Make a file's entry from ``blocks``, each CHUNK_BYTES long but the last."""
     size, pieces = 0, []
     for block in blocks:
         pieces.append(hashlib.sha256(block).hexdigest())

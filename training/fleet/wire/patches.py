@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from training.fleet.wire.dataset_listing import PIECE_BYTES, BadListing
+from training.fleet.wire.dataset_listing import CHUNK_BYTES, BadListing
 
 MARK = b"\xa5\x5a"
 LEAST, MOST = 16 * 1024, 256 * 1024
@@ -137,7 +137,7 @@ def read_patch(body: bytes) -> Patch:
             all(type(each) is int and 0 <= each <= FILE_BYTES_MAX for each in numbers)
             and isinstance(patch.like, str)
             and isinstance(patch.path, str)
-            and sum(part.length for part in parts) <= PIECE_BYTES
+            and sum(part.length for part in parts) <= CHUNK_BYTES
             and sum(part.length for part in parts if part.offset is None) == len(data)
         )
     except (ValueError, LookupError, TypeError, RecursionError):

@@ -1,7 +1,7 @@
 """Packing a trainer's output into one file: ``<model>_<mode>-<job_id>.tar.zst``.
 
 Equal files give an equal bundle, to the byte: a closed list of members, sorted, flat, without times, owners or modes
-of their own, in USTAR, compressed as one stream of fixed pieces. So a bit-identical re-run is one artifact.
+of their own, in USTAR, compressed as one stream of fixed blocks. So a bit-identical re-run is one artifact.
 Everything is read once: a member is hashed on its way into the archive, the archive on its way to the disk.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import zstandard
 
 LEVEL = 1
-PIECE_BYTES = 128 * 1024  # fixed: the blocks of a stream may show in its compressed form
+BLOCK_BYTES = 128 * 1024  # fixed: the blocks of a stream may show in its compressed form
 
 
 class BundleError(Exception):
@@ -198,12 +198,12 @@ class _Writer:
         digest = hashlib.sha256()
         left = size
         while left:
-            piece = source.read(min(left, PIECE_BYTES))
-            if not piece:
+            block = source.read(min(left, BLOCK_BYTES))
+            if not block:
                 raise BundleError(f"{name} became shorter while it was packed")
-            digest.update(piece)
-            self._put(piece)
-            left -= len(piece)
+            digest.update(block)
+            self._put(block)
+            left -= len(block)
         return digest.hexdigest()
 
     def _put(self, data: bytes) -> None:

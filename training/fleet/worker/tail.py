@@ -125,10 +125,10 @@ class OutputTail:
             lines.append(f"[… {left_out:,} bytes of output left out …]".encode())
         with self.path.open("rb") as file:
             file.seek(self._position)
-            piece = file.read(min(waiting, READ_BYTES))
-        data = self._rest + piece
-        self._position += len(piece)
-        self.total_bytes += len(piece)
+            block = file.read(min(waiting, READ_BYTES))
+        data = self._rest + block
+        self._position += len(block)
+        self.total_bytes += len(block)
         *complete, self._rest = data.split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
             complete.append(self._rest)

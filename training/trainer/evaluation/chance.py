@@ -75,10 +75,10 @@ def chance_test(
     as_far = total = 0
     counted = _number_of_ways(courses.of_episode, n_kinds) <= MOST_COUNTED
     ways = _all_ways(courses.of_episode) if counted else _drawn_ways(courses.of_episode)
-    for chunk in ways:
-        found = np.nan_to_num(_statistic(tables, chunk, y.size), nan=seen)
+    for block in ways:
+        found = np.nan_to_num(_statistic(tables, block, y.size), nan=seen)
         as_far += int(((found >= seen - 1e-12) if above else (found <= seen + 1e-12)).sum())
-        total += len(chunk)
+        total += len(block)
     if not counted:  # the labels as they were seen are one of the ways
         as_far, total = as_far + 1, total + 1
     return Chance(as_far / total, total, counted)
@@ -145,16 +145,16 @@ def _number_of_ways(of_episode: IntArray, n_kinds: int) -> int:
 
 
 def _all_ways(of_episode: IntArray) -> Iterator[IntArray]:
-    """Every different order of the courses, in chunks."""
+    """Every different order of the courses, in blocks."""
     rows = max(1, _AT_ONCE // of_episode.size)
-    chunk: list[list[int]] = []
+    block: list[list[int]] = []
     for way in _orders(np.bincount(of_episode).tolist(), of_episode.size):
-        chunk.append(way)
-        if len(chunk) == rows:
-            yield np.array(chunk)
-            chunk = []
-    if chunk:
-        yield np.array(chunk)
+        block.append(way)
+        if len(block) == rows:
+            yield np.array(block)
+            block = []
+    if block:
+        yield np.array(block)
 
 
 def _orders(counts: list[int], left: int) -> Iterator[list[int]]:

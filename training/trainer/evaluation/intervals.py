@@ -24,7 +24,7 @@ Measure = Callable[[Weights], Mapping[str, FloatArray]]
 
 CONFIDENCE = 0.95
 MAX_CLUSTERS = 20_000  # more say nothing more about the spread, and cost
-_CHUNK_CELLS = 1 << 18  # cells of (resamples, windows) worked on at a time: they should stay in the cache
+_BLOCK_CELLS = 1 << 18  # cells of (resamples, windows) worked on at a time: they should stay in the cache
 _MIN_VALID = 0.5  # an interval needs at least this part of the resamples to have a value
 
 
@@ -55,19 +55,19 @@ def bootstrap(
     """Every measure on the data as it is and on ``n_resamples`` draws of as many episodes, with replacement."""
     as_it_is = np.ones((1, n_episodes), dtype=np.int32)
     values = {name: float(v[0]) for measure in measures for name, v in measure(as_it_is).items()}
-    chunks: dict[str, list[FloatArray]] = {name: [] for name in values}
+    blocks: dict[str, list[FloatArray]] = {name: [] for name in values}
     for weights in draw_weights(n_episodes, n_windows, n_resamples, seed):
         for measure in measures:
             for name, sample in measure(weights).items():
-                chunks[name].append(sample)
+                blocks[name].append(sample)
     empty = np.empty(0)
-    return {name: Estimate(value, np.concatenate([empty, *chunks[name]])) for name, value in values.items()}
+    return {name: Estimate(value, np.concatenate([empty, *blocks[name]])) for name, value in values.items()}
 
 
 def draw_weights(n_episodes: int, n_windows: int, n_resamples: int, seed: int) -> Iterator[Weights]:
-    """The draws in chunks of rows; they depend on the number of episodes and the seed alone."""
+    """The draws in blocks of rows; they depend on the number of episodes and the seed alone."""
     rng = np.random.default_rng(seed)
-    rows = max(1, _CHUNK_CELLS // max(1, n_windows, n_episodes))
+    rows = max(1, _BLOCK_CELLS // max(1, n_windows, n_episodes))
     for first in range(0, n_resamples, rows):
         count = min(rows, n_resamples - first)
         drawn = rng.integers(n_episodes, size=(count, n_episodes))

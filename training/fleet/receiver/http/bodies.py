@@ -49,8 +49,8 @@ async def _read(context: Context, request: Request, bytes_max: int) -> bytes:
     body, large = bytearray(), False
     try:
         async with asyncio.timeout(context.settings.body_s):
-            async for piece in request.stream():
-                body += piece
+            async for data in request.stream():
+                body += data
                 if len(body) > bytes_max:
                     raise Refusal(ProblemType.TOO_LARGE, f"the body is larger than {bytes_max} bytes")
                 if len(body) > JSON_BODY_MAX and not large:
@@ -100,8 +100,8 @@ class _Blocks:
         self._block = bytearray()
         self._writing: asyncio.Task[None] | None = None
 
-    async def add(self, piece: bytes) -> None:
-        self._block += piece
+    async def add(self, data: bytes) -> None:
+        self._block += data
         if len(self._block) >= BLOCK_BYTES:
             await self._settle()
             self._context.delivery.check_size(self._part.offset + len(self._block))
@@ -136,10 +136,10 @@ class _Pace:
         async with asyncio.timeout(None) as patience:
             self._look_later(patience)
             try:
-                async for piece in request.stream():
-                    self._arrived += len(piece)
+                async for data in request.stream():
+                    self._arrived += len(data)
                     self._busy = True
-                    await take(piece)
+                    await take(data)
                     self._busy = False
             finally:
                 self._timer.cancel()

@@ -20,10 +20,10 @@ from training.fleet.service.membership import check_fetch
 from training.fleet.store.datasets import DatasetStore, Shelved
 from training.fleet.wire.dataset_listing import (
     BATCH_BYTES,
+    BATCH_CHUNKS,
     BATCH_HEAD_BYTES,
-    BATCH_PIECES,
+    CHUNK_BYTES,
     LISTING_BYTES_MAX,
-    PIECE_BYTES,
     BadListing,
     batched,
 )
@@ -68,7 +68,7 @@ async def announce_dataset(context: Context, request: Request) -> Response:
 
 async def bring_piece(context: Context, request: Request) -> Response:
     dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
-    data = await _body(context, request, PIECE_BYTES)
+    data = await _body(context, request, CHUNK_BYTES)
     await context.disk(lambda: dataset_store.put(dataset_id, [(sha256, data)]))
     return Response()
 
@@ -76,7 +76,7 @@ async def bring_piece(context: Context, request: Request) -> Response:
 async def bring_pieces(context: Context, request: Request) -> Response:
     """Take many small chunks at once, or a folder of ten thousand files would take as many requests."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
-    body = await _body(context, request, BATCH_BYTES + BATCH_PIECES * BATCH_HEAD_BYTES)
+    body = await _body(context, request, BATCH_BYTES + BATCH_CHUNKS * BATCH_HEAD_BYTES)
     try:
         pieces = batched(body)
     except BadListing as error:
@@ -96,7 +96,7 @@ async def chunks(context: Context, request: Request) -> Response:
 async def patch_piece(context: Context, request: Request) -> Response:
     """Take a chunk as a patch of another data set's file."""
     dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
-    body = await _body(context, request, PIECE_BYTES + HEADER_BYTES_MAX)
+    body = await _body(context, request, CHUNK_BYTES + HEADER_BYTES_MAX)
     try:
         patch = read_patch(body)
     except BadListing as error:
