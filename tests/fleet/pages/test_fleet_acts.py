@@ -118,6 +118,15 @@ def test_a_question_says_the_number_and_the_act_is_that_one(receiver: Receiver) 
     assert "4 jobs were requeued." in send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
     assert receiver.queue.counts()["pending"] == 5
 
+    backs = []
+    for text in ("mlp-0", "mlp-1", "mlp-2"):  # what takes an act back takes back no other, before or after it
+        asked = look(receiver, f"/act?what=hold&all=1&q={text}", Cookie=session)[1]
+        done = send(receiver, "/act", body=fields_of(asked), Cookie=session)[2]
+        backs += [html.unescape(each) for each in re.findall(r'href="(/act\?[^"]*)"', done)]
+    asked = look(receiver, backs[1], Cookie=session)[1]
+    assert "Unhold 1 pending job." in asked
+    assert re.findall(r"mlp-\d", words_of(asked)) == ["mlp-1"]
+
 
 def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver: Receiver) -> None:
     session = logged_in(receiver, TOKEN)
@@ -134,7 +143,14 @@ def test_an_act_is_asked_again_when_the_jobs_have_changed(receiver: Receiver) ->
     assert "3 held" in front, "in the strip of states"
     assert "3 now, 3 of them held" in front, "beside what waited"
     assert "3 to be unheld" in front, "among the jobs that wait"
-    for filters, number in (("", 3), ("model=mlp", 2), ("q=SCRIPT", 1), ("host=desk", 0), ("status=held&model=gru", 1)):
+    for filters, number in (
+        ("", 3),
+        ("mode=oracle", 0),
+        ("model=mlp", 2),
+        ("q=SCRIPT", 1),
+        ("host=desk", 0),
+        ("status=held&model=gru", 1),
+    ):
         page = words_of(look(receiver, f"/jobs?{filters}", Cookie=session)[1])
         assert (f"{number} held" in page) == bool(number), filters
     assert "All 1 job found:" in page

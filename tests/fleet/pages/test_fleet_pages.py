@@ -567,6 +567,17 @@ def test_a_command_to_copy_names_one_job_in_every_shell(name: str, word: str) ->
     assert typed({"name": name, "job_id": "3f0c"}) == word
 
 
+def test_a_state_that_nobody_knows_shows_as_text() -> None:
+    shown_as = rendering.state_element({"status": "<b>asleep</b>"})
+    assert "&lt;b&gt;asleep&lt;/b&gt;" in shown_as
+    assert "<b>" not in shown_as
+
+
+def test_all_is_done_when_the_last_one_is() -> None:
+    live = [{"progress": {"eta_s": 120}}, {"progress": {"eta_s": 7200}}]
+    assert "2 are training (done in about 2 h 00 min)" in fleet.sentence({**EMPTY, "running": 2}, live, [])
+
+
 def test_addresses_and_times() -> None:
     assert job_path({"name": "a/b?c", "job_id": "12"}) == "/jobs/a%2Fb%3Fc"
     assert job_path({"name": "..", "job_id": "12"}) == "/jobs/12", "a browser would take it for a folder"

@@ -188,14 +188,17 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends_and_extremes(fleet: Fleet) -
     for first in range(0, epochs, 200):
         lines = [told(n + 1, loss=1.0 + n % 7, metric=0.5) for n in range(first, first + 200)]
         if first == 1000:
-            lines[77] = told(1078, loss=99.0, metric=0.01)
+            lines[29] = told(1030, loss=0.5, metric=0.5)
+            lines[77] = told(1078, loss=99.0, metric=0.5)
+            lines[129] = told(1130, loss=1.5, metric=0.01)
+            lines[177] = told(1178, loss=1.5, metric=0.99)
         fleet.beat(claim_id, *lines, first=first)
     reply = fleet.views.curve(JOB)
     assert (reply.epochs, len(reply.points) <= CURVE_POINTS) == (epochs, True)
     assert len(reply.points) > CURVE_POINTS / 4
     shown = [point.epoch for point in reply.points]
     assert shown == sorted(set(shown))
-    assert {1, 1078, epochs} <= set(shown)
+    assert {1, 1030, 1078, 1130, 1178, epochs} <= set(shown), "each series keeps both of its own extremes"
     assert len(fleet.losses(points=10**6)) == epochs, "whole where it is asked for"
     assert len(fleet.views.curve(JOB, points=0).points) <= 10
 
