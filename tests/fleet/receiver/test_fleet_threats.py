@@ -213,12 +213,13 @@ def test_a_receiver_answers_to_the_names_it_was_given(tmp_path: Path) -> None:
 def test_no_answer_to_a_program_is_a_page(idle: Receiver) -> None:
     """Pages are few, and come under a policy of their own: tests/fleet/pages/test_fleet_pages.py."""
     pages = {row.path for row in ROUTES if row.page}
+    texts = {row.path for row in ROUTES if row.media == "text/plain"}
     for method, path in POLICY:
         if method not in ("GET", "POST") or path in pages:
             continue
         with Wire(idle) as wire:
             _, headers, _ = wire.request(method, address(path)).answer()
-        plain = ("application/json", "application/problem+json", *(["text/plain"] if path == "/metrics" else []))
+        plain = {"application/json", "application/problem+json", *({"text/plain"} if path in texts else ())}
         assert headers["content-type"].partition(";")[0] in plain, path
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
