@@ -89,6 +89,7 @@ class Fleet:
         self.port = 0
         self.url = ""
         self.jobs: list[dict[str, Any]] = []
+        self.retention: list[str] = []  # lines of the plan
         self.receiver: subprocess.Popen[bytes] | None = None
         self.started: list[subprocess.Popen[bytes]] = []
         self._transport = HttpTransport("http://127.0.0.1:1")
@@ -133,6 +134,7 @@ class Fleet:
         lines = ["schema_version = 1", 'name = "torture"', "[trainers.fake]"]
         lines += [f"command = {json.dumps(['python', '-S', str(PROGRAMS / 'trainer.py')])}"]
         lines += [f"outputs = {json.dumps(list(self._outputs))}"]
+        lines += ["[retention]", *self.retention]
         for job in self.jobs:
             lines += ["[[jobs]]", f'name = "{job["name"]}"', 'model = "fake"', 'mode = "oracle"']
             lines += [f"seed = {job['seed']}"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -139,13 +139,17 @@ class _Connection:
     def execute(self, sql: str, params: Any = ()) -> _Result:
         with _as_sqlite3():
             cursor = self._connection.cursor()
-            cursor.execute(sql, dict(params) if params else None)
+            cursor.execute(sql, dict(params) if isinstance(params, Mapping) else params)
             try:
                 names = [column[0] for column in cursor.get_description()]
             except apsw.ExecutionCompleteError:
                 names = []
             rows = [_Row(zip(names, values, strict=True)) for values in cursor]
             return _Result(rows, self._connection.changes())
+
+    def executescript(self, sql: str) -> None:
+        with _as_sqlite3():
+            self._connection.execute(sql)
 
     def create_function(self, name: str, narg: int, func: Callable[..., Any], *, deterministic: bool) -> None:
         self._connection.create_scalar_function(name, func, narg, deterministic=deterministic)

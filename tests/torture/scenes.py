@@ -289,6 +289,32 @@ def ordering(place: str, _: random.Random) -> None:
         leave(fleet, worker)
 
 
+def keeping(place: str, _: random.Random) -> None:
+    """The receiver dies while it lets a model go: the next one ends that, and the others' models stay."""
+    with Fleet() as fleet:
+        doomed = fleet.start_receiver(place)
+        goes, stays = fleet.add(behave="well"), fleet.add(behave="well")
+        worker = fleet.start_worker()
+        for name in (goes, stays):
+            fleet.wait_for(name, "completed")
+        fleet.client.hold(goes)
+        fleet.client.requeue(goes)
+        fleet.client.cancel(goes)
+        fleet.client.unhold(goes)
+        fleet.retention = ["keep_superseded_days = 0"]
+        fleet.write_plan()
+        fleet.client.reload()
+        with contextlib.suppress(ClientError):
+            fleet.client.gc_now()
+        assert doomed.wait(60) == -signal.SIGKILL, f"it did not die at {place}"
+        fleet.start_receiver()
+        fleet.client.gc_now()
+        left = [*(fleet.folder / "state" / "models").glob("fake_oracle/*/bundle.tar.zst")]
+        assert [path.parent.name for path in left] == [fleet.job(stays)["job"]["artifact_id"]]
+        assert (fleet.status(goes), fleet.status(stays)) == ("cancelled", "completed")
+        leave(fleet, worker)
+
+
 # ── all of them ─────────────────────────────────────────────────────────────────────────────
 
 SCENES: Mapping[str, Scene] = {
@@ -298,6 +324,9 @@ SCENES: Mapping[str, Scene] = {
     "worker.fetch.piece": fetching,
     "worker.fetch.stamped": fetching,
     "worker.fetch.whole": fetching,
+    "retention.decided": keeping,
+    "retention.noted": keeping,
+    "retention.unlinked": keeping,
     "transition.adopt": heard_again,
     "transition.readopt": heard_again,
     "transition.pardon": pardoning,
