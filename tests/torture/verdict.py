@@ -102,7 +102,11 @@ def _acknowledged(connection: sqlite3.Connection, witness: Path) -> Iterator[str
 
 def _stored(connection: sqlite3.Connection, models: Path) -> Iterator[str]:
     rows = connection.execute("SELECT DISTINCT artifact_id, model, mode FROM artifacts").fetchall()
+    let_go = "SELECT subject FROM removals WHERE what = 'bundle' AND done_at IS NOT NULL AND back_at IS NULL"
+    gone = {row["subject"].split("/")[1] for row in connection.execute(let_go)}
     for row in rows:
+        if row["artifact_id"] in gone:
+            continue
         folder = models / f"{row['model']}_{row['mode']}" / row["artifact_id"]
         bundle = folder / "bundle.tar.zst"
         if not bundle.exists():
