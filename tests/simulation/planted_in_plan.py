@@ -46,6 +46,6 @@ PLAN_BUGS = (
         Service._repeat,
         "Grant(job.granted(attempt), attempt)",
         "Grant(job, attempt)",
-        seed=54,
+        seed=94,
     ),
 )
