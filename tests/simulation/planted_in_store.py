@@ -45,7 +45,9 @@ STORE_BUGS = (
     Mutant(
         "the index gets a line for every upload", Attempts.add_artifact, "return added == 1", "return True", seed=11
     ),
-    Mutant("the index follows the clock", "artifacts", "ORDER BY r.seq", "ORDER BY r.stored_at, r.artifact_id", seed=39),
+    Mutant(
+        "the index follows the clock", "artifacts", "ORDER BY r.seq", "ORDER BY r.stored_at, r.artifact_id", seed=39
+    ),
     Mutant(
         "the first delivery is the earliest by the clock",
         "artifact",

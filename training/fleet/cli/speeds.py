@@ -12,7 +12,7 @@ from rich.text import Text
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE
-from training.fleet.wire.words import duration, number
+from training.fleet.wire.words import duration, number, size
 from training.printable import one_line
 
 Reply = Mapping[str, Any]
@@ -76,7 +76,7 @@ def named(kind: Reply) -> str:
     parts = [f"{kind.get('model')} {kind.get('mode')}"]
     parts += [one_line(hyper, _HYPER_MAX)] if hyper else []
     gib = number(kind.get("ram_gib"))
-    parts += [] if gib is None else [f"up to {gib:.1f} GiB"]
+    parts += [] if gib is None else [f"up to {size(gib * 2**30)}"]
     return " · ".join(parts)
 
 
