@@ -104,23 +104,26 @@ def command(receiver: Receiver, *words: str) -> str:
 
 
 def test_it_draws_in_place_follows_what_happens_and_quits(receiver: Receiver, tmux: Callable[..., str]) -> None:
-    tmux("new-session", "-d", "-x", "80", "-y", "24", "-s", "w", "sh")
-    tmux("send-keys", "-t", "w", f"NO_COLOR=1 {command(receiver, 'watch')}; echo code=$?", "Enter")
+    line = f"NO_COLOR=1 {command(receiver, 'watch')}; echo code=$?; read end"
+    tmux("new-session", "-d", "-x", "80", "-y", "24", "-s", "w", line)
 
     def shown() -> str:
         return tmux("capture-pane", "-p", "-t", "w")
 
-    until(lambda: "q quits   live" in shown(), "it listens to the stream")
+    try:
+        until(lambda: "q quits   live" in shown(), "it listens to the stream")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; on the screen:\n{shown()}") from None
     assert "0 of 3 jobs trained; 3 waiting." in shown()
     desk = receiver.client("desk")
     grant = desk.claim(a_capability())
     assert grant is not None
     desk.heartbeat(grant.job_id, progress={"event": "epoch", "epoch": 3, "epochs": 4, "eta_s": 80.0})
     until(lambda: "3/4 (75%)" in shown(), "the bar follows")
-    (line,) = (each for each in shown().splitlines() if each.startswith("desk"))
-    assert "gbt-oracle" in line
-    assert "1 min left" in line
-    assert "█" in line
+    (desk_now,) = (each for each in shown().splitlines() if each.startswith("desk"))
+    assert "gbt-oracle" in desk_now
+    assert "1 min left" in desk_now
+    assert "█" in desk_now
     tmux("resize-window", "-t", "w", "-x", "50", "-y", "10")
     until(lambda: max(map(len, shown().splitlines())) <= 50 and "q quits" in shown().splitlines()[-1], "it fits")
     tmux("send-keys", "-t", "w", "q")
