@@ -1,4 +1,4 @@
-"""How close to the best possible a plan is done on unlike machines, beside first-come, longest-first and gated queues.
+"""The time of a plan on unlike machines over the best possible, beside first-come, longest-first and gated queues.
 
     python -m bench.makespan [--seeds N] [--json FILE]
 
@@ -122,7 +122,7 @@ def _assignment(p: np.ndarray, most: float) -> float | None:
 
 @dataclass
 class World:
-    """What a rule may look at: estimates, what waits, what runs."""
+    """The view of a rule: estimates, waiting jobs, running jobs."""
 
     estimate: np.ndarray
     waiting: list[int]

@@ -233,7 +233,7 @@ class CompletedForGood(Checker):
                 self.demand(artifact == facts.artifact_id, f"{job_id[:8]} completed by nobody's artifact")
 
     def _report(self, witness: Witness, job_id: str, attempt: int, artifact: Artifact) -> None:
-        """What a trainer reported is beside the bundle, named by the row and by the provenance."""
+        """Hold that a trainer's report is beside the bundle, named by the row and by the provenance."""
         rows = witness.rows("SELECT report FROM results WHERE job_id = ? AND attempt = ?", job_id, attempt)
         named = {
             record.get("report")

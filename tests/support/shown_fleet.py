@@ -125,7 +125,7 @@ def a_report(auroc: float = 0.9, half: float = 0.04, level: str = "good", **part
     return {**report, **parts}
 
 
-# What the trainers of the shown fleet report; other jobs leave nothing.
+# Reports of the shown fleet's trainers; other jobs leave nothing.
 REPORTS: dict[str, dict[str, Any]] = {
     "gbt-realistic": a_report(0.937, 0.04, "caution"),
     "gbt-oracle": a_report(0.951, 0.03),

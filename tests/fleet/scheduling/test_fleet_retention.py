@@ -1,4 +1,4 @@
-"""What retention lets go: never what is to be kept, whatever the order, and nothing on a second look."""
+"""Retention removes nothing that is to be kept, whatever the order, and nothing on a second look."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_model_without_a_figure_stays_and_that_is_said(house: House) -> None:
 
 
 def test_the_figure_is_never_one_of_the_test_side(house: House) -> None:
-    """What a trainer says at its end, the test's figure, has no epoch and is no point of a curve."""
+    """The test's figure, which a trainer says at its end, has no epoch and is no point of a curve."""
     house.train("worse", 0.5)
     house.train("better", 0.75)
     job = house.queue.get("id-worse")

@@ -1,4 +1,4 @@
-"""What `speeds` tells follows from what workers measured, and survives what they should not have said."""
+"""The answer of `speeds` follows from workers' measurements, and survives nonsense among them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from training.printable import one_line
 POINTS_DRAWN = 150  # of each curve: as many as the eye tells apart at this size
 ROWS_MAX = 24  # of the table behind a curve
 GIB = 1 / 1024**3
-# What a trainer used: title, unit, and lines (label, sample's member, factor).
+# A trainer's use of its host: title, unit, and lines (label, sample's member, factor).
 USAGE = (
     ("Processor", "cores", (("CPU", "cpu", 1.0),)),
     ("Memory", "GiB", (("memory", "memory_bytes", GIB), ("GPU memory", "gpu_memory_bytes", GIB))),

@@ -64,7 +64,7 @@ def day(moves: Sequence[Move], live: Iterable[tuple[str, str, float]], pending: 
     """
     begin = now - DAY_S
     within = [move for move in moves if move.at >= begin]
-    # Where the moves do not reach back over the whole day, it begins with the oldest.
+    # If the moves do not reach back over the whole day, it begins with the oldest.
     if within and len(within) == len(moves) and moves[-1].seq > 1:
         begin = within[-1].at
     hosts, ends, open_since = _Hosts(), [], dict[tuple[str, int | None], float]()

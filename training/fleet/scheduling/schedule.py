@@ -110,7 +110,7 @@ class Schedule:
             ]
             if better:
                 return Take(min(better)[1], instead_of=self.slots[n].host)
-        # What costs least here, should the better host not come after all.
+        # The job that costs least here, should the better host not come after all.
         waits = [(here_s, n, share) for n in others for share, here_s in self._doable(n, host)]
         if not waits:
             return None

@@ -33,7 +33,7 @@ class Doing(StrEnum):
     UNHOLD = "unhold"
 
 
-# What takes each back, as far as it can be.
+# The act that takes each back, as far as it can be.
 INVERSE: Mapping[Doing, Doing] = {
     Doing.CANCEL: Doing.REQUEUE,
     Doing.REQUEUE: Doing.CANCEL,
