@@ -104,6 +104,8 @@ def command(receiver: Receiver, *words: str) -> str:
 
 
 def test_it_draws_in_place_follows_what_happens_and_quits(receiver: Receiver, tmux: Callable[..., str]) -> None:
+    # With the receiver's address added, the command that lifts a hold is wider than the terminal.
+    receiver.client("ada").hold("needs-gpu")
     line = f"NO_COLOR=1 {command(receiver, 'watch')}; echo code=$?; read end"
     tmux("new-session", "-d", "-x", "80", "-y", "24", "-s", "w", line)
 
@@ -115,6 +117,7 @@ def test_it_draws_in_place_follows_what_happens_and_quits(receiver: Receiver, tm
     except AssertionError as error:
         raise AssertionError(f"{error}; on the screen:\n{shown()}") from None
     assert "0 of 3 jobs trained; 3 waiting." in shown()
+    assert "held by operator until `cis490-jobs unhold" in shown()
     desk = receiver.client("desk")
     grant = desk.claim(a_capability())
     assert grant is not None

@@ -104,7 +104,11 @@ def _draw(context: CommandContext, client: FleetClient, bell: Bell, data: Json) 
 
     def picture() -> RenderableType:
         width, height = console.size
-        return context.typed(Group(*screen(data, width, height, plain=plain, footer=footer(width))))
+        lines = screen(data, width, height, plain=plain, footer=footer(width))
+        shown = context.typed(Group(*lines))
+        for line in lines:  # a command with the receiver's address may not push the footer off the screen
+            line.truncate(max(1, width), overflow="crop" if plain else "ellipsis")
+        return shown
 
     def footer(width: int) -> str:
         silent_s = context.monotonic() - heard_at
