@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.durations import Basis, Machine, Prediction, Speeds, Workload
+from training.fleet.scheduling.durations import MOST_S, Basis, Machine, Prediction, Speeds, Workload, remaining
 
 FAMILIES = ["trees", "small-net", "large-net"]
 
@@ -141,6 +141,7 @@ def test_what_is_left_is_never_negative_and_grows_once_the_prediction_is_outrun(
     told = Prediction(seconds, spread)
     for each in elapsed:
         assert 0 <= told.left(each) < math.inf
+        assert told.left(each) <= told.left(each, 0.9) < math.inf
     late, later = (told.at(0.9) * (2 + each) for each in sorted(elapsed))
     assert told.left(late) <= told.left(later) * (1 + 1e-9)
 
@@ -153,6 +154,109 @@ def test_a_running_attempt_corrects_its_prediction_unless_it_talks_nonsense(nons
     assert 100 < early.seconds < late.seconds
     assert 280 < late.seconds < 305
     assert late.spread < early.spread < told.spread
+
+
+PREDICTIONS = st.builds(Prediction, st.floats(0.01, MOST_S), st.floats(0, 20))
+TIMES = st.one_of(st.floats(), st.floats(0, 1e6))
+FIELDS = ["epoch", "epochs", "seconds", "eta_s"]
+FIGURES = st.one_of(st.floats(0, 1e6), st.integers(-3, 12), st.floats(), st.none(), st.booleans(), st.text(max_size=2))
+PROGRESS = st.dictionaries(st.sampled_from(FIELDS), FIGURES)
+
+
+@given(PREDICTIONS, TIMES, st.one_of(st.none(), PROGRESS))
+def test_no_progress_makes_what_remains_nonsense(
+    told: Prediction, elapsed_s: float, progress: dict[str, object] | None
+) -> None:
+    left, late = remaining(told, elapsed_s, progress)
+    assert 0 <= left <= late <= MOST_S
+
+
+@given(
+    st.floats(10, 1e4),
+    st.floats(0.05, 1),
+    st.integers(1, 9),
+    st.floats(1, 1e4),
+    st.one_of(st.none(), st.floats(0, 1e9)),
+)
+def test_no_word_of_an_attempt_is_believed_without_limit(
+    seconds: float, spread: float, epoch: int, elapsed_s: float, eta_s: float | None
+) -> None:
+    """An ETA of years, too, counts for no more than that each epoch to come takes as long as all before."""
+    told = Prediction(seconds, spread)
+    left, _ = remaining(told, elapsed_s, {"epoch": epoch, "epochs": 10, "eta_s": eta_s})
+    assert left <= max(told.left(elapsed_s), elapsed_s * (10 - epoch)) * 1.5 + 1e-6
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {"epoch": 9, "epochs": 3, "eta_s": 5.0},
+        {"epoch": -1, "epochs": 3, "eta_s": 5.0},
+        {"epoch": math.nan, "epochs": 3},
+        {"epoch": True, "epochs": 1},
+        {"epoch": 3, "eta_s": 5.0},
+        {"eta_s": math.inf},
+        {"eta_s": -7},
+        {"event": "data", "windows": 9},
+        {},
+        None,
+    ],
+)
+def test_a_word_without_sense_changes_nothing(progress: dict[str, object] | None) -> None:
+    told = Prediction(100.0, 0.2)
+    assert remaining(told, 50.0, progress) == (told.left(50.0), told.left(50.0, 0.9))
+
+
+def epochs_of(epoch_s: float, epochs: int, begins_s: float = 5.0) -> dict[int, dict[str, float]]:
+    """Return the progress objects of an attempt by the second in which they come, as our trainers print them."""
+    return {
+        int(begins_s + n * epoch_s): {
+            "epoch": n,
+            "epochs": epochs,
+            "seconds": begins_s + n * epoch_s,
+            "eta_s": (epochs - n) * epoch_s,
+        }
+        for n in range(1, epochs + 1)
+    }
+
+
+@given(st.floats(20, 600), st.integers(3, 30), st.floats(0.2, 5))
+def test_its_epochs_tell_when_an_attempt_ends_long_before_it_does(epoch_s: float, epochs: int, factor: float) -> None:
+    """However wrong the prediction, from half of its epochs on it is known to two fifths."""
+    ends_s = 5.0 + epoch_s * epochs
+    told = Prediction(ends_s * factor, 0.3)
+    for at_s, progress in epochs_of(epoch_s, epochs).items():
+        if 2 * progress["epoch"] >= epochs:
+            left, late = remaining(told, float(at_s), progress)
+            assert abs(at_s + left - ends_s) < ends_s * 0.4
+            assert at_s + late > ends_s * 0.9
+
+
+def test_an_attempt_that_was_resumed_tells_what_is_left_by_its_own_clock() -> None:
+    """It says epoch 82 of 100 after twenty seconds; its two epochs took ten seconds each."""
+    resumed = {"epoch": 82, "epochs": 100, "seconds": 20.0, "eta_s": 180.0}
+    left, late = remaining(Prediction(1000.0, 0.1), 20.0, resumed)
+    assert 150 < left < 300
+    assert late < 700
+
+
+def test_between_two_epochs_the_time_left_goes_down_until_the_next_is_overdue() -> None:
+    told = Prediction(10 * 200.0, 0.5)
+    nine = {"epoch": 9, "epochs": 10, "seconds": 1800.0, "eta_s": 200.0}
+    lefts = [remaining(told, 1800.0 + silent_s, nine)[0] for silent_s in (0, 100, 180, 2_000, 20_000)]
+    assert lefts[0] > lefts[1] > lefts[2] < lefts[3] < lefts[4]
+    assert 150 < lefts[0] < 230
+    assert lefts[4] > 5_000, "a job that does not end is expected to go on"
+    stuck = {"epoch": 2, "epochs": 10, "seconds": 400.0, "eta_s": 1600.0}
+    assert remaining(Prediction(3000.0, 2.0), 2000.0, stuck)[0] > 1400, (
+        "the epochs to come are not over because this one is long"
+    )
+
+
+def test_after_its_last_epoch_an_attempt_is_nearly_over() -> None:
+    told = Prediction(1000.0, 0.2)
+    assert remaining(told, 300.0, {"event": "evaluate"})[0] < 100
+    assert remaining(told, 300.0, {"event": "done"})[0] < 20
 
 
 def test_learning_is_a_fold_in_order() -> None:

@@ -28,6 +28,10 @@ _SEEDS = frozenset({"seed", "random_state", "random_seed"})  # hyperparameters t
 _LINEAR = ("epoch", "round", "step", "tree", "iter", "estimator")  # in the names of sizes that tell how often
 _NORMAL = NormalDist()
 _SURPRISE = 9.0  # an attempt beyond three standard deviations
+_LONGEST_S = 100 * 365 * 86_400.0  # no attempt has trained for longer
+_CONTRADICTED = 4.0  # a prediction two standard deviations away from what its attempt says
+_AFTER_EPOCHS = {"evaluate": 0.9, "done": 0.99}  # what a trainer of ours has done then
+_HEARD_S = 30.0  # a progress line reaches the receiver so late, with a heartbeat
 _PRIOR: Mapping[str, tuple[float, float]] = {  # mean and variance of a term nobody has seen, by its first word
     "size": (0.0, 0.3**2),  # the power of a size that may not matter …
     "linear": (1.0, 0.3**2),  # … and of one that tells how often something is done
@@ -106,31 +110,91 @@ class Prediction:
         """Return the seconds within which it ends with this probability, in (0, 1)."""
         return self.seconds * math.exp(self.spread * _NORMAL.inv_cdf(share))
 
-    def left(self, elapsed_s: float) -> float:
-        """Return the median of what is left of an attempt that has trained for ``elapsed_s`` without an end.
+    def left(self, elapsed_s: float, share: float = 0.5) -> float:
+        """Return the further seconds within which one ends that has trained for ``elapsed_s``, with this probability.
 
         Nothing is believed for ever: one that has outrun its prediction is expected to go on in proportion.
         """
-        if elapsed_s <= 0:
-            return self.seconds
+        if elapsed_s <= LEAST_S:
+            return self.at(share)
         spread = max(self.spread, 0.01)
-        outlived = _NORMAL.cdf((math.log(elapsed_s) - math.log(self.seconds)) / spread)
-        share = outlived + (1.0 - outlived) / 2
-        beyond = max(0.0, elapsed_s - self.at(0.9)) / 2
-        return beyond if share > 1.0 - 1e-9 else beyond + max(self.at(share) - elapsed_s, 0.0)
+        z = (math.log(elapsed_s) - math.log(self.seconds)) / spread
+        halvings = -math.log2(1.0 - share)  # of what goes on
+        outlives = math.erfc(z / math.sqrt(2.0)) / 2
+        # Where the tail's probabilities are too small for numbers, its limit
+        later = -_NORMAL.inv_cdf(outlives * (1.0 - share)) if z < 30 else z + halvings * math.log(2.0) / z
+        beyond = max(0.0, elapsed_s - self.at(0.9)) / 2 * halvings
+        return beyond + max(elapsed_s * math.expm1(spread * (later - z)), 0.0)
 
-    def corrected(self, elapsed_s: float, done: float) -> Prediction:
+    def corrected(self, elapsed_s: float, done: float, total_s: float | None = None) -> Prediction:
         """Join it with a running attempt's own word: ``elapsed_s`` seconds for the share ``done`` of its work.
 
-        The word weighs little at first and much at the end; nonsense weighs nothing.
+        The word weighs little at first and much at the end; nonsense weighs nothing. ``total_s`` is the attempt's own
+        estimate of the whole, where it is not in proportion. What it contradicts by far was a bad prediction.
         """
         if not (math.isfinite(elapsed_s) and math.isfinite(done)) or elapsed_s <= 0 or not 0 < done <= 1:
             return self
-        own, own_variance = math.log(_bounded(elapsed_s / done)), (0.5 * (1.0 - done) + 0.02) ** 2 / done
-        variance = max(self.spread**2, 1e-6)
+        own = math.log(_bounded(elapsed_s / done if total_s is None else total_s))
+        own_variance = (0.3 * (1.0 - done) + 0.02) ** 2 / done
+        before = math.log(self.seconds)
+        variance = max(self.spread**2, (own - before) ** 2 / _CONTRADICTED - own_variance, 1e-6)
         weight = own_variance / (variance + own_variance)
-        mean = weight * math.log(self.seconds) + (1.0 - weight) * own
+        mean = weight * before + (1.0 - weight) * own
         return replace(self, seconds=math.exp(mean), spread=math.sqrt(weight * variance))
+
+
+def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, Any] | None) -> tuple[float, float]:
+    """Return the seconds until a live attempt ends: the median, and the time within which nine of ten end.
+
+    ``elapsed_s`` is how long it has trained, ``progress`` its last progress object, which may be older and may be
+    nonsense. Both results are finite, at least 0, at most :data:`MOST_S`, and in this order.
+    """
+    elapsed_s = min(elapsed_s, _LONGEST_S) if elapsed_s > 0 else 0.0
+    own = _OwnWord.of(progress, elapsed_s) if progress else None
+    if own is not None:
+        prediction = prediction.corrected(elapsed_s, own.done, elapsed_s + own.left_s)
+    left, late = (min(max(prediction.left(elapsed_s, share), 0.0), MOST_S) for share in (0.5, 0.9))
+    return left, max(left, late)
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnWord:
+    """A running attempt's own estimate: the share of its work that is done, and the seconds that are left."""
+
+    done: float
+    left_s: float
+
+    @classmethod
+    def of(cls, progress: Mapping[str, Any], elapsed_s: float) -> _OwnWord | None:
+        """Read it from a progress object; None where it makes no sense or says nothing.
+
+        No epoch to come counts for more than all time until now: that bounds an ETA.
+        """
+        epoch, epochs, then_s, eta_s = (_amount(progress.get(key)) for key in ("epoch", "epochs", "seconds", "eta_s"))
+        then_s = elapsed_s if then_s is None else min(then_s, elapsed_s)  # at the time of these words
+        if then_s <= 0:
+            return None
+        if progress.get("event") in _AFTER_EPOCHS:
+            done = _AFTER_EPOCHS[progress["event"]]
+            eta_s = step_s = then_s * (1.0 - done) / done
+        elif not {"epoch", "epochs"} & progress.keys() and eta_s is not None:
+            done, step_s = then_s / (then_s + eta_s), eta_s
+        elif epoch is not None and epochs is not None and 0 < epoch <= epochs:
+            done, most_s = epoch / epochs, then_s * (epochs - epoch)
+            eta_s = min(most_s / epoch if eta_s is None else eta_s, most_s)
+            step_s = eta_s / max(epochs - epoch, 1.0)
+        else:
+            return None
+        silent_s, expected_s = elapsed_s - then_s, step_s + _HEARD_S
+        stalled_s = max(silent_s - expected_s, 0.0) / 2  # as long again, in the median
+        return cls(done, max(eta_s - min(silent_s, expected_s), 0.0) + stalled_s)
+
+
+def _amount(value: object) -> float | None:
+    """Return a finite number from 0 on; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_S:
+        return None
+    return float(value)
 
 
 def _of_the_sum(doubt: float, seen: float, noise: float) -> float:
