@@ -81,6 +81,15 @@ def test_plan_shows_what_a_file_would_change_and_changes_nothing(desk: Desk) -> 
     assert json.loads(desk.out)["reload"]["inserted"] == 2
 
 
+def test_a_new_channel_alone_is_shown_and_applied(desk: Desk) -> None:
+    desk.file.write_text(OLD + '[notify.phone]\nkind = "command"\ncommand = ["true"]\n')
+    assert desk("plan", str(desk.file)) == 3
+    assert "[notify.phone]: new" in desk.out
+    assert desk("apply", str(desk.file), "--yes") == 0
+    assert "1 edited in [notify]" in desk.out
+    assert [each.name for each in desk.receiver.service.plan.channels] == ["phone"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -786,6 +786,13 @@ command = ["/usr/local/bin/tell", "--loud"]
     assert mail.secrets == (mail.password,)
 
 
+def test_a_command_written_as_one_text_is_shown_as_the_list_that_runs():
+    mistake = only(f'{HEAD}[notify.x]\nkind = "command"\ncommand = "tell --loudly ada"\n')
+    assert mistake.suggestion == 'write ["tell", "--loudly", "ada"]'
+    mistake = only(f'{HEAD}[notify.x]\nkind = "command"\ncommand = []\n')
+    assert mistake.message == "must be a list of at least 1 entry, not one of 0"
+
+
 @pytest.mark.parametrize(
     ("table", "key", "words"),
     [

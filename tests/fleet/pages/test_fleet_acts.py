@@ -244,6 +244,10 @@ def test_a_reload_says_before_what_it_changes(receiver: Receiver) -> None:
     assert receiver.queue.counts()["pending"] == 4
     assert "The plan was reloaded." in send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
     assert receiver.queue.counts()["pending"] == 5
+    file.write_text('retention = { keep = "best 1 per model and mode" }\n' + file.read_text())
+    words = words_of(look(receiver, "/act?what=reload", Cookie=session)[1])
+    assert "1 edited in [retention]" in words
+    assert "cis490-jobs gc --dry-run" in words, "what goes is not brought back by another edit"
 
 
 def test_many_jobs_are_moved_in_portions_and_a_job_that_moved_meanwhile_is_not(tmp_path: Path) -> None:

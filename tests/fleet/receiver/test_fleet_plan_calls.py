@@ -59,6 +59,7 @@ def test_both_calls_answer_without_a_token(receiver: Receiver) -> None:
         ({"hosts": {"a/b": {}}}, "$.hosts"),
         ({"hosts": {"pi": {"cuda": "no"}}}, "$.hosts[...].cuda"),
         ({"trainers": {"own": {"command": "rm -rf"}}}, "$.trainers[...].command"),
+        ({"notify": {"phone": {"url_file": "/etc/shadow"}}}, "$.notify[...]"),
         ({"jobs": [], "run": "rm"}, "unknown field `run`"),
     ],
 )

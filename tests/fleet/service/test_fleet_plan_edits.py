@@ -17,7 +17,7 @@ from training.contract import spec_hash
 from training.fleet.cli.models import allowed_names, granted
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
-from training.fleet.scheduling.edits import LISTED_MAX, Edit, Kind, changed, first, host_edits, sentence
+from training.fleet.scheduling.edits import LISTED_MAX, Edit, Kind, changed, channel_edits, first, host_edits, sentence
 from training.fleet.service.catalogue import provenance_of
 from training.fleet.service.service import Service
 from training.fleet.wire.messages import Refusal
@@ -155,6 +155,15 @@ def test_edits_of_trainers_are_told(receiver: Receiver) -> None:
     plan(outputs=["a.bin"])
     said = [sentence(to_builtins(edit)) for edit in plan(outputs=["b.bin"]).edits]
     assert said == ["[trainers.own] outputs: from the next attempt of each job", "one, trainer.outputs: at once"]
+
+
+def test_edits_of_channels_are_told() -> None:
+    found = channel_edits({"same": "1", "gone": "2", "other": "3"}, {"same": "1", "other": "4", "new": "5"})
+    assert [sentence(to_builtins(edit)) for edit in found] == [
+        "[notify.gone]: gone, and what it has not sent is forgotten",
+        "[notify.new]: new, and tells what happens from then on",
+        "[notify.other]: from its next message",
+    ]
 
 
 def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver: Receiver) -> None:

@@ -33,9 +33,19 @@ def a_job(name: str, more: str = "", *, model: str = "gbt") -> str:
     return f'[[jobs]]\nname = "{name}"\nmodel = "{model}"\nmode = "oracle"\n{more}\n'
 
 
-FIRST = OWN + "[hosts.pi]\npriority = 1\n" + "".join(a_job(f"j{n}", f"seed = {n}") for n in range(4))
+HOOK = '[notify.{name}]\nkind = "command"\ncommand = ["{command}"]\n'
+FIRST = (
+    OWN
+    + HOOK.format(name="old", command="a")
+    + HOOK.format(name="kept", command="a")
+    + "[hosts.pi]\npriority = 1\n"
+    + "".join(a_job(f"j{n}", f"seed = {n}") for n in range(4))
+)
 SECOND = (
     OWN.replace('"x"', '"x", "y"')
+    + HOOK.format(name="kept", command="b")
+    + HOOK.format(name="young", command="a")
+    + '[retention]\nkeep = "best 3 per model and mode"\n'
     + "[hosts.pi]\npriority = 2\n"
     + a_job("j0", "seed = 0\npriority = 7")
     + a_job("renamed", "seed = 1")
@@ -77,6 +87,9 @@ class Stage:
         self.file.write_text(text)
         return self.previews.own()
 
+    def audited(self) -> int:
+        return len(self.queue._conn.execute("SELECT seq FROM audit").fetchall())
+
     def claim(self, host: str = "pi") -> tuple[str, str]:
         reply = self.writer.submit(lambda: self.service.claim(a_worker_claim(host))).result()
         assert reply.claim_id is not None
@@ -113,10 +126,35 @@ def test_a_preview_says_what_the_reload_then_says_and_writes_nothing(stage: Stag
     assert said.changed
     counts = said.reload
     assert (counts.inserted, counts.updated, counts.removed, counts.renamed) == (3, 2, 2, 1)
-    assert (counts.hosts, counts.trainers) == (1, 1)
+    assert (counts.hosts, counts.trainers, counts.retention, counts.notify) == (1, 1, 1, 3)
     assert told(said.reload) == told(stage.take(SECOND))
     again = judge(stage, SECOND)
     assert (again.changed, again.reload.unchanged) == (False, 5)
+
+
+@pytest.mark.parametrize("judge", [Stage.given, Stage.own])
+@pytest.mark.parametrize("table", [HOOK.format(name="one", command="a"), "[retention]\nkeep_logs_days = 3\n"])
+def test_an_edit_of_one_table_alone_is_a_change_and_stands_in_the_audit(stage: Stage, judge: Any, table: str) -> None:
+    stage.take(FIRST)
+    before = stage.audited()
+    assert judge(stage, FIRST + table).changed
+    stage.take(FIRST + table)
+    assert stage.audited() == before + 1
+    assert judge(stage, FIRST).changed
+
+
+def test_channels_of_which_a_caller_tells_nothing_count_as_they_are(stage: Stage) -> None:
+    stage.take(FIRST)
+    plan = parse_manifest(FIRST, path=Path("plan.toml"), describer=TableDescriber())
+    sent = _sent(plan, Path("plan.toml"))
+    del sent["notify"]
+    assert not stage.previews.given(msgspec.convert(sent, PlanRequest)).changed
+
+
+def test_where_a_channel_has_its_secret_is_not_sent() -> None:
+    text = '[notify.phone]\nkind = "ntfy"\nurl_file = "/etc/cis490/topic"\n'
+    plan = parse_manifest("jobs = []\n" + text, path=Path("plan.toml"), describer=TableDescriber())
+    assert "topic" not in str(_sent(plan, Path("plan.toml")))
 
 
 def test_every_job_says_what_became_of_it(stage: Stage) -> None:

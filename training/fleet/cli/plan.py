@@ -153,6 +153,7 @@ def _read(context: CommandContext, file: Path, as_json: bool) -> Manifest | None
 
 def _sent(manifest: Manifest, file: Path) -> dict[str, Any]:
     """Write a checked plan as the request: jobs without ids, tables without their names."""
+    from training.fleet.manifest.channels import digests
     from training.fleet.manifest.types import retention_table
 
     return {
@@ -161,6 +162,7 @@ def _sent(manifest: Manifest, file: Path) -> dict[str, Any]:
         "hosts": {name: _without(host.to_dict(), "name") for name, host in manifest.hosts.items()},
         "trainers": {name: _without(own.to_dict(), "name") for name, own in manifest.trainers.items()},
         **({"retention": retention_table(manifest.retention)} if manifest.retention != Rules() else {}),
+        "notify": digests(manifest.channels),
     }
 
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, short_id, table
-from training.fleet.scheduling.edits import LISTED_MAX, sentence
+from training.fleet.scheduling.edits import LISTED_MAX, TABLES, sentence
 from training.fleet.wire.words import Json, ago, number
 from training.printable import counted, one_line, printable
 
@@ -61,9 +61,7 @@ def _summary(answer: Json) -> str:
         ("updated", "edited"),
         ("revived", "in the plan again"),
         ("removed", "no longer named"),
-        ("hosts", "edited in [hosts]"),
-        ("trainers", "edited in [trainers]"),
-        ("retention", "edited in [retention]"),
+        *((table, f"edited in [{table}]") for table in TABLES),
     )
     changes = ", ".join(f"{reload[key]} {word}" for key, word in said if reload.get(key))
     return f"{jobs}; a reload would change this: {changes}"

@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from training.fleet.scheduling.edits import LISTED_MAX, sentence
+from training.fleet.scheduling.edits import LISTED_MAX, TABLES, sentence
 from training.fleet.wire.words import (
     Json,
     ago,
@@ -282,9 +282,7 @@ def render_reload(answer: Json) -> str:
     more = (
         ("renamed", "renamed"),
         ("revived", "in the plan again"),
-        ("hosts", "edited in [hosts]"),
-        ("trainers", "edited in [trainers]"),
-        ("retention", "edited in [retention]"),
+        *((table, f"edited in [{table}]") for table in TABLES),
     )
     line += "".join(f", {answer[key]} {word}" for key, word in more if answer.get(key))
     if answer.get("removed"):

@@ -6,8 +6,12 @@ environment variable that holds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+
+from training.strict_json import canonical
 
 
 class ChannelKind(StrEnum):
@@ -70,3 +74,8 @@ class Channel:
     def secrets(self) -> tuple[Secret, ...]:
         """The secrets that this channel needs."""
         return tuple(each for each in (self.url, self.token, self.password) if each is not None)
+
+
+def digests(channels: Iterable[Channel]) -> dict[str, str]:
+    """Map each channel's name to a digest of its table: enough to see an edit, and tells nobody where secrets lie."""
+    return {each.name: hashlib.sha256(canonical(asdict(each)).encode()).hexdigest() for each in channels}

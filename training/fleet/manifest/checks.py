@@ -66,7 +66,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 VARIABLES_MAX = 50
 VALUE_CHARS_MAX = 1024
 _value = text(VALUE_CHARS_MAX, empty=True)
-_command = list_of(text(4096), least=1, most=100)
+_command = list_of(text(4096), least=1, most=100, words=str.split)
 
 
 def _n_resamples(value: Any) -> int:

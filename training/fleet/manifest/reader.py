@@ -217,14 +217,18 @@ def one_of(options: Iterable[str], what: str) -> Kind[str]:
     return kind
 
 
-def list_of(kind: Kind[str], *, least: int = 0, most: int = 10_000) -> Kind[tuple[str, ...]]:
-    """A list whose every wrong entry is reported."""
+def list_of(
+    kind: Kind[str], *, least: int = 0, most: int = 10_000, words: Callable[[str], Iterable[str]] = lambda text: (text,)
+) -> Kind[tuple[str, ...]]:
+    """A list whose every wrong entry is reported. ``words``: what a text in its place is probably meant to hold."""
 
     def whole_list(value: Any) -> tuple[str, ...]:
         if not isinstance(value, list) or not least <= len(value) <= most:
             size = f"at least {least}" if least else f"at most {most}"
-            hint = f"write [{_quoted(value)}]" if isinstance(value, str) else ""
-            raise WrongValueError(f"must be a list of {size} entries, not {shown(value)}", hint)
+            hint = f"write [{', '.join(map(_quoted, words(value)))}]" if isinstance(value, str) else ""
+            found = f"one of {len(value)}" if isinstance(value, list) else shown(value)
+            entries = "entry" if size.endswith(" 1") else "entries"
+            raise WrongValueError(f"must be a list of {size} {entries}, not {found}", hint)
         good: list[str] = []
         wrong: list[WrongValueError] = []
         for index, entry in enumerate(value):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from training.fleet.pages.rendering import Frame, render
+from training.fleet.scheduling.edits import TABLES
 from training.fleet.scheduling.edits import sentence as edit_in_words
 from training.fleet.service.acts import INVERSE, JOBS_MAX, Acted, Doing, Done, Forecast, Selection
 from training.fleet.wire.messages import ReloadReply
@@ -159,7 +160,10 @@ def release_outcome(host: str) -> Outcome:
 def reload_question(would: ReloadReply, mark: str, file: str) -> Question:
     """Ask whether to read the manifest again."""
     edits = [edit_in_words(each) for each in _edits(would)]
-    says = [_counts(would), "What runs goes on with what it was granted."] if would.changed else []
+    says: list[str] = []
+    if would.changed:
+        notes = (one_line(note, 400) for note in would.notes)
+        says = [_counts(would), "What runs goes on with what it was granted.", *notes]
     return Question(
         f"Reload {one_line(file, 200)}." if would.changed else f"A reload of {one_line(file, 200)} changes nothing.",
         says,
@@ -182,8 +186,7 @@ def _counts(answer: ReloadReply) -> str:
         (answer.revived, "in the plan again"),
         (answer.removed, "no longer named"),
         (answer.unchanged, "unchanged"),
-        (answer.hosts, "edited in [hosts]"),
-        (answer.trainers, "edited in [trainers]"),
+        *((getattr(answer, table), f"edited in [{table}]") for table in TABLES),
     )
     return f"Jobs: {', '.join(f'{n} {word}' for n, word in counts if n) or 'none'}."
 

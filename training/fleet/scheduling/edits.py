@@ -15,6 +15,7 @@ from training.fleet.scheduling.job import LIVE, Job, JobStatus
 
 Table = Mapping[str, Any]
 LISTED_MAX = 100  # edits in one answer
+TABLES = ("hosts", "trainers", "retention", "notify")  # the manifest's tables beside the jobs, as a reload counts them
 
 
 class Kind(StrEnum):
@@ -24,6 +25,7 @@ class Kind(StrEnum):
     JOB = "job"
     HOST = "host"
     TRAINER = "trainer"
+    CHANNEL = "channel"
     REVIVED = "revived"  # a job that had left the plan is in it again
     STANDS = "stands"  # a job of the plan is cancelled, and stays so
     LEFT = "left"  # a job is not in the plan any more
@@ -34,7 +36,7 @@ class Edit:
     """A change that a reload found."""
 
     kind: Kind
-    name: str  # of the job, host or trainer, as the plan has it now
+    name: str  # of the job, host, trainer or channel, as the plan has it now
     holds: str  # since when, or the consequence
     keys: tuple[str, ...] = ()
     job_id: str | None = None
@@ -152,6 +154,21 @@ def trainer_edits(before: Mapping[str, Table], after: Mapping[str, Table]) -> li
     return found
 
 
+def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[Edit]:
+    """List the edits of channels for notices, each known by the digest of its table alone."""
+    found = []
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) == after.get(name):
+            continue
+        holds = "from its next message"
+        if name not in before:
+            holds = "new, and tells what happens from then on"
+        elif name not in after:
+            holds = "gone, and what it has not sent is forgotten"
+        found.append(Edit(Kind.CHANNEL, name, holds))
+    return found
+
+
 def changed(before: Table, after: Table) -> tuple[str, ...]:
     """List the keys whose values differ; an empty value counts as absent. Tables are compared one level deep."""
     found: list[str] = []
@@ -186,6 +203,8 @@ def sentence(edit: Table) -> str:
             return f"[hosts.{name}] {what}: {holds}"
         case Kind.TRAINER:
             return f"[trainers.{name}] {what}: {holds}"
+        case Kind.CHANNEL:
+            return f"[notify.{name}]: {holds}"
         case _:
             return f"{name}, {what}: {holds}" if what else f"{name}: {holds}"
 
@@ -196,4 +215,4 @@ def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:
     return sorted(edits, key=lambda edit: order.index(edit.kind))[:most]
 
 
-_ORDER = (Kind.RENAME, Kind.STANDS, Kind.REVIVED, Kind.LEFT, Kind.HOST, Kind.TRAINER, Kind.JOB)
+_ORDER = (Kind.RENAME, Kind.STANDS, Kind.REVIVED, Kind.LEFT, Kind.HOST, Kind.TRAINER, Kind.CHANNEL, Kind.JOB)

@@ -7,19 +7,29 @@ from dataclasses import asdict
 
 import msgspec
 
+from training.fleet.manifest.channels import digests
 from training.fleet.queue.foresee import Synced
-from training.fleet.scheduling.edits import first, host_edits, trainer_edits
+from training.fleet.scheduling.edits import channel_edits, first, host_edits, trainer_edits
 from training.fleet.service.hosts import HostRegistry, Plan
 from training.fleet.wire.messages import EditView, ReloadReply
 
 
-def told(synced: Synced, before: Plan | None, after: HostRegistry, held: Mapping[str, list[str]]) -> ReloadReply:
+def told(
+    synced: Synced,
+    before: Plan | None,
+    after: HostRegistry,
+    held: Mapping[str, list[str]],
+    channels: Mapping[str, str] | None = None,
+) -> ReloadReply:
     """Tell the changes from the plan ``before`` (None: there was none to compare with) to the one that ``after`` has.
 
-    ``held`` says which jobs train on which host.
+    ``held`` says which jobs train on which host. ``channels`` are the digests of the channels afterwards, where the
+    plan itself does not have them.
     """
     hosts = [] if before is None else host_edits(before.hosts, after.plan.hosts, held)
     trainers = [] if before is None else trainer_edits(before.trainers, after.plan.trainers)
+    channels = digests(after.plan.channels) if channels is None else channels
+    notify = [] if before is None else channel_edits(digests(before.channels), channels)
     counts = synced.counts
     return ReloadReply(
         inserted=counts["inserted"],
@@ -31,9 +41,12 @@ def told(synced: Synced, before: Plan | None, after: HostRegistry, held: Mapping
         hosts=len(hosts),
         trainers=len(trainers),
         retention=int(before is not None and before.retention != after.plan.retention),
+        notify=len(notify),
         cancelled=synced.cancelled,
         notes=[*_retention(before, after.plan), *notes(after)],
-        edits=msgspec.convert([asdict(edit) for edit in first([*synced.edits, *hosts, *trainers])], list[EditView]),
+        edits=msgspec.convert(
+            [asdict(edit) for edit in first([*synced.edits, *hosts, *trainers, *notify])], list[EditView]
+        ),
     )
 
 

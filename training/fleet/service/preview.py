@@ -18,6 +18,7 @@ import msgspec
 from training.files import mark_of
 from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database
+from training.fleet.manifest.channels import digests
 from training.fleet.manifest.load import Manifest, check_values
 from training.fleet.queue.foresee import Foreseen, foresee, planned_ids
 from training.fleet.queue.quarantine import quarantines
@@ -65,15 +66,17 @@ class Previews:
         def check(describer: Describer, datasets: References) -> Manifest:
             return check_values(values, path=Path(request.file), describer=describer, datasets=datasets)
 
-        return self._answer(self.reloader.read(check), mark_of(self.reloader.path))
+        told_nothing = digests(self.reloader.service.plan.channels)  # they count as they are
+        channels = told_nothing if request.notify is None else request.notify
+        return self._answer(self.reloader.read(check), mark_of(self.reloader.path), channels)
 
-    def _answer(self, proposal: Proposal, mark: str | None) -> PlanReply:
+    def _answer(self, proposal: Proposal, mark: str | None, channels: Mapping[str, str] | None = None) -> PlanReply:
         service = self.reloader.service
         registry = HostRegistry(list(service.host_registry.known.values()), proposal.plan)
         registry.datasets = service.host_registry.datasets if proposal.here is None else proposal.here
         synced, jobs = foresee(self.reader, proposal.jobs, self._planned_ids())
         held = jobs_by_host(self.reader.all("live_jobs_by_host"))
-        reload = told(synced, service.compared_with, registry, held)
+        reload = told(synced, service.compared_with, registry, held, channels)
         waiting = _waiting(jobs)
         hosts, nowhere = self._outlooks(waiting, registry)
         return PlanReply(

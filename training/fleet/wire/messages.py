@@ -319,7 +319,7 @@ class ReleaseReply(Wire, frozen=True, kw_only=True):
 class EditView(Wire, frozen=True, kw_only=True):
     """A change that a reload found; see edits.Edit."""
 
-    kind: str  # rename, job, host, trainer, revived, stands, left
+    kind: str  # rename, job, host, trainer, channel, revived, stands, left
     name: str
     holds: str  # since when, or the consequence
     keys: list[str] = field(default_factory=list)
@@ -340,6 +340,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     hosts: int = 0  # whose table says something else
     trainers: int = 0
     retention: int = 0  # 1 when [retention] says something else
+    notify: int = 0  # channels that are new, gone, or say something else
     cancelled: int = 0  # jobs of the plan that stay cancelled until they are requeued
     edits: list[EditView] = field(default_factory=list)  # the first hundred
     # warnings: valid, but perhaps not meant; a sentence each
@@ -352,7 +353,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     def changed(self) -> bool:
         """Return True when anything differs from before."""
         counts = (self.inserted, self.updated, self.removed, self.revived)
-        return any((*counts, self.hosts, self.trainers, self.retention))
+        return any((*counts, self.hosts, self.trainers, self.retention, self.notify))
 
 
 class AuthorityReply(Wire, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ _Command = Annotated[list[_Text], Meta(max_length=100)]
 _Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _Figure = Annotated[float, Meta(ge=0, le=1e8)]
+_Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 _Env = Annotated[dict[str, Annotated[str, Meta(max_length=1024)]], Meta(max_length=50)]
 Hyper = dict[str, bool | int | float | Annotated[str, Meta(max_length=256)]]
 
@@ -100,6 +101,8 @@ class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hosts: Annotated[dict[_Host, GivenHost], Meta(max_length=10_000)] = field(default_factory=dict)
     trainers: Annotated[dict[_Name, GivenTrainer], Meta(max_length=1_000)] = field(default_factory=dict)
     retention: GivenRetention | None = None
+    # each channel by a digest: whom it reaches, and where its secrets lie, is not sent. Null: the caller does not tell
+    notify: Annotated[dict[_Name, _Digest], Meta(max_length=1_000)] | None = None
     file: _Text = "plan.toml"  # its name in mistakes
 
 
