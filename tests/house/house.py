@@ -215,7 +215,7 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 PURE = (
     fleet(
         "scheduling.job scheduling.policy scheduling.quarantine scheduling.copies scheduling.trained scheduling.edits",
-        "scheduling.retention",
+        "scheduling.retention scheduling.forecast",
         "worker.state.* process.ended wire.dataset_listing manifest.channels service.notify.rules",
     )
     + " training.data.split"

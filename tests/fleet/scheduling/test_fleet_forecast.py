@@ -1,0 +1,182 @@
+"""The forecast: every job once, no slot doing two things, an interval that holds what comes four times of five."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.scheduling.forecast import Question, Work, forecast, quantile
+from training.fleet.scheduling.schedule import Kind, Slot, Take, schedule
+
+HOSTS = ["desk", "laptop", "pi"]
+seconds = st.dictionaries(st.sampled_from(HOSTS), st.floats(1, 1e4), max_size=3)
+drawn_works = st.lists(
+    st.tuples(st.integers(0, 12), seconds, st.integers(0, 1), st.sampled_from([0.0, 0.1, 0.8]), st.sampled_from("ab")),
+    max_size=5,
+).map(lambda found: [work(str(n), *each) for n, each in enumerate(found)])
+drawn_slots = st.lists(st.tuples(st.sampled_from(HOSTS), st.floats(0, 1e4)), max_size=4).map(
+    lambda found: [Slot(host, ready, ready * 2) for host, ready in found]
+)
+
+
+def work(
+    key: str, count: int, times: dict[str, float], priority: int = 0, spread: float = 0.3, of: str = "net"
+) -> Work:
+    return Work(Kind(key, count, times, priority, spread), tuple(f"{key}-{n}" for n in range(count)), of)
+
+
+def normal(seed: int = 0) -> Callable[[], float]:
+    return random.Random(seed).gauss
+
+
+@given(drawn_works, drawn_slots)
+def test_every_job_comes_once_and_no_slot_does_two_at_a_time(works: list[Work], slots: list[Slot]) -> None:
+    training = [f"now-{n}" if slot.ready_s else None for n, slot in enumerate(slots)]
+    made = forecast(Question(works, slots, training), normal(), 5)
+    here = {slot.host for slot in slots}
+    fit = [job for each in works if here & set(each.kind.seconds) for job in each.jobs]
+    now = [job for job in training if job is not None]
+    assert sorted(stay.job for stay in made.stays) == sorted([*fit, *now])
+    assert sorted(made.nowhere) == sorted(job for each in works for job in each.jobs if job not in fit)
+    kinds = {job: each.kind for each in works for job in each.jobs}
+    free = [0.0 if job is not None else slot.ready_s for slot, job in zip(slots, training, strict=True)]
+    for stay in made.stays:
+        assert stay.host == slots[stay.slot].host
+        assert stay.begin_s >= free[stay.slot]
+        assert stay.job in now or stay.host in kinds[stay.job].seconds
+        free[stay.slot] = stay.end_s
+
+
+@given(drawn_works, drawn_slots)
+def test_what_is_expected_lies_between_low_and_high(works: list[Work], slots: list[Slot]) -> None:
+    made = forecast(Question(works, slots), normal(), 5)
+    assert made.low_s <= made.end_s <= made.high_s < math.inf
+    assert all(stay.begin_s <= stay.end_s and stay.low_s <= stay.end_s <= stay.high_s for stay in made.stays)
+
+
+@given(drawn_works, drawn_slots)
+def test_the_same_question_has_the_same_answer(works: list[Work], slots: list[Slot]) -> None:
+    assert forecast(Question(works, slots), normal(7), 3) == forecast(Question(works, slots), normal(7), 3)
+
+
+def test_with_nothing_uncertain_it_ends_when_it_is_expected_to() -> None:
+    made = forecast(Question([work("net", 4, {"gpu": 60.0, "pi": 600.0}, spread=0.0)], [Slot("gpu", 30.0)]), normal())
+    assert (made.low_s, made.end_s, made.high_s) == (270.0, 270.0, 270.0)
+    assert [(stay.job, stay.begin_s, stay.end_s) for stay in made.stays][1] == ("net-1", 90.0, 150.0)
+
+
+def test_a_host_that_lets_a_job_go_is_named_with_the_reason() -> None:
+    question = Question([work("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
+    made = forecast(question, normal())
+    assert [stay.host for stay in made.stays] == ["gpu"]
+    assert [(each.host, each.decline.by, each.decline.here_s) for each in made.waits] == [("pi", "gpu", 6000.0)]
+
+
+def test_a_host_that_has_nothing_takes_from_one_that_comes_late() -> None:
+    """What the other trains may go on for long; who waits takes the job over before that."""
+    question = Question([work("net", 1, {"gpu": 60.0, "desk": 90.0})], [Slot("gpu", 20.0, 2e4), Slot("desk", 15.0)])
+    made = forecast(question, normal(), 40)
+    assert [stay.host for stay in made.stays] == ["gpu"]
+    assert made.high_s < 300
+
+
+def test_shared_errors_do_not_cancel_out() -> None:
+    """A hundred jobs on one machine, each uncertain by half: all are, because the machine is."""
+    made = forecast(Question([work("net", 100, {"gpu": 60.0}, spread=0.5)], [Slot("gpu")]), normal())
+    assert made.high_s / made.low_s > 2.5
+    sure = forecast(Question([work("net", 100, {"gpu": 60.0}, spread=0.1)], [Slot("gpu")]), normal())
+    assert sure.high_s / sure.low_s < 1.06
+
+
+def test_a_long_plan_is_played_in_lots_and_ends_at_the_same_time() -> None:
+    times = {"gpu": 10.0, "desk": 40.0, "pi": 500.0}
+    slots = [Slot(host) for host in times]
+    made = forecast(Question([work("net", 10_000, times, spread=0.0)], slots), normal(), 2)
+    rate = sum(1 / each for each in times.values())
+    assert 1.0 <= made.end_s * rate / 10_000 < 1.03
+    assert len({stay.job for stay in made.stays}) == 10_000
+
+
+def test_another_host_makes_it_end_no_later() -> None:
+    chance = random.Random(5)
+    for _ in range(60):
+        names = ["a", "b", "c", "d"]
+        works = [
+            work(str(n), chance.randint(1, 4), {name: chance.uniform(10, 1000) for name in names}, spread=0.0)
+            for n in range(8)
+        ]
+        few = forecast(Question(works, [Slot(name) for name in names[:3]]), normal(), 0)
+        more = forecast(Question(works, [Slot(name) for name in names]), normal(), 0)
+        assert more.end_s <= few.end_s * 1.001
+
+
+def _played(works: list[Work], hosts: list[str], longer: dict[tuple[str, str], float], chance: random.Random) -> float:
+    """Let real asks happen, each on a schedule made anew; returns when all is done."""
+    left = {each.kind.key: each.kind.count for each in works}
+    kinds = {each.kind.key: each.kind for each in works}
+    ends: list[tuple[float, str]] = []
+    doing: dict[str, tuple[float, float]] = {}
+    now = 0.0
+    while True:
+        for host in hosts:
+            if host in doing:
+                continue
+            waiting = [Kind(key, n, kinds[key].seconds, 0, kinds[key].spread) for key, n in left.items() if n]
+            slots = [Slot(each, _left_s(doing.get(each), now), 1e9) for each in hosts]
+            said = schedule(waiting, slots).decide(host) if waiting else None
+            if isinstance(said, Take):
+                left[said.kind] -= 1
+                expected = kinds[said.kind].seconds[host]
+                took = expected * longer[said.kind, host] * math.exp(chance.gauss(0, 0.15))
+                doing[host] = (now, expected)
+                heapq.heappush(ends, (now + took, host))
+        if not ends:
+            return now
+        now, host = heapq.heappop(ends)
+        del doing[host]
+
+
+def _left_s(doing: tuple[float, float] | None, now: float) -> float:
+    return 0.0 if doing is None else max(doing[0] + doing[1] - now, (now - doing[0]) / 10)
+
+
+def test_four_of_five_plans_end_within_the_interval() -> None:
+    """Of drawn truths, played by an online rule of its own: errors of kinds, of hosts for a family, of each attempt."""
+    chance, within, cases = random.Random(11), 0, 80
+    hosts = ["a", "b", "c"]
+    for seed in range(cases):
+        works = [
+            work(
+                str(n),
+                3,
+                {host: chance.lognormvariate(4 + at, 0.5) for at, host in enumerate(hosts)},
+                0,
+                0.4,
+                "xy"[n % 2],
+            )
+            for n in range(4)
+        ]
+        works = [Work(each.kind, each.jobs, each.family, {"a": 0.3, "b": 0.4, "c": 0.6}) for each in works]
+        made = forecast(Question(works, [Slot(host) for host in hosts]), normal(seed), 40)
+        families = {(host, of): chance.gauss(0, 1) for host in hosts for of in "xy"}
+        of_kind = {each.kind.key: chance.gauss(0, math.sqrt(0.3**2 - 0.15**2)) for each in works}
+        longer = {
+            (each.kind.key, host): math.exp(
+                of_kind[each.kind.key] + families[host, each.family] * math.sqrt(each.spreads[host] ** 2 - 0.3**2)
+            )
+            for each in works
+            for host in hosts
+        }
+        within += made.low_s <= _played(works, hosts, longer, chance) <= made.high_s
+    assert 0.7 <= within / cases <= 0.9
+
+
+def test_quantiles_lie_between_neighbours() -> None:
+    assert quantile([3.0], 0.1) == quantile([3.0], 0.9) == 3.0
+    assert quantile([0.0, 1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
+    assert quantile([0.0, 10.0], 0.1) == 0.0

@@ -1,0 +1,314 @@
+"""The forecast: who trains what when, by playing the schedule on a simulated clock. Pure; chance comes in.
+
+One play with the expected durations says who does what (:attr:`Forecast.stays`). Many plays with drawn ones say how
+sure that is: errors are log-normal, and most of an error is shared. A host that turns out slower is so for all jobs
+of a family, and a family that nobody knows is longer everywhere; were every job wrong on its own, the errors of a
+long plan would cancel out and the interval would be far too narrow (:meth:`Work.parts`).
+
+In a play a slot takes its shares in order; one that has none left asks :meth:`Schedule.decide` as a real claim does,
+takes from another or waits. The schedule itself is made once, not anew at each end as in the fleet: taking from
+others makes up for nearly all of that, and 2,000 jobs on 50 hosts stay within two seconds. For the same reason a
+plan of more jobs is played in lots of a few equal jobs each, and a host that waits asks 50 times at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from training.fleet.scheduling.durations import LEAST_S, Prediction
+from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Share, Slot, Take, schedule
+
+LOW, HIGH = 0.1, 0.9  # four of five ends lie between
+DRAWS_MOST, DRAWS_LEAST = 100, 25
+_ASKS_DRAWN = 20_000  # in all plays together
+_JOBS_MOST = 2_500  # that are played one by one
+_ROUNDS = 50  # of asks of hosts that wait, in a play
+_OWN = 0.15**2  # variance that each attempt has on its own; what is beyond, equal jobs share
+_OF_KIND = 0.3**2  # of that, as much is the kind's; what is beyond, its whole family shares
+_SURELY = 2.33  # deviations between the middle and "nearly sure"
+
+Normal = Callable[[], float]  # draws a standard normal number
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kind with its jobs, in the order in which they are granted."""
+
+    kind: Kind
+    jobs: tuple[str, ...]
+    family: str = ""
+    spreads: Mapping[str, float] = field(default_factory=dict)  # host → of the logarithm there; else the kind's
+
+    def spread(self, host: str) -> float:
+        return self.spreads.get(host, self.kind.spread)
+
+    def parts(self) -> tuple[float, float, float]:
+        """Split the doubt that no host takes away: deviations of an attempt, of the kind, of the family everywhere."""
+        least = min((self.spread(host) for host in self.kind.seconds), default=0.0) ** 2
+        own = min(least, _OWN)
+        of_kind = min(least - own, _OF_KIND)
+        return math.sqrt(own), math.sqrt(of_kind), math.sqrt(least - own - of_kind)
+
+    def here(self, host: str) -> float:
+        """Return the deviation that is this host's alone, the same for all its jobs of the family."""
+        least = min(map(self.spread, self.kind.seconds), default=0.0)
+        return math.sqrt(max(0.0, self.spread(host) ** 2 - least**2))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that a forecast is made of. Times in seconds."""
+
+    works: Sequence[Work]
+    slots: Sequence[Slot]
+    training: Sequence[str | None] = ()  # the job that each slot trains now
+    promised: Mapping[str, float] = field(default_factory=dict)  # as for schedule()
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A job's time on a slot. Seconds from now; four of five such jobs end between ``low_s`` and ``high_s``."""
+
+    job: str
+    host: str
+    slot: int
+    begin_s: float
+    end_s: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A host that lets a job go to another at ``at_s``, and why."""
+
+    host: str
+    at_s: float
+    decline: Decline
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Each job that fits somewhere, in order of its begin; ``nowhere`` are those that fit no slot.
+
+    ``end_s``, when all is done, is the middle of all plays: chance delays the last of many ends more than a single one.
+    """
+
+    stays: tuple[Stay, ...]
+    end_s: float
+    low_s: float
+    high_s: float
+    nowhere: tuple[str, ...] = ()
+    waits: tuple[Waits, ...] = ()  # the first of each host
+    draws: int = 0
+
+
+def forecast(question: Question, normal: Normal, draws: int | None = None) -> Forecast:
+    """Answer a question; ``draws`` plays make the interval, by default as many as a second allows."""
+    works, slots = question.works, question.slots
+    made = schedule([work.kind for work in works], slots, question.promised)
+    expected = _Play(question, made, _World(lambda *_: 1.0, [1.0] * len(slots))).run()
+    if draws is None:
+        draws = max(DRAWS_LEAST, min(DRAWS_MOST, _ASKS_DRAWN // (1 + len(expected.runs) + 10 * len(slots))))
+    chance = _Chance(question, normal)
+    plays = [_Play(question, made, chance.draw()).run() for _ in range(draws)]
+    stays = []
+    for n, (slot, job) in enumerate(zip(slots, question.training, strict=False)):
+        if job is not None:
+            stays.append(_stay(job, slot.host, n, 0.0, slot.ready_s, [play.ready[n] for play in plays]))
+    ends = [{(run.k, run.nth): run.end_s for run in play.runs} for play in plays]
+    for run in expected.runs:
+        job, drawn = works[run.k].jobs[run.nth], [of_play[run.k, run.nth] for of_play in ends]
+        stays.append(_stay(job, slots[run.slot].host, run.slot, run.begin_s, run.end_s, drawn))
+    stays.sort(key=lambda stay: (stay.begin_s, stay.slot))
+    busy = [n for n, job in enumerate(question.training) if job is not None]
+    last = sorted(
+        max([*(play.ready[n] for n in busy), *(run.end_s for run in play.runs)], default=0.0) for play in plays
+    )
+    if not last:
+        last = [max((stay.end_s for stay in stays), default=0.0)]
+    middle_s, low_s, high_s = (quantile(last, share) for share in (0.5, LOW, HIGH))
+    nowhere = tuple(job for work in works if work.kind.key in made.homeless for job in work.jobs)
+    return Forecast(tuple(stays), middle_s, low_s, high_s, nowhere, tuple(expected.waits.values()), draws)
+
+
+def _stay(job: str, host: str, slot: int, begin_s: float, end_s: float, drawn: list[float]) -> Stay:
+    drawn.sort()
+    low_s, high_s = (quantile(drawn, share) if drawn else end_s for share in (LOW, HIGH))
+    return Stay(job, host, slot, begin_s, end_s, min(low_s, end_s), max(high_s, end_s))
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below which a share of what these were drawn from lies; they are in order, at least one."""
+    place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+# ── chance ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """The truth of a play, as factors on what is expected."""
+
+    longer: Callable[[int, int, int], float]  # of a kind on a slot, for a lot of so many jobs
+    ready: Sequence[float]  # of what each slot does now
+
+
+class _Chance:
+    """Draws worlds: families, kinds and hosts as they may turn out to be."""
+
+    def __init__(self, question: Question, normal: Normal) -> None:
+        self._normal = normal
+        self._works = [(work.family, *work.parts()) for work in question.works]
+        self._here = [
+            [(n, slot.host, work.here(slot.host)) for n, slot in enumerate(question.slots) if slot.host in here]
+            for work, here in ((work, work.kind.seconds) for work in question.works)
+        ]
+        self._ready = [_ready_spread(slot) for slot in question.slots]
+        self._families = sorted({work.family for work in question.works})
+        self._hosts = sorted({slot.host for slot in question.slots})
+
+    def draw(self) -> _World:
+        normal = self._normal
+        families = {family: normal() for family in self._families}
+        hosts = {(host, family): normal() for host in self._hosts for family in self._families}
+        factors = []
+        for (family, _, of_kind, of_family), here in zip(self._works, self._here, strict=True):
+            everywhere = of_kind * normal() + of_family * families[family]
+            factors.append({n: math.exp(everywhere + spread * hosts[host, family]) for n, host, spread in here})
+        own = [each[1] for each in self._works]
+        return _World(
+            lambda k, n, lot: factors[k][n] * math.exp(own[k] / math.sqrt(lot) * normal()),
+            [math.exp(spread * normal()) for spread in self._ready],
+        )
+
+
+def _ready_spread(slot: Slot) -> float:
+    if slot.ready_s <= 0 or slot.late_s <= slot.ready_s:
+        return 0.0
+    return min(math.log(slot.late_s / slot.ready_s) / _SURELY, 1.0)
+
+
+# ── a play ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A job as it was played: its kind, its place among the kind's jobs, and where and when."""
+
+    k: int
+    nth: int
+    slot: int
+    begin_s: float
+    end_s: float
+
+
+class _Play:
+    """The slots take jobs until none is left that they could do."""
+
+    def __init__(self, question: Question, made: Schedule, world: _World) -> None:
+        slots, works = question.slots, question.works
+        self._slots = slots
+        self._kinds = made.kinds
+        self._world = world
+        self._keys = [work.kind.key for work in works]
+        self._known = {work.kind.key: k for k, work in enumerate(works)}
+        self._shares = [{self._known[share.kind]: share.count for share in shares} for shares in made.shares]
+        self._left = [sum(shares.get(k, 0) for shares in self._shares) for k in range(len(works))]
+        self._given = [0] * len(works)
+        self._times = [[work.kind.seconds.get(slot.host, math.inf) for work in works] for slot in slots]
+        self._slowest_first = [sorted(range(len(row)), key=row.__getitem__, reverse=True) for row in self._times]
+        # What each slot does: since when, and what was expected of it.
+        self._doing = [(0.0, Prediction(max(slot.ready_s, LEAST_S), _ready_spread(slot))) for slot in slots]
+        self.ready = [slot.ready_s * late for slot, late in zip(slots, world.ready, strict=True)]
+        self._events = [(at, n) for n, at in enumerate(self.ready)]
+        self._idle: set[int] = set()
+        self._round_s, self._next_round = made.end_s / _ROUNDS, 0.0
+        self._lot_s = self._round_s if sum(self._left) > _JOBS_MOST else 0.0
+        self._seen: tuple[float, int, Schedule] | None = None
+        self.runs: list[_Run] = []
+        self.waits: dict[str, Waits] = {}
+
+    def run(self) -> _Play:
+        heapq.heapify(self._events)
+        while self._events and any(self._left):
+            now, n = heapq.heappop(self._events)
+            self._idle.add(n)
+            self._ask(n, now)
+            if now >= self._next_round:
+                self._next_round = now + self._round_s
+                for other in sorted(self._idle):
+                    self._ask(other, now)
+        return self
+
+    def _ask(self, n: int, now: float) -> None:
+        """Let a slot ask: its own next job, one of another's, or none for now."""
+        if self._shares[n]:
+            self._take(n, n, next(iter(self._shares[n])), now)
+            return
+        host, times = self._slots[n].host, self._times[n]
+        order = self._slowest_first[n]
+        while order and not self._left[order[-1]]:
+            order.pop()
+        if not order or times[order[-1]] == math.inf:
+            self._idle.discard(n)
+            return
+        seen = self._schedule(now)
+        if host in self.waits and times[order[-1]] >= seen.end_s:
+            return  # as before: whatever it took would end last of all
+        said = seen.decide(host)
+        if isinstance(said, Take):
+            k = self._known[said.kind]
+            self._take(n, self._holder(k, said.instead_of or host), k, now)
+        elif isinstance(said, Decline):
+            self.waits.setdefault(host, Waits(host, now, said))
+
+    def _holder(self, k: int, host: str) -> int:
+        """Return the slot of a host with jobs of this kind that has most to do."""
+        own = (n for n, shares in enumerate(self._shares) if k in shares and self._slots[n].host == host)
+        return max(own, key=lambda n: (sum(count * self._times[n][j] for j, count in self._shares[n].items()), n))
+
+    def _take(self, n: int, of: int, k: int, now: float) -> None:
+        """Begin a lot of this kind on slot ``n``, out of the share of slot ``of``."""
+        lot = max(1, min(self._shares[of][k], int(self._lot_s / max(self._times[n][k], LEAST_S))))
+        self._shares[of][k] -= lot
+        if not self._shares[of][k]:
+            del self._shares[of][k]
+        self._left[k] -= lot
+        each_s = self._times[n][k] * self._world.longer(k, n, lot)
+        for nth in range(lot):
+            begin_s = now + nth * each_s
+            self.runs.append(_Run(k, self._given[k] + nth, n, begin_s, begin_s + each_s))
+        self._given[k] += lot
+        self._doing[n] = (now, Prediction(max(lot * self._times[n][k], LEAST_S), self._kinds[self._keys[k]].spread))
+        self._idle.discard(n)
+        heapq.heappush(self._events, (now + lot * each_s, n))
+
+    def _schedule(self, now: float) -> Schedule:
+        """Return what is left of the schedule now, from what is expected of each slot."""
+        if self._seen is None or self._seen[:2] != (now, len(self.runs)):
+            slots = list(self._slots)
+            placed: list[tuple[Share, ...]] = [()] * len(slots)
+            for n, shares in enumerate(self._shares):
+                if shares:
+                    slots[n], placed[n] = self._of_slot(n, now)
+            self._seen = now, len(self.runs), Schedule(tuple(slots), tuple(placed), (), self._kinds)
+        return self._seen[2]
+
+    def _of_slot(self, n: int, now: float) -> tuple[Slot, tuple[Share, ...]]:
+        ready = late = 0.0
+        if n not in self._idle:
+            begun, expected = self._doing[n]
+            ready = expected.left(now - begun)
+            late = max(expected.seconds * math.exp(_SURELY * expected.spread) - (now - begun), 2 * ready)
+        shares, begin_s = [], ready
+        for k, count in self._shares[n].items():
+            shares.append(Share(self._keys[k], count, begin_s, self._times[n][k]))
+            begin_s = shares[-1].end_s
+        return Slot(self._slots[n].host, ready, late), tuple(shares)
