@@ -66,6 +66,16 @@ def test_it_fits_into_every_terminal_and_nothing_from_afar_moves_the_cursor(
         assert line.plain.isprintable() or not line.plain
 
 
+def test_a_host_that_is_taken_out_is_not_idle() -> None:
+    workers = [{"hostname": "pi", "alive": True}, {"hostname": "desk", "alive": True}]
+    pending = [{"name": "one"}, {"name": "two", "obstacle": "no known host can run it"}]
+    data = {"counts": {"pending": 2}, "live": [], "pending": pending, "failed": [], "workers": workers, "now": NOW}
+    lines = [line.plain.split() for line in screen(data | {"quarantined": {"pi": "sick"}}, 80, 24, plain=True)]
+    assert ["pi", "gets", "no", "jobs"] in lines
+    assert ["desk", "idle"] in lines
+    assert ["one:", "for", "their", "turn"] in lines
+
+
 def test_a_sentence_says_how_far_the_plan_is() -> None:
     assert sentence({"counts": {}}) == "There are no jobs yet."
     assert sentence({"counts": {"completed": 14, "cancelled": 2}}) == "14 of 14 jobs trained."

@@ -18,11 +18,12 @@ from receiver_running import Receiver, Wire, job_id
 from shown_fleet import HOSTILE, NOON, a_report, shown
 
 from training.fleet.pages import fleet, jobs, rendering, static
-from training.fleet.pages.rendering import job_path, time_element, typed
+from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
 from training.fleet.receiver.http import live
 from training.fleet.receiver.http.html import POLICY
 from training.fleet.service.views import Move, Place, Waiting
+from training.fleet.wire import words
 from training.fleet.wire.routes import HTML, ROUTES
 
 HOSTILE_ID = job_id({"name": HOSTILE})
@@ -564,7 +565,9 @@ def test_the_day_shows_attempts_and_how_many_waited() -> None:
     ],
 )
 def test_a_command_to_copy_names_one_job_in_every_shell(name: str, word: str) -> None:
-    assert typed({"name": name, "job_id": "3f0c"}) == word
+    job = {"name": name, "job_id": "3f0c"}
+    assert words.typed(job) == word
+    assert f"`cis490-jobs requeue {word}` trains" in words.removed_sentence(job, NOON, "old")
 
 
 def test_a_state_that_nobody_knows_shows_as_text() -> None:

@@ -334,7 +334,7 @@ def get(
         if not view["in_manifest"]:
             continue
         if gone := view.get("removed"):
-            context.complain(removed_sentence(view["name"], gone["at"], gone["why"]))
+            context.complain(removed_sentence(view, gone["at"], gone["why"]))
             continue
         try:
             shape, text = _get(context, client, view["job_id"], out, force=force, parent=True)

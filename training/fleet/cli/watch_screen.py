@@ -13,6 +13,7 @@ NAME_MAX = 28
 HOST_MAX = 18
 BAR_MAX = 20
 FAILED_SHOWN = 5
+_TURN = "for their turn"
 WARNING, QUIET = "bold yellow", "dim"
 
 
@@ -85,10 +86,11 @@ def _hosts(data: Json, width: int, *, plain: bool) -> Iterator[Text]:
             yield _job(label, view, data.get("now"), names, free, plain=plain)
             label = " " * wide
         if name not in live:
-            alive = hosts[name].get("alive")
+            alive, out = hosts[name].get("alive"), name in (data.get("quarantined") or {})
             seen, now = number(hosts[name].get("last_seen")), number(data.get("now"))
             away = f"not seen for {duration(now - seen)}" if seen is not None and now is not None else "not seen"
-            yield Text(f"{label}  {'idle' if alive else away}", QUIET if alive else WARNING)
+            does = "gets no jobs" if out else "idle" if alive else away
+            yield Text(f"{label}  {does}", QUIET if does == "idle" else WARNING)
 
 
 def _job(label: str, view: Json, now: object, names: int, free: int, *, plain: bool) -> Text:
@@ -112,14 +114,14 @@ def _waiting(data: Json) -> Iterator[Text]:
     groups: dict[str, list[str]] = {}
     for view in data["pending"]:
         held = f"held by {view['held_by']} until `cis490-jobs unhold`" if view.get("held_by") else ""
-        why = held or view.get("obstacle") or view.get("note") or "a free host"
+        why = held or view.get("obstacle") or view.get("note") or _TURN
         groups.setdefault(one_line(why, 300), []).append(one_line(view.get("name"), NAME_MAX))
     if not groups:
         return
     yield Text("waiting", QUIET)
     for why, names in sorted(groups.items(), key=lambda item: -len(item[1])):
         few = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        yield Text(f"{few}: for {why}" if why == "a free host" else f"{few}: {why}")
+        yield Text(f"{few}: {why}")
     more = int(number(data["counts"].get("pending")) or 0) - len(data["pending"])
     if more > 0:
         yield Text(f"… and {more:,} more", QUIET)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from training.fleet.pages.rendering import Frame, job_path, path_part, render, typed
+from training.fleet.pages.rendering import Frame, job_path, path_part, render
 from training.fleet.pages.source import Source
 from training.fleet.pages.timeline import Day, day
 from training.fleet.service.views import JobFilter, Place, Waiting
@@ -111,7 +111,7 @@ def notices(
         yield Notice(health.detail)
     for job in failed:
         cause = one_line(job.get("error") or job.get("ended_by") or "no reason was given", 200)
-        remedy = f"cis490-jobs requeue {typed(job)}"
+        remedy = f"cis490-jobs requeue {words.typed(job)}"
         act = f"/act?what=requeue&jobs={path_part(job['job_id'])}"
         yield Notice(f"{one_line(job['name'], 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
     if counts["failed"] > len(failed):

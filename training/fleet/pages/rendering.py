@@ -6,7 +6,6 @@ markup nor steer what is around it. Jinja2 is loaded with the first page, for a 
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -67,7 +66,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "static": static_path,
         "job_path": job_path,
-        "typed": typed,
+        "typed": words.typed,
         "time": time_element,
         "clock": clock_element,
         "moment": moment,
@@ -92,13 +91,6 @@ def _shown(value: object) -> object:
 def path_part(text: object) -> str:
     """Quote a text as one segment of a path."""
     return quote(str(text), safe="")
-
-
-def typed(job: Mapping[str, Any]) -> str:
-    """Return what names a job on a shell's command line: its name in quotes, or its id where nobody could type that."""
-    name = str(job.get("name") or "")
-    plain = name.strip() != "" and not name.startswith("-") and printable(name) == name
-    return shlex.quote(name) if plain else str(job.get("job_id"))
 
 
 def job_path(job: Mapping[str, Any]) -> str:

@@ -18,12 +18,13 @@ from training.fleet.scheduling.job import KEEPS_STATUS, MARKS, TRANSITIONS
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.audit import PAGE_MAX, page
 from training.fleet.wire.audit_chain import first_broken
+from training.fleet.wire.words import typed
 
 Fields = Mapping[str, Any]
 
 
 def _again(row: Fields) -> str:
-    return f"`cis490-jobs requeue {row['name']}` trains it again, or restore a backup"
+    return f"`cis490-jobs requeue {typed(row)}` trains it again, or restore a backup"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ QUESTIONS = (
     Question(
         "doctor_held",
         "job {name} is held by {held_by} as its row says, and by {said} as its events say",
-        lambda row: f"`cis490-jobs hold {row['name']}`, then `cis490-jobs unhold {row['name']}`, and both say that "
+        lambda row: f"`cis490-jobs hold {typed(row)}`, then `cis490-jobs unhold {typed(row)}`, and both say that "
         "nobody does; hold it again if it shall be held",
     ),
     Question("doctor_strangers", "{what} ({attempt}) is of job {job_id}, which has none such"),

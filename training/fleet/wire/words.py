@@ -6,13 +6,14 @@ Values are remote: of any type, and not yet printable; who shows a text makes it
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from training.fleet.wire.constants import HEARTBEAT_S
 from training.printable import duration as long_time
-from training.printable import one_line
+from training.printable import one_line, printable
 from training.printable import size as bytes_in_words
 
 Json = Mapping[str, Any]
@@ -39,9 +40,17 @@ def day(at: object) -> str:
     return "an unknown day" if known is None else datetime.fromtimestamp(known, UTC).strftime("%Y-%m-%d")
 
 
-def removed_sentence(name: str, at: object, why: object) -> str:
+def typed(job: Json) -> str:
+    """Return what names a job on a shell's command line: its name in quotes, or its id where nobody could type that."""
+    name = str(job.get("name") or "")
+    plain = name.strip() != "" and not name.startswith("-") and printable(name) == name
+    return shlex.quote(name) if plain else str(job.get("job_id"))
+
+
+def removed_sentence(job: Json, at: object, why: object) -> str:
     """Say when and why a model went."""
-    return f"the model of job {name} was removed on {day(at)}: {why}; `cis490-jobs requeue {name}` trains it anew"
+    again = f"`cis490-jobs requeue {typed(job)}` trains it anew"
+    return f"the model of job {job.get('name')} was removed on {day(at)}: {why}; {again}"
 
 
 def removed_lines(detail: Json) -> list[str]:

@@ -58,7 +58,7 @@ async def model(context: Context, request: Request) -> Response:
     if artifact is None:
         gone = await context.look(lambda: context.views.bundle_gone(model, mode, name))
         if gone is not None:
-            raise NotStored(removed_sentence(job.name, gone.at, gone.why))
+            raise NotStored(removed_sentence({"name": job.name, "job_id": job.job_id}, gone.at, gone.why))
         raise NotStored(f"the bundle of job {job.name} is missing from the store; requeue the job")
     headers = {
         HEADER_SHA256: artifact.artifact_id,
