@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,22 @@ def test_a_new_host_is_judged_by_what_others_show_and_by_its_own_first_jobs() ->
     assert speeds.basis(work("trees", depth=9), Machine("pi")) is Basis.HERE
     assert speeds.basis(work("trees"), Machine("pi")) is Basis.SAME
     assert speeds.basis(work("new"), Machine("pi")) is Basis.GUESS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_judging_by_others_attempt_by_attempt_comes_near_doing_it_at_once(seed: int) -> None:
+    """Also where a host gets CUDA."""
+    truth, speeds = Truth(seed), Speeds()
+    for n in range(100):
+        job, on, mean_s = truth.job()
+        speeds.learn(job, replace(on, cuda=on.cuda or (on.name == "host-1" and n > 20)), mean_s)
+    at_once = replace(speeds)
+    speeds.pairs, at_once.pairs = {}, {}  # so that only the others tell
+    for family in [*FAMILIES, "new"]:
+        for on in (*truth.machines, Machine("new"), Machine("new", cuda=True)):
+            one, other = speeds.predict(work(family), on), at_once.predict(work(family), on)
+            assert abs(math.log(one.seconds / other.seconds)) < 0.2
+            assert abs(one.spread - other.spread) < 0.1
 
 
 def test_a_calibration_is_a_first_guess_that_attempts_correct() -> None:

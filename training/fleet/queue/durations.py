@@ -1,4 +1,4 @@
-"""The newest completed attempts, from whose rows :mod:`training.fleet.scheduling.durations` learns."""
+"""The completed attempts, from whose rows :mod:`training.fleet.scheduling.durations` learns."""
 
 from __future__ import annotations
 
@@ -8,37 +8,92 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.fleet.database.writer import Database
+from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.durations import Machine, Speeds, Workload
 
-LEARNED_FROM = 5_000  # attempts, the newest
+LEARNED_FROM = 2_000  # attempts, the newest; up to twice as many in a process that runs long
 _KIB_PER_GIB = 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A completed attempt: its work, its host, and what it took."""
+@dataclass(slots=True)
+class OfKind:
+    """The completed attempts of a kind of job."""
 
-    work: Workload
-    spec: Mapping[str, Any]
-    on: Machine
-    seconds: float
-    ram_gib: float | None  # at its peak; None: not known
+    job: str  # the newest's job dict, as JSON, without what names it
+    attempts: int = 0
+    ram_gib: float | None = None  # the most that a trainer held; None: not known
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """Return the newest's job dict, without name, id and seed."""
+        spec: Mapping[str, Any] = json.loads(self.job)
+        return spec
 
 
-def newest(db: Database, most: int = LEARNED_FROM) -> list[Trained]:
-    """Read the newest completed attempts that trained from their beginning, oldest first."""
-    rows = reversed(db.all("attempts_timed", most=most))
-    found = []
-    for row in rows:
+class Learned:
+    """Durations and memory as learned until now, kept up to date.
+
+    It is read from the attempts when first asked for, and forgotten with the process. To be used by one thread.
+    """
+
+    def __init__(self, db: Database, most: int = LEARNED_FROM) -> None:
+        self._db = db
+        self._most = most
+        self._speeds = Speeds()
+        self._kinds: dict[str, OfKind] = {}
+        self._attempts = 0
+        self._seen = -1  # the last event that was looked at
+
+    def speeds(self) -> Speeds:
+        """Return what is known of durations."""
+        self._look()
+        return self._speeds
+
+    def kinds(self) -> Mapping[str, OfKind]:
+        """Return the kinds of jobs that were completed; the one last trained is last."""
+        self._look()
+        return self._kinds
+
+    @property
+    def attempts(self) -> int:
+        """Return the number of attempts that taught something."""
+        return self._attempts
+
+    def _look(self) -> None:
+        """Take in the attempts that completed since the last look: event by event, whatever a clock says."""
+        row = self._db.one("newest_event")
+        newest = 0 if row is None else int(row["seq"])
+        if newest == self._seen:
+            return
+        if 0 <= self._seen < newest and self._attempts < 2 * self._most:
+            rows = self._db.all("attempts_timed_since", after=self._seen)
+        else:  # the first look, or one after so many that most of what is held is out of date
+            self._speeds, self._kinds, self._attempts = Speeds(), {}, 0
+            # In the order in which they completed; the oldest may have no event any more.
+            rows = sorted(self._db.all("attempts_timed", most=self._most), key=lambda row: (row["seq"], row["age"]))
+        works: dict[str, Workload] = {}
+        for row in rows:
+            self._learn(row, works)
+        self._seen = max(newest, rows[-1]["seq"] if rows else 0)  # some may have completed since the first statement
+
+    def _learn(self, row: Row, works: dict[str, Workload]) -> None:
+        """Learn from an attempt. ``works`` holds the workloads of job dicts that came before."""
         seconds = _positive(row["train_s"])
         if seconds is None:
-            continue
-        spec = json.loads(row["spec"])
+            return
+        job = row["job"]
+        work = works.get(job)
+        if work is None:
+            work = works[job] = Workload.of(json.loads(job))
+        known = self._kinds.pop(work.kind, None) or OfKind(job)
+        self._kinds[work.kind] = known  # moved to the end
+        known.job = job
+        known.attempts += 1
         kib = _positive(row["max_rss_kib"])
-        on = Machine(row["host"], bool(row["cuda"]))
-        found.append(Trained(Workload.of(spec), spec, on, seconds, None if kib is None else kib / _KIB_PER_GIB))
-    return found
+        if kib is not None:
+            known.ram_gib = max(kib / _KIB_PER_GIB, known.ram_gib or 0.0)
+        self._attempts += 1
+        self._speeds.learn(work, Machine(row["host"], bool(row["cuda"])), seconds)
 
 
 def _positive(value: object) -> float | None:
@@ -46,11 +101,3 @@ def _positive(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         return None
     return float(value)
-
-
-def learn(attempts: list[Trained]) -> Speeds:
-    """Learn durations from attempts, oldest first."""
-    speeds = Speeds()
-    for each in attempts:
-        speeds.learn(each.work, each.on, each.seconds)
-    return speeds

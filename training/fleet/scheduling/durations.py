@@ -45,7 +45,7 @@ _PAIR = 0.4**2  # … and a host's time for a family from what both let expect
 _NOISE = 0.1**2  # of equal attempts on one host, before any is known
 _NOISE_LEAST, _NOISE_MOST = 0.02**2, 1.0**2
 _FORGET = {"pair": 0.03**2, "cell": 0.03**2}  # what an attempt adds to the variance of its host's terms
-_SWEEPS = 6
+_SWEEPS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,12 @@ class Speeds:
     noise: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a family: sum of squares, and their number
     seen: dict[tuple[str, str], float] = field(default_factory=dict)  # attempts of a kind on a host, fading
     centres: dict[tuple[str, str], float] = field(default_factory=dict)  # the first value of a family's size
-    _table: _Table | None = field(default=None, compare=False, repr=False)
+    _table: _Table = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._table = _Table(self.first_guesses)
+        for (host, family), told in self.pairs.items():
+            self._table.hear(family, Machine(host, self.sorts[host]), told)
 
     def learn(self, work: Workload, on: Machine, seconds: float) -> None:
         """Correct all terms by an attempt that trained for so long. Nonsense (NaN, negative) is passed over."""
@@ -260,10 +265,11 @@ class Speeds:
             variance = min(after.variance + _FORGET.get(term[0], 0.0), _PRIOR[term[0]][1])
             self.beliefs[term] = Gauss(after.mean, variance)
         after = _corrected(base, 1.0, error, doubt + noise)
-        self.pairs[pair] = Gauss(after.mean, after.variance + (error**2 / 2 if unexpected else _FORGET["pair"]))
+        told = Gauss(after.mean, after.variance + (error**2 / 2 if unexpected else _FORGET["pair"]))
+        self.pairs[pair] = told
+        self._table.hear(work.family, on, told)
         self.sorts[on.name] = on.cuda
         self.seen[cell] = 1.0 + (0.0 if unexpected else 0.95 * self.seen.get(cell, 0.0))
-        self._table = None
 
     def predict(self, work: Workload, on: Machine) -> Prediction:
         """Say how long this kind of job takes there."""
@@ -287,7 +293,7 @@ class Speeds:
         """Take a host's own measurement for a first guess: ``faster`` times as fast as the others' middle."""
         if math.isfinite(faster) and faster > 0:
             self.first_guesses[host] = Gauss(-math.log(min(max(faster, 1e-3), 1e3)), spread**2)
-            self._table = None
+            self._table.fit(("host", host))
 
     def _terms(self, work: Workload, on: Machine) -> list[tuple[Term, float]]:
         """List the terms beside the host's time for the family, with their weights."""
@@ -303,12 +309,7 @@ class Speeds:
         return self.beliefs.get(term) or Gauss(*_PRIOR[term[0]])
 
     def _pair(self, family: str, on: Machine) -> Gauss:
-        known = self.pairs.get((on.name, family))
-        if known is not None:
-            return known
-        if self._table is None:
-            self._table = _Table(self.pairs, self.sorts, self.first_guesses)
-        return self._table.expected(family, on)
+        return self.pairs.get((on.name, family)) or self._table.expected(family, on)
 
     def _noise(self, family: str) -> float:
         squares, n = self.noise.get(family, (0.0, 0.0))
@@ -327,45 +328,74 @@ def _corrected(belief: Gauss, weight: float, error: float, total: float) -> Gaus
     return Gauss(belief.mean + gain * error, belief.variance * (1.0 - gain * weight))
 
 
+@dataclass(slots=True, eq=False)
+class _Cell:
+    """A host's time for a family in the table."""
+
+    effects: tuple[Term, ...]
+    mean: float = 0.0
+    weight: float = 0.0
+    rest: float = 0.0  # of the mean, what the effects do not explain
+
+
 class _Table:
     """Hosts' times for families: a table with gaps, fitted by a sum of family, host, and family with or without CUDA.
 
-    Each effect is its mean residual, shrunk by how much such effects differ, swept over until they hardly change.
+    Each effect is its mean residual, shrunk by how much such effects differ. A new cell has all of them
+    fitted anew; of one that is heard again only its own are, so that an attempt costs a row and a column.
     """
 
-    def __init__(
-        self, pairs: Mapping[tuple[str, str], Gauss], sorts: Mapping[str, bool], guesses: Mapping[str, Gauss]
-    ) -> None:
-        self._prior: dict[Term, Gauss] = {("host", host): guess for host, guess in guesses.items()}
-        rows = [(_effects(family, host, sorts[host]), told) for (host, family), told in pairs.items()]
-        of: dict[Term, list[tuple[tuple[Term, ...], Gauss]]] = {}
-        for row in rows:
-            for effect in row[0]:
-                of.setdefault(effect, []).append(row)
+    def __init__(self, guesses: Mapping[str, Gauss]) -> None:
+        self._guesses = guesses  # how slow hosts are, for a first guess
+        self._cells: dict[tuple[str, str], _Cell] = {}
+        self._of: dict[Term, list[_Cell]] = {}
         self.effects: dict[Term, Gauss] = {}
+
+    def hear(self, family: str, on: Machine, told: Gauss) -> None:
+        """Take in what is known of a host's time for a family."""
+        effects = _effects(family, on.name, on.cuda)
+        cell, to_fit = self._cells.get((on.name, family)), effects
+        if cell is None or cell.effects != effects:  # new, or its host has CUDA now, or no longer
+            if cell is not None:
+                for effect in cell.effects:
+                    self._of[effect].remove(cell)
+            cell = self._cells[on.name, family] = _Cell(effects)
+            for effect in effects:
+                self._of.setdefault(effect, []).append(cell)
+                cell.rest -= self.effect(effect).mean
+            to_fit = tuple(self._of)
+        cell.rest += told.mean - cell.mean
+        cell.mean, cell.weight = told.mean, 1.0 / (told.variance + _PAIR)
         for _ in range(_SWEEPS):
-            for effect, told_of in of.items():
-                self.effects[effect] = self._swept(effect, told_of)
+            for effect in to_fit:
+                self.fit(effect)
 
-    def _swept(self, effect: Term, rows: list[tuple[tuple[Term, ...], Gauss]]) -> Gauss:
-        prior = self._effect(effect, known=False)
+    def fit(self, effect: Term) -> None:
+        """Fit one effect to its cells."""
+        cells = self._of.get(effect, ())
+        prior, before = self._beforehand(effect), self.effect(effect).mean
         weight, total = 1.0 / prior.variance, prior.mean / prior.variance
-        for effects, told in rows:
-            rest = sum(self._effect(each).mean for each in effects if each != effect)
-            weight += 1.0 / (told.variance + _PAIR)
-            total += (told.mean - rest) / (told.variance + _PAIR)
-        return Gauss(total / weight, 1.0 / weight)
+        for cell in cells:
+            weight += cell.weight
+            total += cell.weight * (cell.rest + before)
+        fitted = Gauss(total / weight, 1.0 / weight)
+        for cell in cells:
+            cell.rest += before - fitted.mean
+        self.effects[effect] = fitted
 
-    def _effect(self, effect: Term, *, known: bool = True) -> Gauss:
-        if known and effect in self.effects:
-            return self.effects[effect]
-        if effect in self._prior:
-            return self._prior[effect]
+    def effect(self, effect: Term) -> Gauss:
+        """Return an effect as it is known now."""
+        return self.effects.get(effect) or self._beforehand(effect)
+
+    def _beforehand(self, effect: Term) -> Gauss:
+        """Return what is expected of an effect beforehand."""
+        if effect[0] == "host" and effect[1] in self._guesses:
+            return self._guesses[effect[1]]
         return Gauss(*_FAMILY) if effect[0] == "family" else Gauss(0.0, _HOST if effect[0] == "host" else _SORT)
 
     def expected(self, family: str, on: Machine) -> Gauss:
         """Return what a family takes on a host that never trained it."""
-        told = [self._effect(effect) for effect in _effects(family, on.name, on.cuda)]
+        told = [self.effect(effect) for effect in _effects(family, on.name, on.cuda)]
         return Gauss(sum(each.mean for each in told), sum(each.variance for each in told) + _PAIR)
 
 

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
-from training.fleet.queue import durations
 from training.fleet.queue.curves import POINTS_KEPT, Curves
+from training.fleet.queue.durations import Learned, OfKind
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Machine, Speeds
+from training.fleet.scheduling.durations import Machine, Speeds, Workload
 from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Trained
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.quarantine import Quarantine
@@ -150,6 +150,7 @@ class Views:
         self._service = service
         self._clock = service.queue.clock
         self._curves = Curves(database)
+        self._learned: Learned | None = None  # once asked for
         self._counted: tuple[int, list[Counted]] = -1, []  # as of an event: counting all jobs is a look at each
 
     @property
@@ -293,15 +294,13 @@ class Views:
 
     def speeds(self) -> SpeedsReply:
         """Return how long each kind of job takes on each known host: kinds of completed attempts, the newest first."""
-        attempts = durations.newest(self._db)
-        learned = durations.learn(attempts)
-        kinds: dict[str, list[durations.Trained]] = {}
-        for each in reversed(attempts):
-            kinds.setdefault(each.work.kind, []).append(each)
+        if self._learned is None:
+            self._learned = Learned(self._db)
+        learned, kinds = self._learned.speeds(), list(self._learned.kinds().values())
         machines = [Machine.of(self._service.host_of(known)) for known in self._service.known_hosts()]
         return SpeedsReply(
-            kinds=[_speeds_of(learned, of_kind, machines) for of_kind in list(kinds.values())[:SPEEDS_KINDS]],
-            attempts=len(attempts),
+            kinds=[_speeds_of(learned, of_kind, machines) for of_kind in reversed(kinds[-SPEEDS_KINDS:])],
+            attempts=self._learned.attempts,
             now=self._clock.now(),
         )
 
@@ -522,14 +521,13 @@ class Views:
         return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
 
 
-def _speeds_of(learned: Speeds, of_kind: Sequence[durations.Trained], machines: Sequence[Machine]) -> SpeedsOfKind:
-    """Say of one kind how long it takes where; ``of_kind`` are its attempts, the newest first."""
-    newest = of_kind[0]
-    held = [each.ram_gib for each in of_kind if each.ram_gib is not None]
-    hosts = []
+def _speeds_of(learned: Speeds, of_kind: OfKind, machines: Sequence[Machine]) -> SpeedsOfKind:
+    """Say of one kind how long it takes where."""
+    spec = of_kind.spec
+    work, hosts = Workload.of(spec), []
     for on in machines:
-        told = learned.predict(newest.work, on)
-        basis = learned.basis(newest.work, on)
+        told = learned.predict(work, on)
+        basis = learned.basis(work, on)
         hosts.append(
             SpeedOnHost(
                 host=on.name,
@@ -541,12 +539,12 @@ def _speeds_of(learned: Speeds, of_kind: Sequence[durations.Trained], machines: 
             )
         )
     return SpeedsOfKind(
-        model=str(newest.spec.get("model") or ""),
-        mode=str(newest.spec.get("mode") or ""),
-        dataset=newest.spec.get("dataset"),
-        hyper=dict(newest.spec.get("hyper") or {}),
-        jobs=len(of_kind),
-        ram_gib=max(held, default=None),
+        model=str(spec.get("model") or ""),
+        mode=str(spec.get("mode") or ""),
+        dataset=spec.get("dataset"),
+        hyper=dict(spec.get("hyper") or {}),
+        jobs=of_kind.attempts,
+        ram_gib=of_kind.ram_gib,
         hosts=sorted(hosts, key=lambda each: each.seconds),
     )
 

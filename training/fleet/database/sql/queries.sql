@@ -218,7 +218,10 @@ SELECT a.host, j.name FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id
 WHERE a.ended_at IS NULL ORDER BY a.granted_at
 
 -- name: attempts_timed — the newest completed attempts that no earlier one had begun, with what their workers measured
-SELECT COALESCE(a.granted, j.spec) AS spec, a.host, json_extract(h.capability, '$.cuda_available') AS cuda,
+SELECT COALESCE((SELECT max(e.seq) FROM events AS e WHERE e.job_id = a.job_id AND e.attempt = a.attempt
+    AND e.to_status = 'completed'), 0) AS seq, a.rowid AS age, a.host,
+  json_remove(COALESCE(a.granted, j.spec), '$.name', '$.job_id', '$.seed') AS job,
+  json_extract(h.capability, '$.cuda_available') AS cuda,
   CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
   CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib
 FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
@@ -226,6 +229,18 @@ WHERE a.end_reason = 'completed' AND a.record IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
     AND b.host = a.host AND b.attempt < a.attempt)
 ORDER BY a.rowid DESC LIMIT :most
+
+-- name: attempts_timed_since — the same of those that completed after an event, in that order
+SELECT e.seq, a.host, json_remove(COALESCE(a.granted, j.spec), '$.name', '$.job_id', '$.seed') AS job,
+  json_extract(h.capability, '$.cuda_available') AS cuda,
+  CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
+  CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib
+FROM events AS e JOIN attempts AS a ON a.job_id = e.job_id AND a.attempt = e.attempt
+JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
+WHERE e.seq > :after AND e.to_status = 'completed' AND a.end_reason = 'completed' AND a.record IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
+    AND b.host = a.host AND b.attempt < a.attempt)
+ORDER BY e.seq
 
 -- name: attempt_of_job — one attempt at a job
 SELECT * FROM attempts WHERE job_id = :job_id AND attempt = :attempt

@@ -1,0 +1,134 @@
+"""What is learned attempt by attempt is what all attempts teach at once, whatever the clock says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from builders import a_job
+from fakes import Counting, FakeClock
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.fleet.queue.durations import Learned
+from training.fleet.queue.jobs import Claimant, Grant, JobQueue
+from training.fleet.scheduling.durations import Machine, Workload
+from training.fleet.scheduling.job import EndReason, Host
+from training.fleet.scheduling.policy import NOBODY_ELSE
+
+CAN = {"cpu_cores": 8, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
+
+
+class World:
+    """A queue with jobs of a few kinds, and hosts that train them."""
+
+    def __init__(self, jobs: int = 40) -> None:
+        self.clock = FakeClock()
+        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
+        kinds = [{"model": model, "hyper": {"epochs": n}} for model in ("gbt", "mlp") for n in (1, 5)]
+        self.queue.sync([a_job(f"job-{n}", seed=n, **kinds[n % len(kinds)]) for n in range(jobs)])
+        self.live: list[Grant] = []
+        self.lost: list[Grant] = []
+
+    def claim(self, host: str) -> None:
+        with self.queue.db.transaction():
+            self.queue.note_host(host, CAN, Claimant())
+            granted = self.queue.grant(Host.of(host, CAN), Claimant(), NOBODY_ELSE)
+        if isinstance(granted, Grant):
+            self.live.append(granted)
+
+    def complete(self, seconds: object) -> None:
+        """Complete a job: of those that are trained, the one that was claimed last."""
+        if self.live:
+            grant = self.live.pop()
+            record = {"train_s": seconds, "max_rss_kib": 1024**2}
+            self.queue.accept(grant.job, grant.attempt, "a" * 64, record)
+
+    def lose(self) -> None:
+        if self.live:
+            grant = self.live.pop(0)
+            self.lost.append(grant)
+            self.queue.settle(grant.job, grant.attempt, EndReason.HOST_LOST)
+
+    def adopt(self, seconds: object) -> None:
+        """Complete a job by work of a host that had been given up, unless it was granted again."""
+        if self.lost:
+            grant = self.lost.pop(0)
+            job = self.queue.get(grant.job.job_id)
+            if job is not None and job.attempt == grant.attempt.attempt and job.status == "pending":
+                self.queue.adopt(job, grant.attempt, "a" * 64, {"train_s": seconds})
+
+    def again(self) -> None:
+        for row in self.queue.db.all("events_newest", before=2**62, transition="", most=1):
+            self.queue.requeue(row["job_id"])
+            self.live = [each for each in self.live if each.job.job_id != row["job_id"]]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.queue.close()
+
+
+SECONDS = st.one_of(st.floats(0.1, 1e4), st.sampled_from([None, -1.0, True, "10", 1e300]))
+MOVES = st.one_of(
+    st.tuples(st.just("claim"), st.sampled_from(["desk", "laptop", "pi"])),
+    st.tuples(st.sampled_from(["complete", "complete", "adopt"]), SECONDS),
+    st.tuples(st.sampled_from(["lose", "again", "look"])),
+    st.tuples(st.just("step"), st.floats(-1e6, 1e6)),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(MOVES, max_size=40))
+def test_learning_as_attempts_complete_teaches_what_all_of_them_teach_at_once(moves: list[tuple[Any, ...]]) -> None:
+    world = World()
+    learned = Learned(world.queue.db)
+    for name, *args in moves:
+        if name == "look":
+            learned.speeds()
+        elif name == "step":
+            world.clock.step(*args)
+        else:
+            getattr(world, name)(*args)
+    afresh = Learned(world.queue.db)
+    assert learned.speeds() == afresh.speeds()
+    assert list(learned.kinds().items()) == list(afresh.kinds().items())
+    assert learned.attempts == afresh.attempts
+    world.queue.close()
+
+
+def test_a_look_at_nothing_new_is_one_statement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    learned = Learned(world.queue.db)
+    world.claim("desk")
+    world.complete(10.0)
+    assert learned.speeds().predict(Workload.of(a_job(model="mlp")), Machine("desk")).seconds > 0
+    asked: list[str] = []
+    real = world.queue.db.all  # one() asks it too
+    monkeypatch.setattr(world.queue.db, "all", lambda name, **params: asked.append(name) or real(name, **params))
+    learned.speeds()
+    assert asked == ["newest_event"]
+
+
+def test_only_the_newest_attempts_are_held(world: World) -> None:
+    learned = Learned(world.queue.db, most=4)
+    for n in range(30):
+        world.claim("desk")
+        world.complete(10.0 + n)
+        learned.speeds()
+        assert learned.attempts <= 8
+    assert learned.attempts >= 4
+    assert sum(each.attempts for each in learned.kinds().values()) == learned.attempts
+    assert len(Learned(world.queue.db, most=3).kinds()) <= 3
+
+
+def test_a_receiver_that_forgot_old_events_still_learns_from_their_attempts(world: World) -> None:
+    for n in range(6):
+        world.claim("desk")
+        world.complete(10.0 + n)
+    whole = Learned(world.queue.db).speeds()
+    half = world.queue.db.all("events_newest", before=2**62, transition="", most=8)[-1]["seq"]
+    world.queue.db.run("forget_events", last=half)
+    assert Learned(world.queue.db).speeds() == whole
