@@ -5,7 +5,6 @@ python bench/receiver_memory.py [--pending 1000000] [--mib 1024] [--idle-s 30] [
 
 from __future__ import annotations
 
-import compileall
 import threading
 import time
 from pathlib import Path
@@ -14,7 +13,6 @@ from claim import claim
 from receivers import CAPABILITY, Report, Served, arguments, fill, jobd, latencies_ms, receiver, workplace
 from upload import make_bundle, upload
 
-from training.checkout import ROOT
 from training.fleet.client.client import ClientError, FleetClient
 
 SETTLED_S = 3.0
@@ -22,7 +20,6 @@ SETTLED_S = 3.0
 
 def at_rest(report: Report, folder: Path, idle_s: float) -> float:
     """Resident memory after a start and a few answers, and CPU with one worker that waits for work."""
-    compileall.compile_dir(ROOT / "training", quiet=1)  # as an installation does
     with receiver(folder) as served:
         report.row("receiver at rest after its first start", _settled_mib(served), "MiB", "bar: 39")
     with receiver(folder) as served:

@@ -7,6 +7,7 @@ under the user's cache folder, made once.
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import http.client
 import json
@@ -25,9 +26,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from training.checkout import ROOT
 from training.contract import digest
 from training.data.pool import end_with_parent
 from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.pages.rendering import keep_compiled
 from training.fleet.queue.jobs import JobQueue
 
 JOBD = "jobd==0.5.52"
@@ -144,6 +147,10 @@ def receiver(folder: Path, *, synchronous: str = "FULL", plan: str = MANIFEST) -
 
     But for one rule: a host whose jobs end badly at once is taken out, and that is what a client here makes of them.
     """
+    compileall.compile_dir(ROOT / "training", quiet=1)
+    keep_compiled()
+    unit = (ROOT / "etc" / "cis490-trainer-receiver.service").read_text()
+    environ = {**os.environ, **dict(re.findall(r"(?m)^Environment=(\w+)=(.*)$", unit))}
     (folder / "manifest.toml").write_text(plan)
     program = (
         "from training.fleet.database.sqlite import SqliteDatabase as S; "
@@ -166,6 +173,7 @@ def receiver(folder: Path, *, synchronous: str = "FULL", plan: str = MANIFEST) -
         ],
         folder,
         "/v1/health",
+        environ,
     ) as served:
         yield served
 

@@ -146,12 +146,22 @@ def _of_receiver(request: InstallRequest, example: str, token: str) -> list[Step
         f"CIS490_OPERATOR_TOKEN={token}\n"
         f"CIS490_RECEIVER_FLAGS={request.flags}\n"
     )
+    run = [str(request.python), "-m"]
     steps: list[Step] = [
         WriteFile(MANIFEST, example, keep=True),
         WriteFile(settings_file(Role.RECEIVER), text, mode=0o600, keep=not request.flags_are_new),
     ]
     if not request.image:
-        check = [str(request.python), "-m", "training.fleet.manifest", str(MANIFEST)]
+        check = [*run, "training.fleet.manifest", str(MANIFEST)]
+        steps.append(
+            Command(  # the service itself may not write there
+                "compile programs and pages, so that they start with less",
+                [*run, "compileall", "-q", "training"],
+                then=[[*run, "training.fleet.pages"]],
+                cwd=request.checkout,
+                changes=False,
+            )
+        )
         steps.append(
             Command(
                 f"check the plan in {MANIFEST}",
