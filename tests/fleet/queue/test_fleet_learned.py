@@ -132,3 +132,21 @@ def test_a_receiver_that_forgot_old_events_still_learns_from_their_attempts(worl
     half = world.queue.db.all("events_newest", before=2**62, transition="", most=8)[-1]["seq"]
     world.queue.db.run("forget_events", last=half)
     assert Learned(world.queue.db).speeds() == whole
+
+
+def test_a_data_set_that_nobody_trained_on_is_judged_by_its_size() -> None:
+    world = World(jobs=0)
+    sizes = {"small": 1e6, "large": 1e8}
+    world.queue.sync([a_job(f"small-{n}", dataset="small", seed=n) for n in range(3)])
+    learned = Learned(world.queue.db, data_bytes=sizes.get)
+    for _ in range(3):
+        world.claim("desk")
+        world.complete(10.0)
+    told = {
+        name: learned.speeds().predict(learned.workload(a_job(dataset=name)), Machine("desk")).seconds
+        for name in ("small", "large", "unknown")
+    }
+    assert 9 < told["small"] < 11
+    assert 200 < told["large"] < 5000
+    assert 5 < told["unknown"] < 20
+    world.queue.close()

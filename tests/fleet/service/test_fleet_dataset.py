@@ -508,6 +508,14 @@ def push_to(dataset_store: DatasetStore, acknowledged: set[str]) -> None:
     acknowledged.add("published")
 
 
+def test_the_size_of_a_data_set_is_known_while_it_is_here() -> None:
+    dataset_store = DatasetStore(ROOT, MemoryFs())
+    assert dataset_store.size_of(LISTING.dataset_id) is None
+    assert dataset_store.size_of("../odd") is None
+    push_to(dataset_store, set())
+    assert dataset_store.size_of(LISTING.dataset_id) == LISTING.size
+
+
 def check_whole(fs: MemoryFs) -> None:
     dataset_store = DatasetStore(ROOT, fs)
     dataset_store.sweep(1e12)

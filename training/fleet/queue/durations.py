@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,15 @@ class Learned:
     It is read from the attempts when first asked for, and forgotten with the process. To be used by one thread.
     """
 
-    def __init__(self, db: Database, most: int = LEARNED_FROM) -> None:
+    def __init__(
+        self,
+        db: Database,
+        most: int = LEARNED_FROM,
+        data_bytes: Callable[[str], float | None] = lambda _dataset_id: None,
+    ) -> None:
+        """``data_bytes`` tells the size of a data set; None: not known. It is asked once a kind and look."""
         self._db = db
+        self._data_bytes = data_bytes
         self._most = most
         self._speeds = Speeds()
         self._kinds: dict[str, OfKind] = {}
@@ -53,6 +60,11 @@ class Learned:
         """Return the kinds of jobs that were completed; the one last trained is last."""
         self._look()
         return self._kinds
+
+    def workload(self, spec: Mapping[str, Any]) -> Workload:
+        """Read from a job dict what bears on its duration."""
+        dataset = spec.get("dataset")
+        return Workload.of(spec, self._data_bytes(dataset) if isinstance(dataset, str) and dataset else None)
 
     @property
     def attempts(self) -> int:
@@ -84,7 +96,7 @@ class Learned:
         job = row["job"]
         work = works.get(job)
         if work is None:
-            work = works[job] = Workload.of(json.loads(job))
+            work = works[job] = self.workload(json.loads(job))
         known = self._kinds.pop(work.kind, None) or OfKind(job)
         self._kinds[work.kind] = known  # moved to the end
         known.job = job

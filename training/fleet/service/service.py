@@ -116,6 +116,7 @@ class Service:
         self._lines: dict[str, tuple[str, Line]] = {}  # host → installation, its sessions
         known = [KnownHost(row.pop("hostname"), **row) for row in queue.workers()]
         self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
+        self.data_bytes: Callable[[str], float | None] = lambda _dataset_id: None  # the size of a data set, if known
         self.wait_begins, self.wait_ends = self.host_registry.wait_begins, self.host_registry.wait_ends
 
     @property

@@ -295,11 +295,14 @@ class Views:
     def speeds(self) -> SpeedsReply:
         """Return how long each kind of job takes on each known host: kinds of completed attempts, the newest first."""
         if self._learned is None:
-            self._learned = Learned(self._db)
+            self._learned = Learned(self._db, data_bytes=self._service.data_bytes)
         learned, kinds = self._learned.speeds(), list(self._learned.kinds().values())
         machines = [Machine.of(self._service.host_of(known)) for known in self._service.known_hosts()]
         return SpeedsReply(
-            kinds=[_speeds_of(learned, of_kind, machines) for of_kind in reversed(kinds[-SPEEDS_KINDS:])],
+            kinds=[
+                _speeds_of(learned, of_kind, self._learned.workload(of_kind.spec), machines)
+                for of_kind in reversed(kinds[-SPEEDS_KINDS:])
+            ],
             attempts=self._learned.attempts,
             now=self._clock.now(),
         )
@@ -521,10 +524,9 @@ class Views:
         return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
 
 
-def _speeds_of(learned: Speeds, of_kind: OfKind, machines: Sequence[Machine]) -> SpeedsOfKind:
+def _speeds_of(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[Machine]) -> SpeedsOfKind:
     """Say of one kind how long it takes where."""
-    spec = of_kind.spec
-    work, hosts = Workload.of(spec), []
+    spec, hosts = of_kind.spec, []
     for on in machines:
         told = learned.predict(work, on)
         basis = learned.basis(work, on)

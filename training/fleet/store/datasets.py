@@ -27,7 +27,16 @@ import msgspec
 
 from training.files import Fs, LocalFs, replace_all
 from training.fleet.store.artifacts import RESERVE_BYTES
-from training.fleet.store.errors import BadName, ChunksMissing, NoDataset, OnlyName, StoreFull, WrongDigest, disk_errors
+from training.fleet.store.errors import (
+    BadName,
+    ChunksMissing,
+    NoDataset,
+    OnlyName,
+    StoreError,
+    StoreFull,
+    WrongDigest,
+    disk_errors,
+)
 from training.fleet.wire.dataset_listing import ID, NAME, PREFIX, BadListing, Catalogue, Listing, parse
 from training.fleet.wire.patches import FILE_BYTES_MAX, Patch, digests
 
@@ -75,6 +84,7 @@ class DatasetStore:
         self._reserve_bytes = reserve_bytes
         self._lock = threading.RLock()
         self._parsed: dict[str, Listing] = {}
+        self._sizes: dict[str, int] = {}
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -91,6 +101,15 @@ class DatasetStore:
             known = self.catalogue()
             found = [self._shelved(each, known) for each in known.ids]
         return sorted(found, key=lambda each: (-each.about.pushed_at, each.dataset_id))
+
+    def size_of(self, dataset_id: str) -> int | None:
+        """Return the size of a data set in bytes; None for one that is not here, or cannot be read."""
+        if dataset_id not in self._sizes:  # an id stands for the same bytes for ever
+            try:
+                self._sizes[dataset_id] = self._about(dataset_id).size
+            except (StoreError, OSError):
+                return None
+        return self._sizes[dataset_id]
 
     def listing(self, dataset_id: str) -> bytes:
         """Read the listing's bytes; raises NoDataset."""

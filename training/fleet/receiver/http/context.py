@@ -121,6 +121,8 @@ class Context:
 
     def __post_init__(self) -> None:
         self.database_id = id_of(self.reader)
+        if self.datasets is not None:
+            self.service.data_bytes = self.datasets.size_of
         self.views = Views(self.reader, self.service, self.store.logs, self.store)
         self.folding = Folding(self.service, self.store.logs, self.reader)
         self.much_output = asyncio.Event()  # it is time to fold
