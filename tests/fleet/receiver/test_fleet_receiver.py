@@ -33,7 +33,7 @@ from training.fleet.client.client import (
 from training.fleet.receiver.http.connection import HEADER_BYTES_MAX, GuardedProtocol
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.registry import Registry
-from training.fleet.wire import messages
+from training.fleet.wire import forecasts, messages
 from training.fleet.wire.identity import Role
 from training.fleet.wire.routes import ROUTES, Access
 
@@ -742,12 +742,12 @@ BLOCKS = re.findall(r"```jsonc\n// (\w+)\n(.*?)```", PAGE.read_text(encoding="ut
 def test_the_page_shows_every_message() -> None:
     shown = {name for name, _ in BLOCKS}
     spoken = {name for name in dir(messages) if name.endswith(("Request", "Reply", "Detail", "Problem"))}
-    assert shown == spoken
+    assert shown == spoken | {"ForecastRequest", "ForecastReply"}
 
 
 @pytest.mark.parametrize(("name", "text"), BLOCKS, ids=[name for name, _ in BLOCKS])
 def test_the_pages_examples_are_whole(name: str, text: str) -> None:
     """Each decodes into its struct, and names every member of it and of those within."""
     plain = re.sub(r"\s//[^\n]*", "", text)
-    message = msgspec.json.decode(plain, type=getattr(messages, name))
+    message = msgspec.json.decode(plain, type=getattr(messages, name, None) or getattr(forecasts, name))
     assert msgspec.to_builtins(message) == json.loads(plain)

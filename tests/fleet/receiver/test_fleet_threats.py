@@ -491,7 +491,12 @@ def test_no_address_takes_a_large_body(idle: Receiver) -> None:
     for method, path in UNSAFE:
         if method != "POST" or POLICY[method, path] is Access.OWNER:
             continue
-        larger = {"/v1/manifest/plan": PLAN_BODY_MAX, "complete": RESULT_BODY_MAX, "deliver": RESULT_BODY_MAX}
+        larger = {
+            "/v1/manifest/plan": PLAN_BODY_MAX,
+            "/v1/forecast": PLAN_BODY_MAX,
+            "complete": RESULT_BODY_MAX,
+            "deliver": RESULT_BODY_MAX,
+        }
         most = next((size for end, size in larger.items() if path.endswith(end)), JSON_BODY_MAX)
         body = b'{"host_id": "' + b"x" * most + b'"}'
         content = {} if path.startswith("/v1/") else {"Content_Type": FORM}

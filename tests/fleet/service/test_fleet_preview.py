@@ -13,7 +13,7 @@ from fakes import Counting, FakeClock, FakeShelf
 from test_fleet_manifest import TableDescriber
 
 from training.fleet.capability.describe import Description
-from training.fleet.cli.plan import _sent
+from training.fleet.cli.plan import sent_plan
 from training.fleet.database.writer import Writer
 from training.fleet.manifest.load import parse_manifest
 from training.fleet.queue.jobs import JobQueue
@@ -80,7 +80,7 @@ class Stage:
     def given(self, text: str) -> PlanReply:
         """Judge a file as ``cis490-jobs plan FILE`` does, over the wire."""
         plan = parse_manifest(text, path=Path("plan.toml"), describer=TableDescriber())
-        body = msgspec.json.encode(_sent(plan, Path("plan.toml")))
+        body = msgspec.json.encode(sent_plan(plan, Path("plan.toml")))
         return self.previews.given(msgspec.json.decode(body, type=PlanRequest))
 
     def own(self, text: str) -> PlanReply:
@@ -146,7 +146,7 @@ def test_an_edit_of_one_table_alone_is_a_change_and_stands_in_the_audit(stage: S
 def test_channels_of_which_a_caller_tells_nothing_count_as_they_are(stage: Stage) -> None:
     stage.take(FIRST)
     plan = parse_manifest(FIRST, path=Path("plan.toml"), describer=TableDescriber())
-    sent = _sent(plan, Path("plan.toml"))
+    sent = sent_plan(plan, Path("plan.toml"))
     del sent["notify"]
     assert not stage.previews.given(msgspec.convert(sent, PlanRequest)).changed
 
@@ -154,7 +154,7 @@ def test_channels_of_which_a_caller_tells_nothing_count_as_they_are(stage: Stage
 def test_where_a_channel_has_its_secret_is_not_sent() -> None:
     text = '[notify.phone]\nkind = "ntfy"\nurl_file = "/etc/cis490/topic"\n'
     plan = parse_manifest("jobs = []\n" + text, path=Path("plan.toml"), describer=TableDescriber())
-    assert "topic" not in str(_sent(plan, Path("plan.toml")))
+    assert "topic" not in str(sent_plan(plan, Path("plan.toml")))
 
 
 def test_every_job_says_what_became_of_it(stage: Stage) -> None:

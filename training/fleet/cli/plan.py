@@ -127,11 +127,11 @@ def _judged(context: CommandContext, client: FleetClient, file: Path | None, as_
     """Ask what a manifest would change; None when it is invalid, which has been said."""
     manifest = None
     if file is not None:
-        manifest = _read(context, file, as_json)
+        manifest = read_plan(context, file, as_json)
         if manifest is None:
             return None
     try:
-        return client.plan(None if manifest is None or file is None else _sent(manifest, file))
+        return client.plan(None if manifest is None or file is None else sent_plan(manifest, file))
     except Refused as refusal:
         mistakes = mistakes_of(refusal)
         if not mistakes:
@@ -140,7 +140,7 @@ def _judged(context: CommandContext, client: FleetClient, file: Path | None, as_
         return None
 
 
-def _read(context: CommandContext, file: Path, as_json: bool) -> Manifest | None:
+def read_plan(context: CommandContext, file: Path, as_json: bool) -> Manifest | None:
     """Read and check a file with this user's rights; None when it has mistakes, which have been said."""
     from training.fleet.manifest.load import ManifestError, load_manifest  # for these commands only
 
@@ -151,7 +151,7 @@ def _read(context: CommandContext, file: Path, as_json: bool) -> Manifest | None
         return None
 
 
-def _sent(manifest: Manifest, file: Path) -> dict[str, Any]:
+def sent_plan(manifest: Manifest, file: Path) -> dict[str, Any]:
     """Write a checked plan as the request: jobs without ids, tables without their names."""
     from training.fleet.manifest.channels import digests
     from training.fleet.manifest.types import retention_table
@@ -232,7 +232,7 @@ def _why(context: CommandContext, names: Sequence[str], within: Path | None, url
         raise CannotError("name one job or two: plan --why JOB [OTHER]", USAGE)
     client, manifest = context.client(url), None
     if within is not None:
-        manifest = _read(context, within, as_json)
+        manifest = read_plan(context, within, as_json)
         if manifest is None:
             return INVALID
     jobs = [_asked(client, manifest, name) for name in names]

@@ -23,6 +23,7 @@ from training.fleet.cli import complete as cli_complete
 from training.fleet.cli import curve as cli_curve
 from training.fleet.cli import datasets as cli_dataset
 from training.fleet.cli import enroll as cli_enroll
+from training.fleet.cli import forecast as cli_forecast
 from training.fleet.cli import gc as cli_gc
 from training.fleet.cli import hosts as cli_hosts
 from training.fleet.cli import logs as cli_logs
@@ -387,6 +388,7 @@ cli_curve.hook(app)
 cli_standings.hook(app)
 cli_report.hook(app)
 cli_enroll.hook(app)
+cli_forecast.hook(app)
 cli_gc.hook(app)
 cli_hosts.hook(app)
 cli_notify.hook(app)

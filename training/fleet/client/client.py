@@ -464,6 +464,12 @@ class FleetClient:
         """Get how long jobs take on each host, as learned (``SpeedsReply``)."""
         return self._get("/v1/speeds", needed=("kinds",))
 
+    def forecast(self, question: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Foretell who trains what when (``ForecastReply``); ``question`` is a ``ForecastRequest``."""
+        if question is None:
+            return self._get("/v1/forecast", timeout_s=SLOW_S, needed=("jobs", "hosts"))
+        return self._post("/v1/forecast", question, timeout_s=SLOW_S, needed=("jobs", "hosts"))
+
     def health(self) -> dict[str, Any]:
         """Get the receiver's own state (``HealthReply``)."""
         return self._get("/v1/health")

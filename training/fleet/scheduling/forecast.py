@@ -28,7 +28,7 @@ _JOBS_MOST = 2_500  # that are played one by one
 _ROUNDS = 50  # of asks of hosts that wait, in a play
 _OWN = 0.15**2  # variance that each attempt has on its own; what is beyond, equal jobs share
 _OF_KIND = 0.3**2  # of that, as much is the kind's; what is beyond, its whole family shares
-_SURELY = 2.33  # deviations between the middle and "nearly sure"
+_SURELY = 1.2816  # deviations from the middle within which nine of ten lie
 
 Normal = Callable[[], float]  # draws a standard normal number
 
@@ -87,6 +87,7 @@ class Waits:
 
     host: str
     at_s: float
+    job: str  # the first of its kind
     decline: Decline
 
 
@@ -214,7 +215,7 @@ class _Play:
 
     def __init__(self, question: Question, made: Schedule, world: _World) -> None:
         slots, works = question.slots, question.works
-        self._slots = slots
+        self._slots, self._works = slots, works
         self._kinds = made.kinds
         self._world = world
         self._keys = [work.kind.key for work in works]
@@ -266,8 +267,12 @@ class _Play:
         if isinstance(said, Take):
             k = self._known[said.kind]
             self._take(n, self._holder(k, said.instead_of or host), k, now)
-        elif isinstance(said, Decline):
-            self.waits.setdefault(host, Waits(host, now, said))
+        elif isinstance(said, Decline) and host not in self.waits:
+            self.waits[host] = Waits(host, now, self._first_of(self._known[said.kind]), said)
+
+    def _first_of(self, k: int) -> str:
+        """Name the next job of this kind."""
+        return self._works[k].jobs[self._given[k]]
 
     def _holder(self, k: int, host: str) -> int:
         """Return the slot of a host with jobs of this kind that has most to do."""

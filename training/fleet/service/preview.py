@@ -61,19 +61,33 @@ class Previews:
 
     def given(self, request: PlanRequest) -> PlanReply:
         """Judge a plan that came over the network: plain data, checked anew. No command in it is run."""
+        told_nothing = digests(self.reloader.service.plan.channels)  # they count as they are
+        channels = told_nothing if request.notify is None else request.notify
+        return self._answer(self._proposed(request), mark_of(self.reloader.path), channels)
+
+    def foreseen(self, request: PlanRequest) -> tuple[HostRegistry, list[Foreseen]]:
+        """Take such a plan for the one in force: the hosts under it, and each of its jobs."""
+        proposal = self._proposed(request)
+        return self._registry(proposal), foresee(self.reader, proposal.jobs, self._planned_ids())[1]
+
+    def _proposed(self, request: PlanRequest) -> Proposal:
         values = plain(request)
 
         def check(describer: Describer, datasets: References) -> Manifest:
             return check_values(values, path=Path(request.file), describer=describer, datasets=datasets)
 
-        told_nothing = digests(self.reloader.service.plan.channels)  # they count as they are
-        channels = told_nothing if request.notify is None else request.notify
-        return self._answer(self.reloader.read(check), mark_of(self.reloader.path), channels)
+        return self.reloader.read(check)
 
-    def _answer(self, proposal: Proposal, mark: str | None, channels: Mapping[str, str] | None = None) -> PlanReply:
+    def _registry(self, proposal: Proposal) -> HostRegistry:
+        """Return the known hosts under another plan."""
         service = self.reloader.service
         registry = HostRegistry(list(service.host_registry.known.values()), proposal.plan)
         registry.datasets = service.host_registry.datasets if proposal.here is None else proposal.here
+        return registry
+
+    def _answer(self, proposal: Proposal, mark: str | None, channels: Mapping[str, str] | None = None) -> PlanReply:
+        service = self.reloader.service
+        registry = self._registry(proposal)
         synced, jobs = foresee(self.reader, proposal.jobs, self._planned_ids())
         held = jobs_by_host(self.reader.all("live_jobs_by_host"))
         reload = told(synced, service.compared_with, registry, held, channels)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from training.fleet.wire import messages as wire
+from training.fleet.wire.forecasts import ForecastReply, ForecastRequest
 from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.plans import PlanReply, PlanRequest
 
@@ -145,6 +146,14 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET", "/v1/speeds", Access.READER, "speeds",
         "List how long jobs take on each host, as learned", reply=wire.SpeedsReply),
+    Route(
+        "GET", "/v1/forecast", Access.READER, "forecast",
+        "Foretell who trains what when, and when all is done", reply=ForecastReply,
+        problem_types=(ProblemType.NOT_YOURS,)),
+    Route(
+        "POST", "/v1/forecast", Access.READER, "forecast_of",
+        "Foretell it for other hosts, or for a given plan; no command in it is run", ForecastRequest, ForecastReply,
+        (ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS, ProblemType.UNKNOWN_NAME)),
     Route(
         "GET", "/v1/health", Access.ANYONE, "health",
         "Check the receiver's health", reply=wire.HealthReply),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,6 +45,13 @@ def typed(job: Json) -> str:
     name = str(job.get("name") or "")
     plain = name.strip() != "" and not name.startswith("-") and printable(name) == name
     return shlex.quote(name) if plain else str(job.get("job_id"))
+
+
+def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> str:
+    """Say why a host lets a job go to another; ``clock`` writes a time, seen from now."""
+    ends, here, free = (clock(number(told.get(key)) or now, now) for key in ("ends_at", "here_until", "open_at"))
+    done = f"{told.get('by')} will have {told.get('name')} done at {ends}, here it would take until {here}"
+    return f"{done}; free for this host at {free} at the latest"
 
 
 def removed_sentence(job: Json, at: object, why: object) -> str:

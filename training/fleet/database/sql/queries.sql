@@ -112,6 +112,16 @@ SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_com
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :most
 
+-- name: jobs_waiting — those that a forecast is made of, in the order in which they are granted
+SELECT j.job_id, j.name, j.spec, j.priority, j.class_id, c.needs FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
+WHERE j.status = 'pending' AND j.held_at IS NULL ORDER BY j.priority DESC, j.claimable_at, j.seq LIMIT :most
+
+-- name: attempts_foretold — what runs, for a forecast
+SELECT a.host, a.heard_s, a.progress, a.granted_at, COALESCE(a.granted, j.spec) AS spec, j.job_id, j.name, j.priority,
+  j.class_id, c.needs
+FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
+WHERE a.ended_at IS NULL ORDER BY a.granted_at LIMIT :most
+
 -- name: waiting_by_class — how many jobs of each requirement class wait; into an index alone
 SELECT class_id, count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NULL GROUP BY class_id
 

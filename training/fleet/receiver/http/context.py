@@ -24,6 +24,7 @@ from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
+from training.fleet.service.forecasts import Forecasts
 from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
@@ -133,6 +134,7 @@ class Context:
         self.large_bodies = asyncio.Semaphore(_LARGE_BODIES)
         self.retention = Retention(self.service, self.store, self.datasets, self.reader)
         self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
+        self.forecasts = Forecasts(self.service, self.reader, self.previews)
         self.live = Live(self.reader, self.look)
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self.tally = Tally()
@@ -144,6 +146,8 @@ class Context:
         # Asking a trainer for its flags may take a minute: only other reloads wait for that.
         self._plans = ThreadPoolExecutor(1, thread_name_prefix="plan")
         self._hashing = ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash")
+        self._foretelling = ThreadPoolExecutor(1, thread_name_prefix="forecast")  # a second, which no page waits for
+        self._forecasting = 0
         self._previewing = 0  # plans that are being judged, or wait for that
         self._fired = self._made_pending()
         self.halted: str | None = None  # set when no write would last: the reason
@@ -188,6 +192,16 @@ class Context:
             return await asyncio.get_running_loop().run_in_executor(self._plans, lambda: look(previews))
         finally:
             self._previewing -= 1
+
+    async def foretell(self, look: Callable[[Forecasts], T]) -> T:
+        """Make a forecast off the event loop, one after the other."""
+        if self._forecasting >= PREVIEWS_MAX:
+            raise Refusal(ProblemType.SLOW_DOWN, "other forecasts are being made; ask again in a moment")
+        self._forecasting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._foretelling, lambda: look(self.forecasts))
+        finally:
+            self._forecasting -= 1
 
     async def look(self, view: Callable[[], T]) -> T:
         """Run a read-only question on the reader's thread, beside the writer."""
@@ -288,4 +302,5 @@ class Context:
         self._reading.shutdown(wait=True)
         self._disk.shutdown(wait=True)
         self._plans.shutdown(wait=True, cancel_futures=True)
+        self._foretelling.shutdown(wait=True, cancel_futures=True)
         self._hashing.shutdown(wait=True)

@@ -18,6 +18,7 @@ from training.fleet.receiver.http import (
     acts,
     datasets,
     enrolment,
+    forecasts,
     gc,
     html,
     login,
@@ -62,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_LEAST_S = 0.05  # between two looks for one waiting claim
 Endpoint = Callable[[Context, Request], Awaitable[Response]]
-_NEIGHBOURS = (uploads, enrolment, datasets, notify, pages, plans, login, acts, results, gc)
+_NEIGHBOURS = (uploads, enrolment, datasets, notify, pages, plans, login, acts, results, gc, forecasts)
 
 
 def routes() -> list[routing.Route]:

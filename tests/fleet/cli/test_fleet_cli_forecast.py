@@ -1,0 +1,119 @@
+"""``cis490-jobs forecast``: the question that is sent, and an answer of any width that no host's name can break."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from training.fleet.cli import program
+from training.fleet.cli.context import CommandContext
+from training.fleet.cli.forecast import rendered, sentence
+
+NOW = 1_700_000_000.0
+
+
+def job(name: str, host: str, begin: float, end: float, live: bool = False, slot: int = 0) -> dict[str, Any]:
+    times = {"begins_at": NOW + begin, "ends_at": NOW + end, "low_at": NOW + end * 0.9, "high_at": NOW + end * 1.5}
+    return {"job_id": name, "name": name, "host": host, "slot": slot, "live": live, **times}
+
+
+ANSWER: dict[str, Any] = {
+    "now": NOW, "done_at": NOW + 4000, "done_low_at": NOW + 3900, "done_high_at": NOW + 5000, "count": 4, "held": 1,
+    "jobs": [job("old", "desk", -60, 1000, live=True), job("net", "desk", 1000, 3000), job("cnn", "desk", 3000, 4000),
+             job("gbt\x1b[2J", "pi\x1b[31m", 0, 900)],
+    "hosts": [{"host": "desk", "jobs": 3}, {"host": "laptop", "jobs": 0, "note": "not seen for 3 h"},
+              {"host": "pi\x1b[31m", "jobs": 1, "declined": {
+                  "name": "cnn", "by": "desk", "at": NOW + 900, "begins_at": NOW + 3000, "ends_at": NOW + 4000,
+                  "here_until": NOW + 80_000, "open_at": NOW + 9000}}],
+    "nowhere": {"big": "desk: vram_free 8.0 < 24.0 GiB (min_vram_gib)"}, "left_out": 0, "learned_from": 12,
+}  # fmt: skip
+
+
+def asked(*argv: str, answer: dict[str, Any] = ANSWER, code: int = 0) -> tuple[str, list[Any]]:
+    questions: list[Any] = []
+
+    def forecast(question: Any = None) -> dict[str, Any]:
+        questions.append(question)
+        return answer
+
+    out, err = io.StringIO(), io.StringIO()
+    world = CommandContext(connect=lambda url, token: SimpleNamespace(forecast=forecast), environ={})  # type: ignore[arg-type,return-value]
+    assert program.main(["forecast", *argv], context=replace(world, out=out, err=err)) == code, err.getvalue()
+    return out.getvalue() + err.getvalue(), questions
+
+
+def test_who_trains_what_when_and_when_all_is_done() -> None:
+    said, questions = asked()
+    assert questions == [None]
+    flat = " ".join(said.split())
+    assert said.startswith("4 jobs are done in about 1 h 06 min, at ")
+    assert "laptop takes no part: not seen for 3 h" in flat
+    assert "waits: desk will have cnn done at" in flat
+    assert "big is trained nowhere: desk: vram_free 8.0 < 24.0 GiB" in flat
+    assert "1 job held, and left out" in flat
+    assert "\x1b" not in said
+
+
+def test_for_machines_it_is_the_answer() -> None:
+    assert json.loads(asked("--json")[0]) == ANSWER
+
+
+def test_other_hosts_are_part_of_the_question() -> None:
+    _, questions = asked("--without", "laptop", "--with", "desk2=like:desk,gpu:24,cores:16", "--with", "pi5=ram:8")
+    imagined = {"desk2": {"like": "desk", "vram_gib": 24.0, "cores": 16}, "pi5": {"ram_gib": 8.0}}
+    assert questions == [{"without": ["laptop"], "imagined": imagined}]
+
+
+@pytest.mark.parametrize(
+    "spec", ["desk2", "=gpu:24", "d=gpu", "d=gpu:x", "d=gpu:-1", "d=gpu:nan", "d=tpu:8", "d=", "d=like:a,like:b"]
+)
+def test_a_spec_that_is_none_says_what_is_expected(spec: str) -> None:
+    said, questions = asked("--with", spec, code=2)
+    assert f"--with {spec}: " in " ".join(said.split())
+    assert not questions
+
+
+def test_a_plan_is_read_here_and_only_its_jobs_travel(tmp_path: Path) -> None:
+    file = tmp_path / "plan.toml"
+    file.write_text('[[jobs]]\nname = "a"\nmodel = "gbt"\nmode = "oracle"\n')
+    _, ((question),) = asked("--plan", str(file))
+    assert [each["name"] for each in question["plan"]["jobs"]] == ["a"]
+    file.write_text("[[jobs]]\n")
+    said, questions = asked("--plan", str(file), code=2)
+    assert "name" in said
+    assert not questions
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_the_picture_has_the_width_of_the_terminal(width: int, encoding: str) -> None:
+    raw = io.BytesIO()
+    with io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="\n") as out:
+        Console(file=out, width=width).print(rendered({**ANSWER, "hosts": [], "nowhere": {}}))
+        out.flush()
+        lines = raw.getvalue().decode(encoding).splitlines()
+    assert all(len(line.rstrip()) <= width for line in lines)
+    desk = next(line for line in lines if line.startswith("desk "))
+    live, odd, even, idle = "█▓▒·" if encoding == "utf-8" else "#=-."
+    assert desk.split()[-1].replace(live, "").replace(odd, "").replace(even, "").replace(idle, "") == ""
+    assert desk.count(live) == pytest.approx(len(desk.split()[-1]) / 4, abs=1)
+    assert even in desk
+
+
+def test_nothing_to_do_and_nothing_known_are_said() -> None:
+    nothing = {**ANSWER, "done_at": None, "jobs": [], "count": 0, "hosts": [], "nowhere": {}, "held": 0}
+    assert asked(answer=nothing)[0] == "Nothing is to be trained.\n"
+    assert sentence({**ANSWER, "learned_from": 0}).endswith("so this is a guess.")
+    assert sentence({**ANSWER, "left_out": 7}).startswith("The first 4 jobs are done")
+
+
+def test_an_answer_of_another_release_or_of_nonsense_is_shown_all_the_same() -> None:
+    odd = {"jobs": [{"host": None, "begins_at": "soon", "ends_at": 1e18}], "hosts": [{"host": 3}], "done_at": "x"}
+    assert asked(answer=odd)[0].startswith("Nothing is to be trained.")

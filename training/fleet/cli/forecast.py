@@ -1,0 +1,202 @@
+"""``cis490-jobs forecast``: who trains what when, and when all is done; also with other hosts, or another plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.text import Text
+
+from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.plan import INVALID, AsJson, Url, read_plan, sent_plan
+from training.fleet.cli.render import cell, table
+from training.fleet.wire.constants import DONE, USAGE
+from training.fleet.wire.words import declined, duration, number
+from training.printable import counted, one_line
+
+Json = Mapping[str, Any]
+SPEC = "NAME=SPEC, where SPEC is like:HOST, gpu:GIB, ram:GIB, cores:N, or several of them with commas between"
+_KEYS = {"like": "like", "gpu": "vram_gib", "ram": "ram_gib", "cores": "cores"}
+_SHOWN = 20  # jobs named below the picture
+_HOST_MAX = 24  # characters of a host's name
+_PICTURE_LEAST = 10
+_NOWHERE_SHOWN = 10
+_SOON_S = 600.0
+
+
+def hook(app: typer.Typer) -> None:
+    """Add this command to ``app``."""
+    app.command()(forecast)
+
+
+def forecast(
+    ctx: typer.Context,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="HOST", help="As if this host were not there.")
+    ] = None,
+    imagined: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME=SPEC", help="As if there were one more: gpu:24, like:desktop, cores:8, …"),
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="As if this were the manifest; read here.")
+    ] = None,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Foretell who trains what when, and when all is done. Four of five such forecasts hold what comes."""
+    context: CommandContext = ctx.obj
+    hosts = dict(spec_of(each) for each in imagined or ())
+    question: dict[str, Any] | None = None
+    if without or hosts or plan is not None:
+        question = {"without": list(without or ()), "imagined": hosts}
+    if plan is not None and question is not None:
+        manifest = read_plan(context, plan, as_json)
+        if manifest is None:
+            return INVALID
+        question["plan"] = sent_plan(manifest, plan)
+    answer = context.client(receiver_url).forecast(question)
+    context.show(as_json, answer, lambda: rendered(answer))
+    return DONE
+
+
+def spec_of(text: str) -> tuple[str, dict[str, Any]]:
+    """Read a host that is only imagined, ``NAME=SPEC``; CannotError says what is wrong with it."""
+    name, equals, spec = text.partition("=")
+    found: dict[str, Any] = {}
+    for part in spec.split(",") if equals else ():
+        key, colon, value = part.strip().partition(":")
+        if key not in _KEYS or not colon or not value or _KEYS[key] in found:
+            raise CannotError(f"--with {text}: expected {SPEC}", USAGE)
+        if key == "like":
+            found["like"] = value
+            continue
+        try:
+            amount = int(value) if key == "cores" else float(value)
+        except ValueError:
+            amount = -1
+        if not 0 <= amount < 1e6:
+            raise CannotError(f"--with {text}: {key} is a number, as in {key}:8", USAGE)
+        found[_KEYS[key]] = amount
+    if not name or not found:
+        raise CannotError(f"--with {text}: expected {SPEC}", USAGE)
+    return name, found
+
+
+# ── for people ──────────────────────────────────────────────────────────────────────────────
+
+
+def rendered(answer: Json) -> RenderableType:
+    """Render the sentence, the picture of the hosts, and the next jobs."""
+    jobs, now = list(answer.get("jobs") or ()), number(answer.get("now")) or 0.0
+    parts: list[RenderableType] = [Text(sentence(answer), "bold")]
+    if jobs:
+        parts += [Text(), Gantt(jobs, now, number(answer.get("done_at")) or now)]
+    notes = list(_notes(answer, now))
+    if notes:
+        parts += [Text(), *notes]
+    if jobs:
+        parts += [Text(), _next(jobs, now)]
+    return Group(*parts)
+
+
+def sentence(answer: Json) -> str:
+    """Say when all is done."""
+    now, done = number(answer.get("now")) or 0.0, number(answer.get("done_at"))
+    count = int(number(answer.get("count")) or 0)
+    if done is None:
+        return "Nothing is to be trained."
+    low, high = (number(answer.get(key)) or done for key in ("done_low_at", "done_high_at"))
+    left = int(number(answer.get("left_out")) or 0)
+    first = f"The first {counted(count, 'jobs')}" if left else counted(count, "jobs")
+    verb = "is" if count == 1 else "are"
+    more = f"; {left} more are not looked at" if left else ""
+    learned = "" if number(answer.get("learned_from")) else " Nothing has been trained yet, so this is a guess."
+    return (
+        f"{first} {verb} done in about {duration(done - now)}, at {clock(done, now)} "
+        f"(80 %: {clock(low, now)} to {clock(high, now)}){more}.{learned}"
+    )
+
+
+def clock(at: float, now: float) -> str:
+    """Write a time of this machine's zone as people do: soon with seconds, on another day with its date."""
+    try:
+        then, today = (datetime.fromtimestamp(each, UTC).astimezone() for each in (at, now))
+    except (OverflowError, OSError, ValueError):
+        return "a time that no clock shows"
+    if then.date() != today.date():
+        return then.strftime("%a %d %b %H:%M")
+    return then.strftime("%H:%M:%S" if abs(at - now) < _SOON_S else "%H:%M")
+
+
+def _notes(answer: Json, now: float) -> Iterable[Text]:
+    for host in answer.get("hosts") or ():
+        if host.get("declined"):
+            yield cell(f"{host['host']} waits: {declined(host['declined'], now, clock)}", "dim", chars_max=500)
+        if host.get("note"):
+            yield cell(f"{host['host']} takes no part: {host['note']}", "yellow", chars_max=500)
+    nowhere = list((answer.get("nowhere") or {}).items())
+    for name, why in nowhere[:_NOWHERE_SHOWN]:
+        yield cell(f"{name} is trained nowhere: {why}", "yellow", chars_max=500)
+    if len(nowhere) > _NOWHERE_SHOWN:
+        yield Text(f"… and {len(nowhere) - _NOWHERE_SHOWN} more", "yellow")
+    if number(answer.get("held")):
+        yield Text(f"{counted(int(answer['held']), 'jobs')} held, and left out", "dim")
+
+
+def _next(jobs: Sequence[Json], now: float) -> RenderableType:
+    made = table("JOB", "HOST", "BEGINS", "ENDS", "80 %")
+    for job in jobs[:_SHOWN]:
+        low, high = (clock(number(job.get(key)) or now, now) for key in ("low_at", "high_at"))
+        made.add_row(
+            cell(job.get("name"), chars_max=60),
+            cell(job.get("host"), chars_max=_HOST_MAX),
+            Text("trains" if job.get("live") else clock(number(job.get("begins_at")) or now, now)),
+            Text(clock(number(job.get("ends_at")) or now, now)),
+            Text(f"{low} to {high}", "dim"),
+        )
+    more = len(jobs) - _SHOWN
+    return made if more <= 0 else Group(made, Text(f"… and {more} more: --json has them", "dim"))
+
+
+class Gantt:
+    """The hosts' time from now on, a line each: jobs as blocks that alternate, what is under way in another colour."""
+
+    def __init__(self, jobs: Sequence[Json], now: float, done_at: float) -> None:
+        self._jobs, self._now, self._span = jobs, now, max(done_at - now, 1.0)
+        self._span = max([self._span, *((number(job.get("ends_at")) or now) - now for job in jobs)])
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        lines: dict[tuple[str, int], list[Json]] = {}
+        for job in self._jobs:
+            lines.setdefault((str(job.get("host")), int(number(job.get("slot")) or 0)), []).append(job)
+        names = {host: one_line(host, _HOST_MAX) for host, _ in lines}
+        wide = min(max(map(cell_len, names.values())), options.max_width // 3)
+        room = max(options.max_width - wide - 2, _PICTURE_LEAST)
+        for (host, slot), jobs in sorted(lines.items()):
+            name = set_cell_size(names[host] if slot == 0 else "", wide)
+            yield Text(name + "  ") + self._line(jobs, room, options.ascii_only)
+        end = duration(self._span)
+        yield Text(" " * (wide + 2) + "now" + end.rjust(room - 3), "dim")
+
+    def _line(self, jobs: Sequence[Json], room: int, plain: bool) -> Text:
+        live, odd, even, idle = ("#", "=", "-", ".") if plain else ("█", "▓", "▒", "·")
+        marks, styles = [idle] * room, ["dim"] * room
+        for n, job in enumerate(jobs):
+            begin, end = (self._at(job.get(key), room) for key in ("begins_at", "ends_at"))
+            mark, style = (live, "cyan") if job.get("live") else ((odd, even)[n % 2], "")
+            for at in range(min(begin, room - 1), max(min(end, room), min(begin, room - 1) + 1)):
+                marks[at], styles[at] = mark, style
+        line = Text()
+        for mark, style in zip(marks, styles, strict=True):
+            line.append(mark, style)
+        return line
+
+    def _at(self, when: object, room: int) -> int:
+        since = (number(when) or self._now) - self._now
+        return round(max(0.0, since) / self._span * room)

@@ -1,0 +1,399 @@
+"""Forecasts: the facts of the queue and the hosts, or of others that somebody asks about, put to the pure forecast.
+
+Computed here and not where the command runs: page, command and API then say the same, and what was learned of
+durations need not travel. It takes a second at most, on a thread of its own; for the question that nobody varies the
+answer is kept for a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median_low
+from threading import Lock
+from typing import Any
+
+from training.fleet.database.writer import Database, Row
+from training.fleet.queue.durations import Learned
+from training.fleet.queue.foresee import Foreseen, name_of
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.durations import Machine, Speeds, Workload, remaining
+from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast
+from training.fleet.scheduling.job import Host, JobStatus, Needs
+from training.fleet.scheduling.quarantine import Quarantine
+from training.fleet.scheduling.schedule import Kind, Slot
+from training.fleet.service.hosts import HostRegistry, KnownHost
+from training.fleet.service.preview import Previews
+from training.fleet.service.service import Service
+from training.fleet.service.views import outlook
+from training.fleet.wire.forecasts import (
+    FORETOLD_MAX,
+    DeclineView,
+    ForecastReply,
+    ForecastRequest,
+    ForetoldHost,
+    ForetoldJob,
+    ImaginedHost,
+)
+from training.fleet.wire.messages import ProblemType, Refusal
+from training.printable import duration
+
+ASKED_MOST = 20_000  # jobs of one forecast
+KEPT_S = 30.0  # for which an answer is good, unless something happened; and then a third of that
+LIVE_MOST = 5_000  # attempts
+KINDS_MOST = 300  # beyond, hyperparameters are not looked at
+NOWHERE_MAX = 1_000  # jobs named with their reason
+# An imagined host of which nothing is said has enough of all but GPUs.
+_PLAIN: Mapping[str, Any] = {"cpu_cores": 100_000, "ram_total_gib": 1e6, "ram_available_gib": 1e6}
+_SPREAD_LEAST = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A job that waits."""
+
+    job_id: str
+    name: str
+    needs: Needs
+    work: Workload
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """An attempt under way, and how long it goes on."""
+
+    job: _Asked
+    host: str
+    granted_at: float
+    left_s: float
+    late_s: float
+
+
+@dataclass
+class Forecasts:
+    """Answers to "who trains what when?". ``reader`` is a connection of its own, beside the writer's."""
+
+    service: Service
+    reader: Database
+    previews: Previews | None = None
+    _kept: tuple[tuple[int, float], ForecastReply] | None = field(default=None, init=False)
+    _one: Lock = field(default_factory=Lock, init=False)  # at a time: what was learned is one thread's
+
+    def __post_init__(self) -> None:
+        self._learned = Learned(self.reader)
+
+    def now(self) -> ForecastReply:
+        """Foretell the queue as it is; an answer of a moment ago may do."""
+        head, now = self._head(), self.service.queue.clock.now()
+        if self._kept is not None:
+            (seen, at), answer = self._kept
+            if 0 <= now - at < (KEPT_S if seen == head else KEPT_S / 3):
+                return answer
+        answer = self.answer(ForecastRequest())
+        self._kept = (head, now), answer
+        return answer
+
+    def answer(self, request: ForecastRequest) -> ForecastReply:
+        """Answer a question. Refusal: a host in it is unknown, or its plan has mistakes."""
+        with self._one:
+            return self._answered(request)
+
+    def _answered(self, request: ForecastRequest) -> ForecastReply:
+        registry, (asked, held) = self.service.host_registry, self._waiting()
+        if request.plan is not None:
+            if self.previews is None:
+                raise Refusal(ProblemType.BAD_MANIFEST, "this receiver was started without a manifest")
+            registry, planned = self.previews.foreseen(request.plan)
+            ids = {each.spec["job_id"] for each in planned}
+            asked = [each for each in asked if each.job_id not in ids]
+            for foreseen in planned:
+                if foreseen.status in (None, JobStatus.PENDING):
+                    if foreseen.job is not None and foreseen.job.held:
+                        continue
+                    asked.append(_planned(foreseen))
+        if len(asked) > ASKED_MOST:
+            asked.sort(key=lambda each: -each.priority)
+        speeds = self._learned.speeds()
+        return _Answer(
+            request,
+            Facts(
+                registry=registry,
+                asked=asked[:ASKED_MOST],
+                live=self._live(speeds, registry),
+                speeds=speeds,
+                notes={each.name: self._note(each) for each in registry.known.values()},
+                now=self.service.queue.clock.now(),
+                out=quarantines(self.reader),
+            ),
+            held=held,
+            left_out=len(asked[ASKED_MOST:]),
+            learned_from=self._learned.attempts,
+        ).reply()
+
+    # ── facts ───────────────────────────────────────────────────────────────────────────────
+
+    def _head(self) -> int:
+        row = self.reader.one("newest_event")
+        return 0 if row is None else int(row["seq"])
+
+    def _note(self, known: KnownHost) -> str | None:
+        """Say why a host takes no part, if so."""
+        held = quarantines(self.reader).get(known.name)
+        if held is not None:
+            return held.sentence()
+        if not self.service.alive(known):
+            return f"not seen for {duration(self.service.queue.clock.now() - known.last_seen)}"
+        return self.service.copied(known) or self.service.refused(known)
+
+    def _waiting(self) -> tuple[list[_Asked], int]:
+        """Read the jobs that wait, in the order in which they are granted, and count the held ones."""
+        needs, works = _Cache(), dict[str, Workload]()
+        asked = []
+        for row in self.reader.all("jobs_waiting", most=ASKED_MOST + 1):
+            spec = json.loads(row["spec"])
+            work = Workload.of(spec)
+            asked.append(
+                _Asked(row["job_id"], row["name"], needs.of(row), works.setdefault(work.kind, work), row["priority"])
+            )
+        held = self.reader.one("held_pending")
+        return asked, 0 if held is None else int(held["n"])
+
+    def _live(self, speeds: Speeds, registry: HostRegistry) -> list[_Live]:
+        found, needs = [], _Cache()
+        for row in self.reader.all("attempts_foretold", most=LIVE_MOST):
+            work, known = Workload.of(json.loads(row["spec"])), registry.known.get(row["host"])
+            left = 0.0, 0.0  # it trains no more, and delivers
+            if row["heard_s"] is not None:
+                on = Machine(row["host"]) if known is None else Machine.of(registry.host(known))
+                told = speeds.predict(work, on)
+                left = remaining(told, row["heard_s"], json.loads(row["progress"]) if row["progress"] else None)
+            again = _Asked(row["job_id"], row["name"], needs.of(row), work, row["priority"])
+            found.append(_Live(again, row["host"], row["granted_at"], *left))
+        return found
+
+
+class _Cache:
+    """The needs of each class, read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Needs] = {}
+
+    def of(self, row: Row) -> Needs:
+        if row["class_id"] not in self._known:
+            self._known[row["class_id"]] = Needs.of(json.loads(row["needs"]))
+        return self._known[row["class_id"]]
+
+
+def _planned(each: Foreseen) -> _Asked:
+    spec = dict(each.spec)
+    needs = Needs.of(spec) if each.job is None else replace(each.job, spec=spec).needs
+    return _Asked(spec["job_id"], name_of(spec), needs, Workload.of(spec), int(spec.get("priority") or 0))
+
+
+def at_best(host: Host) -> Host:
+    """Return a host as it will be when what it trains has ended: its memory is free again."""
+    return replace(
+        host,
+        ram_available_gib=max(host.ram_available_gib, host.ram_total_gib),
+        vram_free_gib=max(host.vram_free_gib, host.vram_total_gib),
+    )
+
+
+# ── the answer ──────────────────────────────────────────────────────────────────────────────
+
+
+_Place = tuple[str, Slot, _Live | None]  # host, slot, and what it trains
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that an answer is made of."""
+
+    registry: HostRegistry
+    asked: Sequence[_Asked]
+    live: Sequence[_Live]
+    speeds: Speeds
+    notes: Mapping[str, str | None]  # of every known host: why it takes no part, or None
+    now: float
+    out: Mapping[str, Quarantine]
+
+
+@dataclass
+class _Answer:
+    """One question on its way to the reply."""
+
+    request: ForecastRequest
+    facts: Facts
+    held: int
+    left_out: int
+    learned_from: int
+    hosts: dict[str, Host] = field(default_factory=dict)  # that take part
+    machines: dict[str, Machine] = field(default_factory=dict)  # as fast as these
+    notes: dict[str, str] = field(default_factory=dict)  # of those that take none
+
+    def reply(self) -> ForecastReply:
+        facts = self.facts
+        self._choose_hosts()
+        gone = {name.lower() for name in self.request.without}
+        live = [each for each in facts.live if each.host.lower() not in gone]
+        asked = [*(each.job for each in facts.live if each.host.lower() in gone), *facts.asked]
+        slots: list[_Place] = [(each.host, Slot(each.host, each.left_s, each.late_s), each) for each in live]
+        busy = {each.host for each in live}
+        slots += [(name, Slot(name), None) for name in self.hosts if name not in busy]
+        slots.sort(key=lambda each: each[0])
+        works = self._works(asked, busy)
+        training = [None if each is None else each.job.job_id for _, _, each in slots]
+        made = forecast(Question(works, [slot for _, slot, _ in slots], training), random.Random(0).gauss)
+        return self._told(made, asked, slots)
+
+    def _choose_hosts(self) -> None:
+        registry = self.facts.registry
+        known = {name.lower(): name for name in registry.known}
+        for name in self.request.without:
+            if name.lower() not in known:
+                raise Refusal(ProblemType.UNKNOWN_NAME, f"no host is called {name}; `cis490-jobs workers` lists them")
+        without = {name.lower() for name in self.request.without}
+        for name, each in registry.known.items():
+            note = "left out" if name.lower() in without else self.facts.notes.get(name)
+            if note is None:
+                self.hosts[name] = registry.host(each)
+                self.machines[name] = Machine.of(self.hosts[name])
+            else:
+                self.notes[name] = note
+        for name, imagined in self.request.imagined.items():
+            if known.get(name.lower()) in self.hosts:
+                raise Refusal(ProblemType.BAD_REQUEST, f"host {name} is there already; give the other one another name")
+            self._imagine(name, imagined)
+
+    def _imagine(self, name: str, imagined: ImaginedHost) -> None:
+        registry = self.facts.registry
+        model = None if imagined.like is None else registry.called(imagined.like)
+        if imagined.like is not None and model is None:
+            raise Refusal(ProblemType.UNKNOWN_NAME, f"no host is called {imagined.like}, that {name} is to be like")
+        can = dict(_PLAIN if model is None else model.capability)
+        if imagined.cores is not None:
+            can["cpu_cores"] = imagined.cores
+        if imagined.ram_gib is not None:
+            can["ram_available_gib"] = can["ram_total_gib"] = imagined.ram_gib
+        if imagined.vram_gib is not None:
+            gib = imagined.vram_gib
+            can["cuda_available"] = gib > 0
+            can["cuda_devices"] = [{"vram_free_gib": gib, "vram_total_gib": gib}] if gib else []
+        host = Host.of(name, can, registry.plan.declared(name))
+        self.hosts[name] = at_best(replace(host, datasets=registry.datasets))
+        self.machines[name] = Machine(name if model is None else model.name, host.cuda)
+        self.notes.pop(name, None)
+
+    def _works(self, asked: Sequence[_Asked], busy: Collection[str]) -> list[Work]:
+        """Group the jobs by what they need and how long they take."""
+        groups: dict[tuple[Needs, str, int], list[_Asked]] = {}
+        for each in asked:
+            groups.setdefault((each.needs, each.work.kind, each.priority), []).append(each)
+        if len(groups) > KINDS_MOST:
+            groups = {}
+            for each in asked:
+                groups.setdefault((each.needs, each.work.family, each.priority), []).append(each)
+        hosts = {name: at_best(host) if name in busy else host for name, host in self.hosts.items()}
+        works = []
+        for n, ((needs, _, priority), jobs) in enumerate(groups.items()):
+            told = {
+                name: self.facts.speeds.predict(jobs[0].work, self.machines[name])
+                for name, host in hosts.items()
+                if rules.fits(needs, host) is None
+            }
+            spreads = {name: max(each.spread, _SPREAD_LEAST) for name, each in told.items()}
+            spread = median_low(spreads.values()) if spreads else 0.0
+            kind = Kind(str(n), len(jobs), {name: each.seconds for name, each in told.items()}, priority, spread)
+            works.append(Work(kind, tuple(each.job_id for each in jobs), jobs[0].work.family, spreads))
+        return works
+
+    def _told(self, made: Forecast, asked: Sequence[_Asked], slots: Sequence[_Place]) -> ForecastReply:
+        now, by_id = self.facts.now, {each.job_id: each for each in asked}
+        begun = {each.job.job_id: each for _, _, each in slots if each is not None}
+        jobs, done, count = list[ForetoldJob](), dict[str, float](), Counter[str]()
+        firsts = {host: n for n, (host, _, _) in reversed([*enumerate(slots)])}
+        for stay in made.stays:
+            live = begun.get(stay.job) if stay.begin_s == 0.0 else None
+            count[stay.host] += 1
+            done[stay.host] = max(done.get(stay.host, 0.0), now + stay.end_s)
+            if len(jobs) < FORETOLD_MAX:
+                jobs.append(
+                    ForetoldJob(
+                        job_id=stay.job,
+                        name=by_id[stay.job].name if live is None else live.job.name,
+                        host=stay.host,
+                        slot=stay.slot - firsts[stay.host],
+                        begins_at=now + stay.begin_s if live is None else live.granted_at,
+                        ends_at=now + stay.end_s,
+                        low_at=now + stay.low_s,
+                        high_at=now + stay.high_s,
+                        live=live is not None,
+                    )
+                )
+        return ForecastReply(
+            now=now,
+            done_at=now + made.end_s if made.stays else None,
+            done_low_at=now + made.low_s if made.stays else None,
+            done_high_at=now + made.high_s if made.stays else None,
+            jobs=jobs,
+            count=len(made.stays),
+            hosts=self._hosts_told(made, by_id, done, count),
+            nowhere=self._nowhere(made.nowhere, by_id),
+            held=self.held,
+            left_out=self.left_out,
+            learned_from=self.learned_from,
+        )
+
+    def _hosts_told(
+        self, made: Forecast, by_id: Mapping[str, _Asked], done: Mapping[str, float], count: Mapping[str, int]
+    ) -> list[ForetoldHost]:
+        now = self.facts.now
+        waits = {each.host: each for each in made.waits}
+        told = []
+        for name in sorted({*self.hosts, *self.notes, *count}):
+            wait = waits.get(name)
+            declined = None
+            if wait is not None:
+                at, said = now + wait.at_s, wait.decline
+                declined = DeclineView(
+                    name=by_id[wait.job].name,
+                    at=at,
+                    by=said.by,
+                    begins_at=at + said.begin_s,
+                    ends_at=at + said.end_s,
+                    here_until=at + said.here_s,
+                    open_at=at + said.open_s,
+                )
+            told.append(
+                ForetoldHost(
+                    host=name,
+                    jobs=count.get(name, 0),
+                    done_at=done.get(name),
+                    imagined=name in self.request.imagined,
+                    declined=declined,
+                    note=self.notes.get(name),
+                )
+            )
+        return told
+
+    def _nowhere(self, jobs: Sequence[str], by_id: Mapping[str, _Asked]) -> dict[str, str]:
+        """Say of the jobs that no host of the forecast can train why."""
+        facts, reasons = self.facts, dict[Needs, str]()
+        silent: dict[Host, float | None] = dict.fromkeys(self.hosts.values())
+        for name in self.notes:
+            if name.lower() not in {each.lower() for each in self.request.without}:
+                known = facts.registry.known[name]
+                silent[facts.registry.host(known)] = facts.now - known.last_seen
+        told = {}
+        for each in (by_id[job] for job in jobs[:NOWHERE_MAX]):
+            if each.needs not in reasons:
+                look = outlook(each.needs, silent, facts.out)
+                lacks = rules.lacks_data(each.needs, facts.registry.datasets)
+                reasons[each.needs] = lacks or look.obstacle or look.waits_for or "no host here can train it"
+            told[each.name] = reasons[each.needs]
+        return told

@@ -1,0 +1,86 @@
+"""Structs of the forecast endpoints: a question about other hosts or another plan, and who would train what when."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from training.fleet.wire.constants import HOST_ID_PATTERN
+from training.fleet.wire.plans import PlanRequest
+from training.fleet.wire.views import Wire
+
+FORETOLD_MAX = 2_000  # jobs in one answer
+WITH_MAX = 50  # hosts that may be imagined
+_Host = Annotated[str, Meta(pattern=HOST_ID_PATTERN)]
+_Size = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+class ImaginedHost(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host that is not there. Without a word on it, its cores and memory are enough; there is no GPU."""
+
+    like: _Host | None = None  # with the capability of this host, and as fast
+    vram_gib: _Size | None = None  # of its GPU; null: as ``like``, or none
+    ram_gib: _Size | None = None
+    cores: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+
+
+class ForecastRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``POST /v1/forecast``. ``plan`` null: the jobs that wait now."""
+
+    without: Annotated[list[_Host], Meta(max_length=1_000)] = field(default_factory=list)
+    imagined: Annotated[dict[_Host, ImaginedHost], Meta(max_length=WITH_MAX)] = field(default_factory=dict)
+    plan: PlanRequest | None = None
+
+
+class ForetoldJob(Wire, frozen=True, kw_only=True):
+    """A job's time on a host. Times in epoch seconds; four of five such jobs end from ``low_at`` to ``high_at``."""
+
+    job_id: str
+    name: str
+    host: str
+    slot: int  # of its host, from 0
+    begins_at: float
+    ends_at: float
+    low_at: float
+    high_at: float
+    live: bool = False  # it trains there now; ``begins_at`` is when that began
+
+
+class DeclineView(Wire, frozen=True, kw_only=True):
+    """A job that a host lets go to another, which will have it done sooner. Times in epoch seconds."""
+
+    name: str  # of the first such job
+    at: float  # when the host would ask
+    by: str  # who will do it, …
+    begins_at: float
+    ends_at: float
+    here_until: float  # … and when it would be done here
+    open_at: float  # from then on this host may have it
+
+
+class ForetoldHost(Wire, frozen=True, kw_only=True):
+    """A host of the forecast; one with a note takes no part, and the note says why."""
+
+    host: str
+    jobs: int = 0
+    done_at: float | None = None  # the end of its last job
+    imagined: bool = False
+    declined: DeclineView | None = None
+    note: str | None = None
+
+
+class ForecastReply(Wire, frozen=True, kw_only=True):
+    """The answer of the forecast endpoints. Times in epoch seconds; ``done_at`` null: nothing is to be done."""
+
+    now: float
+    done_at: float | None
+    done_low_at: float | None  # four of five such plans are done from here …
+    done_high_at: float | None  # … to here
+    jobs: list[ForetoldJob]  # the first two thousand, in order of their beginning
+    count: int  # of all jobs that fit somewhere
+    hosts: list[ForetoldHost]
+    nowhere: dict[str, str] = field(default_factory=dict)  # job → why no host here can train it
+    held: int = 0  # jobs that wait until they are unheld, and are left out
+    left_out: int = 0  # jobs that wait behind the first 20,000, and are left out
+    learned_from: int = 0  # completed attempts that the durations rest on
