@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from html import unescape
 from pathlib import Path
 
@@ -15,8 +17,10 @@ from shown_fleet import HOSTILE, shown
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
-from training.fleet.cli.report import MARK
+from training.fleet.cli.report import MARK, gathered
+from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.pages.rendering import Frame, job_path
+from training.fleet.service.views import JobFilter, Place, Views
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +63,23 @@ def test_a_site_holds_the_pages_whole_without_receiver_and_script(receiver: Rece
     assert "Loss by epoch" in trained
     assert "no model is surely ahead" in pages["models.html"]
     assert any("differ in 1 of" in page for name, page in pages.items() if name.startswith("compare-"))
+
+
+def test_the_copy_filters_as_the_receiver_does(receiver: Receiver) -> None:
+    """A site asks the copy for what its pages would ask the receiver for, by each filter and by any two."""
+    copied = gathered(receiver.client(), lambda _: nullcontext(lambda _done, _whole: None))
+    wanted = {"status": "completed", "model": "gbt", "mode": "oracle", "host": "office-print", "text": "gru"}
+    asked = [{}, {"status": "held"}, *({name: value} for name, value in wanted.items())]
+    asked += [dict(pair) for pair in itertools.combinations(wanted.items(), 2)]
+    with closing(SqliteDatabase(receiver.folder / "jobs.db", read_only=True)) as reader:
+        views, chosen = Views(reader, receiver.service), []
+        for each in asked:
+            sides = [source.found(JobFilter(**each), "newest", Place(), 50)[0] for source in (copied, views)]
+            names = [sorted(job.name for job in side) for side in sides]
+            assert names[0] == names[1], each
+            chosen.append(len(names[0]))
+            assert copied.held(JobFilter(**each)) == views.held(JobFilter(**each)), each
+    assert all(0 < n < 15 for n in chosen[2 : 2 + len(wanted)]), "each filter chooses"
 
 
 def test_a_second_one_replaces_its_own_files_and_no_others(receiver: Receiver, tmp_path: Path) -> None:
