@@ -124,7 +124,7 @@ class OnlyTheOwnerActs(Checker):
             self._worker(seen)
         elif call.name in ("cancel", "requeue", "deliver", *_MARKS):
             self.demand(set(seen.changed()) <= {call.job_id}, f"{call.name} by the operator moved another job")
-        elif call.name in ("ticket", "output", "by hand"):
+        elif call.name in ("ticket", "output", "by hand", "retention"):
             self.demand(not seen.changed(), f"{call.name} moved a job")
         self._remember(seen)
 
@@ -221,6 +221,8 @@ class CompletedForGood(Checker):
         by_job = {(job_id, attempt): artifact for job_id, attempt, artifact, _, _ in accepted}
         for job_id, attempt, artifact, model, mode in accepted:
             self.demand(model is not None, f"artifact of {job_id[:8]} #{attempt} has no row")
+            if witness.removed(artifact, model, mode):
+                continue
             found = store.verify(artifact, model=model, mode=mode)
             body = b"".join(witness.receiver.disk.read(store.root / found.path))
             self.demand(body.startswith(job_id.encode()), f"{job_id[:8]} has another job's artifact")
@@ -370,6 +372,8 @@ class AcknowledgedIsDurable(Checker):
         self.demand(bool(rows), f"{promise.what} was acknowledged and is not there")
         if promise.what == "an upload":
             model, mode = rows[0]
+            if witness.removed(promise.params[0], model, mode):
+                return
             found = witness.receiver.store.find(promise.params[0], model=model, mode=mode)
             self.demand(found is not None, "an upload was acknowledged and is not in the store")
 

@@ -30,6 +30,7 @@ from training.fleet.scheduling.policy import Policy
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
+from training.fleet.service.retention import Retention
 from training.fleet.service.service import Plan, Service
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
@@ -154,6 +155,7 @@ class Coordinator:
         self.delivery = Delivery(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired
         self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
+        self._retention, self._lets_go = Retention(self.service, self.store, None, self.database), False
         self._watcher.prepared()
         self._writer = InlineWriter(self.database)
         self._run(Call("reload"), self._do("reload", self.reload))
@@ -225,6 +227,9 @@ class Coordinator:
         if not self._folds:
             self._folds = True
             self._run(Call("fold"), self._fold())
+        if not self._lets_go and not self.plan.retention.keeps_all:
+            self._lets_go = True
+            self._run(Call("retention"), self._let_go())
         self.soon(self.policy.sweep_period_s, self._tick)
 
     def _fold(self) -> Endpoint:
@@ -233,6 +238,18 @@ class Coordinator:
         except (DatabaseError, StoreError) as error:
             self.world.say("receiver", f"leaves its output where it is: {error}")
         self._folds = False
+
+    def _let_go(self) -> Endpoint:
+        try:
+            gone = yield from Endpoints(self).carry_out(Call("retention"), self._retention.collect())
+            for each in gone:
+                self.world.say("receiver", f"lets {each.subject[:24]} go: {each.why}")
+                self.world.tally["models that went"] += 1
+            if gone:
+                self.delivery.index_stale = not self._repaired()
+        except (DatabaseError, StoreError) as error:
+            self.world.say("receiver", f"lets nothing go: {error}")
+        self._lets_go = False
 
     def reload(self) -> messages.ReloadReply:
         return self.service.reload(self.jobs, self.plan)

@@ -102,6 +102,8 @@ class RecordIsTheGrant(Checker):
         )
         store = witness.receiver.store
         for job_id, attempt, claim_id, artifact, model, mode in accepted:
+            if witness.removed(artifact, model, mode):
+                continue
             found = store.verify(artifact, model=model, mode=mode)
             for record in store.provenance(found):
                 if (record["job_id"], record["attempt"]) == (job_id, attempt):

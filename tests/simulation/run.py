@@ -20,6 +20,7 @@ from simulation.copy_checkers import CopiesAreTold
 from simulation.folder_checkers import NobodyElsesFolder
 from simulation.host import Habits, Host, StateDirectory
 from simulation.network import Network
+from simulation.retention_checkers import OnlyTheWorseGo
 from simulation.scenario import Machine, Scenario
 from simulation.shared import WorkerDisk, few_kept, is_shared
 from simulation.storm import Storm
@@ -110,6 +111,7 @@ class Simulation:
                 c.ProgressNeverBack(self.world),
                 g.OneInstallation(self.world, policy),
                 CopiesAreTold(self.world, policy),
+                OnlyTheWorseGo(self.world, scenario.retention),
                 *self.workers,
             ],
         )
@@ -118,7 +120,7 @@ class Simulation:
             self.world,
             policy,
             scenario.jobs,
-            Plan(hosts=scenario.hosts),
+            Plan(hosts=scenario.hosts, retention=scenario.retention),
             self.witness,
             scenario.commit_s,
             lambda: self.storm.receiver_crashed(),

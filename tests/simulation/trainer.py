@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simulation.faults import Fault, Weather
+from simulation.tidy import is_tidy, quality
 from simulation.world import Timer, World
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.worker.state.events import Assignment
@@ -183,7 +184,9 @@ class Trainer:
             first = self._lines * burst
             self._lines += 1
             self._plan_next()
-            told = {"event": "epoch", "of": claim}
+            told: dict[str, object] = {"event": "epoch", "of": claim}
+            if is_tidy(self._world.seed):
+                told["metric"] = quality(self.assignment.job_id)
             self._printed([json.dumps({**told, "epoch": n, "loss": n / 2}) for n in range(first, first + burst)])
         elif self.fate.hangs:
             self._world.fault(Fault.HANG, "trainer", self.assignment.job_id[:8])

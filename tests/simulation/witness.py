@@ -84,6 +84,7 @@ class Event(NamedTuple):
 
 _FACTS = f"SELECT {', '.join(Facts._fields)} FROM jobs ORDER BY seq"
 _LIVE = f"SELECT {', '.join(Live._fields)} FROM attempts WHERE ended_at IS NULL ORDER BY claim_id"
+_REMOVED = "SELECT 1 FROM removals WHERE what = 'bundle' AND back_at IS NULL AND subject = ?"
 _OUT = "SELECT host, cause FROM quarantines WHERE ended_at IS NULL"
 _EVENTS = (
     "SELECT seq, job_id, transition, from_status, to_status, attempt, host, detail FROM events "
@@ -225,6 +226,10 @@ class Witness:
         cursor = self.receiver.database.connection.cursor()
         cursor.row_factory = None
         return cursor.execute(sql, params).fetchall()
+
+    def removed(self, artifact_id: str, model: str, mode: str) -> bool:
+        """Return True when a row says that retention let this bundle go."""
+        return bool(self.rows(_REMOVED, f"{model}_{mode}/{artifact_id}"))
 
     def _look(self, known: Snapshot) -> tuple[Snapshot, list[Event]]:
         jobs = {row[0]: Facts._make(row) for row in self.rows(_FACTS)}
