@@ -65,9 +65,17 @@ def test_a_session_stands_for_its_token_until_it_is_over() -> None:
     clock.advance(SESSION_S + 1)
     assert sessions.token(value, [ADA]) is None
     again = sessions.begin(ADA)
-    sessions.end(again)
+    sessions.end(again, [EVE, ADA])
     assert sessions.token(again, [ADA]) is None
     assert sessions.token(sessions.begin(ADA), [ADA]) is ADA, "the others go on"
+
+
+@given(st.text())
+def test_a_logout_with_what_is_no_session_is_not_remembered(text: str) -> None:
+    sessions = Sessions(FakeClock())
+    sessions.end(text, [ADA])
+    sessions.end(Sessions(FakeClock()).begin(ADA), [ADA])
+    assert not sessions._logged_out
 
 
 @given(st.text() | st.from_regex(r"\A[0-9]{1,30}\.[0-9a-f]{16}\.[0-9a-f]{64}\Z"))

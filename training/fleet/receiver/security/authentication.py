@@ -206,6 +206,11 @@ class Authenticator:
         own = (self.operator_token or "").strip().encode()
         return [Token(hashlib.sha256(own).digest(), "operator", 0.0, math.inf)] if own else []
 
+    def _tokens(self) -> list[Token]:
+        """Return every token that is valid now."""
+        now = self.clock.now()
+        return self._own_token() + [each for each in self.registry.tokens() if each.valid(now)]
+
     def _token(self, request: Request, given: bytes) -> Token | None:
         """Find the valid token of a secret. A wrong one counts; after some the address is refused."""
         address = self.address(request)
@@ -235,7 +240,7 @@ class Authenticator:
     def log_out(self, request: Request) -> str:
         """End the session of this browser, if it has one; returns the header that removes its cookie."""
         tls = self._by_tls(request)
-        self.sessions.end(request.cookies.get(cookie_name(tls=tls), ""))
+        self.sessions.end(request.cookies.get(cookie_name(tls=tls), ""), self._tokens())
         return cookie("", tls=tls)
 
     def still(self, request: Request, kind: Access) -> None:
@@ -255,9 +260,7 @@ class Authenticator:
             said = "Origin" in headers or headers.get("Sec-Fetch-Site", "").lower() == "same-origin"
             if not said or request.url.path.startswith("/v1/"):
                 return None
-        now = self.clock.now()
-        valid = [each for each in self.registry.tokens() if each.valid(now)]
-        token = self.sessions.token(value, self._own_token() + valid)
+        token = self.sessions.token(value, self._tokens())
         return None if token is None else _shown(Method.SESSION, token, found)
 
     def _by_tls(self, request: Request) -> bool:

@@ -53,8 +53,10 @@ class Sessions:
                 found = token
         return found if found is not None and self._lasts(name) else None
 
-    def end(self, value: str) -> None:
-        """Log a session out: its cookie is no proof any more, whoever else has it."""
+    def end(self, value: str, tokens: Iterable[Token]) -> None:
+        """Log a session of one of these tokens out: its cookie is no proof any more, whoever else has it."""
+        if self.token(value, tokens) is None:
+            return  # anybody may send anything: it is not remembered
         now, name = self.clock.monotonic(), value.rpartition(".")[0]
         if len(self._logged_out) >= _LOGGED_OUT_MAX:
             self._logged_out = {each: until for each, until in self._logged_out.items() if until > now}
