@@ -137,6 +137,9 @@ def test_apply_without_a_file_reloads_the_manifest_as_it_lies_there(desk: Desk) 
     assert desk("apply", "--yes", "--json") == 0
     said = json.loads(desk.out)
     assert (said["plan"]["reload"]["inserted"], said["reload"]["inserted"], said["kept"]) == (2, 2, None)
+    desk.manifest.write_text(OLD)
+    assert desk("apply", str(desk.manifest), "--yes") == 0
+    assert (desk.names(), desk.before.exists()) == (["a"], False), "the one of before is not overwritten with itself"
 
 
 def test_apply_without_a_terminal_says_what_to_add(desk: Desk) -> None:

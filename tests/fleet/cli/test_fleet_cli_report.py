@@ -17,7 +17,7 @@ from shown_fleet import HOSTILE, shown
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
-from training.fleet.cli.report import MARK, gathered
+from training.fleet.cli.report import MARK, _models, gathered
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.pages.rendering import Frame, job_path
 from training.fleet.service.views import JobFilter, Place, Views
@@ -96,6 +96,42 @@ def test_a_second_one_replaces_its_own_files_and_no_others(receiver: Receiver, t
     assert outside.exists()
     assert not (site / "jobs" / "gone.html").exists()
     assert json.loads((site / MARK).read_text()) == mark
+
+
+def test_a_site_has_the_models_of_every_page_of_every_test() -> None:
+    lists = {"a": ["1", "2", "3"], "b": ["4"]}
+    tests = [{"test": test, "models": len(names)} for test, names in lists.items()]
+
+    class Client:
+        def models(self, *, test: str | None = None, after: str = "", limit: int = 0) -> dict[str, object]:
+            names = lists[test or "a"]
+            at = names.index(after) + 1 if after else 0
+            models = [{**_A_MODEL, "job_id": name, "name": name} for name in names[at : at + 1]]
+            more = names[at] if at + 1 < len(names) else None
+            return {
+                "test": test or "a",
+                "tests": tests,
+                "models": models,
+                "without": 0,
+                "without_names": [],
+                "now": 0.0,
+                "next_after": more,
+            }
+
+    found = _models(Client())  # type: ignore[arg-type]
+    assert {test: [each.name for each in reply.models] for test, reply in found.items()} == lists
+
+
+_A_MODEL = {
+    "model": "gbt",
+    "mode": "oracle",
+    "host": None,
+    "finished_at": None,
+    "artifact_id": None,
+    "in_manifest": True,
+    "standing": "first",
+    "result": {},
+}
 
 
 def test_a_folder_of_something_else_is_refused(receiver: Receiver, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ class World:
         self.queue.sync_from_manifest(list(jobs))
 
     def scrape(self) -> dict[tuple[str, ...], float]:
-        """Metric and values of its labels → value, some seconds later."""
+        """Metric and values of its labels, in the order of their names → value, some seconds later."""
         self.clock.advance(FRESH_S)
         text, _ = self.exposition.text("text/plain")
         return {
@@ -238,8 +238,8 @@ def test_the_number_of_series_is_bounded_and_labels_are_printable(world: World) 
     found = world.scrape()
     assert len({key[1] for key in found if key[0] == "host_seen_timestamp_seconds"}) == HOSTS_MAX
     assert found["hosts", "idle"] == HOSTS_MAX + 50, "all are counted"
-    of_hosts = [key for key in found if key[0].startswith("host_") or key[:2] == (
-        "certificate_expiry_timestamp_seconds", "host")]  # fmt: skip
+    of_hosts = [key for key in found if key[0].startswith("host_") or (
+        key[0] == "certificate_expiry_timestamp_seconds" and key[2] == "host")]  # fmt: skip
     assert len(of_hosts) <= 15 * HOSTS_MAX
     assert len(found) - len(of_hosts) <= 500
     assert found["attempt_duration_seconds_count", "other"] == 20
@@ -253,6 +253,24 @@ def test_a_snapshot_serves_all_who_ask_within_seconds(world: World) -> None:
     assert world.snapshots.latest() is first
     world.clock.advance(0.2)
     assert world.snapshots.latest().jobs["pending"] == 1
+
+
+def test_of_several_certificates_the_one_that_ends_last_counts(world: World) -> None:
+    now = world.clock.now()
+    ends = [now + 100.0, now + 900.0, now + 500.0]
+    world.credentials = ([Credential("host", "pi", end) for end in ends], [])
+    assert world.scrape()["certificate_expiry_timestamp_seconds", "pi", "host"] == now + 900.0
+
+
+def test_free_and_total_memory_are_told_apart(world: World) -> None:
+    device = {"name": "GPU", "vram_total_gib": 8.0, "vram_free_gib": 3.0}
+    capability = a_capability() | {"ram_total_gib": 16.0, "ram_available_gib": 5.0, "cuda_devices": [device]}
+    world.service.host_registry.put(KnownHost("pi", capability, 0.0, world.clock.now()))
+    found = world.scrape()
+    gib = 1024**3
+    of_host = {kind: found["host_memory_bytes", "pi", kind] / gib for kind in ("total", "free")}
+    of_gpu = {kind: found["host_gpu_memory_bytes", "0", "pi", kind] / gib for kind in ("total", "free")}
+    assert (of_host, of_gpu) == ({"total": 16.0, "free": 5.0}, {"total": 8.0, "free": 3.0})
 
 
 def test_what_is_not_known_is_left_out(world: World) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import a_capability, a_job
-from receiver_running import Receiver, job_id
+from receiver_running import Receiver, Wire, job_id
 from shown_fleet import a_report
 
 from training.clock import SystemClock
@@ -18,7 +18,9 @@ from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.restore import Restore
+from training.fleet.service.retention import note_removed
 from training.fleet.service.state import State
+from training.fleet.store.artifacts import Artifact, Removed
 from training.fleet.wire.constants import REPORT_BYTES_MAX
 from training.fleet.worker.reports import beside, keep, read
 
@@ -42,6 +44,13 @@ def trained(receiver: Receiver, report: str | None, body: bytes = b"bundle") -> 
     client.complete(grant.job_id, artifact_id=artifact, report=report)
     client.complete(grant.job_id, artifact_id=artifact, report=report, claim_id=grant.claim_id)  # the answer was lost
     return grant.job_id
+
+
+def page_of(receiver: Receiver, path: str) -> str:
+    with Wire(receiver) as wire:
+        status, _, body = wire.request("GET", path).answer()
+    assert status == 200
+    return body.decode()
 
 
 def reports_in(folder: Path) -> list[Path]:
@@ -97,6 +106,30 @@ def test_the_leaderboard_goes_on_page_by_page(receiver: Receiver) -> None:
     assert seen == [(0.9, "first"), (0.8, "behind"), (0.7, "behind")]
     twins = {each["name"]: each["twin"] for each in client.models()["models"]}
     assert (twins["one"]["name"], twins["two"]["name"], twins["three"]) == ("two", "one", None)
+
+
+def test_a_twin_that_was_judged_on_other_windows_is_said_to_be(receiver: Receiver) -> None:
+    for data in ("d" * 64, "e" * 64):
+        trained(receiver, json.dumps(a_report(0.9, run_key={"data": data})))
+    (one,) = receiver.client().models()["models"]
+    assert (one["twin"]["name"], one["twin"]["same_test"]) == ("two" if one["name"] == "one" else "one", False)
+    assert "on another test" in page_of(receiver, "/models")
+
+
+def test_a_model_that_retention_removed_stays_in_the_list_and_is_not_offered(receiver: Receiver) -> None:
+    for name in ("one", "two"):
+        trained(receiver, json.dumps(a_report(0.9)), body=name.encode())
+    assert page_of(receiver, "/models").count("Download") == 2
+    gone = receiver.queue.get(job_id({"name": "one"}))
+    assert gone is not None
+    artifact = Artifact(str(gone.artifact_id), gone.model, gone.mode, 1)
+    receiver.writer.submit(lambda: note_removed(receiver.queue.db, Removed(artifact, 0.0, "it is too old"))).result()
+    found = {each["name"]: each["removed"] for each in receiver.client().models()["models"]}
+    assert found["two"] is None
+    assert (found["one"]["attempt"], found["one"]["why"]) == (1, "it is too old")
+    page = page_of(receiver, "/models")
+    assert page.count("Download") == 1
+    assert "its model was removed on 1970-01-01. it is too old" in page
 
 
 def test_reports_are_in_backup_restore_rebuild_and_doctor(tmp_path: Path) -> None:

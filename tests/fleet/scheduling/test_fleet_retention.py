@@ -66,6 +66,16 @@ def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(bundles: l
                 assert NOW - each.since >= rules.superseded_days * 86_400
 
 
+def test_a_model_stays_for_its_days_whatever_its_figure() -> None:
+    days = 86_400.0
+    best, worse = (
+        Bundle(name, "gbt", "oracle", 1, (Delivery(name, 1, name, True, False, True, NOW - 7 * days, figure),))
+        for name, figure in (("best", 0.9), ("worse", 0.5))
+    )
+    assert gone([best, worse], Rules(best=1, models_days=7.0)) == {"worse"}
+    assert gone([best, worse], Rules(best=1, models_days=7.1)) == set()
+
+
 @given(stores(), RULES)
 def test_nobody_goes_who_is_among_the_best(bundles: list[Bundle], rules: Rules) -> None:
     """Of what goes for its figure, as many as are kept are at least as good, and as many are left."""

@@ -199,6 +199,21 @@ def test_each_host_says_what_it_could_take_under_the_new_plan(stage: Stage) -> N
     assert "cpu_cores 4 < 99" in nobody["cuda[seed=7]"]
 
 
+def test_no_host_takes_what_is_held_nor_one_that_is_quarantined_anything(stage: Stage) -> None:
+    stage.take(FIRST)
+    held = next(each.job_id for each in stage.given(FIRST).jobs if each.name == "j0")
+    stage.queue.hold(held, by="ada")
+    sick = a_worker_claim("desktop", capability=a_capability(healthy=False, unhealthy_because="no disk"))
+    stage.writer.submit(lambda: stage.service.claim(sick)).result()
+    stage.claim("pi")
+    said = stage.given(FIRST)
+    assert said.waiting == 2, "of four: one is held, one runs"
+    takes = {each.host: each for each in said.hosts}
+    assert takes["pi"].takes == 2
+    assert takes["desktop"].takes == 0
+    assert all(why.startswith("quarantined: ") for why in takes["desktop"].obstacles)
+
+
 def test_no_command_that_came_over_the_network_is_run(stage: Stage) -> None:
     stage.take("jobs = []")
     stage.asked.clear()

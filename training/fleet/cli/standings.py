@@ -12,6 +12,7 @@ from training.fleet.cli.context import CommandContext
 from training.fleet.cli.render import cell, table
 from training.fleet.wire import results
 from training.fleet.wire.constants import DONE
+from training.fleet.wire.words import day
 from training.printable import counted, one_line
 
 
@@ -57,6 +58,8 @@ def _drawn(reply: dict[str, Any]) -> RenderableType:
             why = result.get("why") or result.get("verdict") or "its report holds no verdict."
             never = "; ".join(map(str, result.get("never_tested") or ()))
             line = f"{each['name']}: {why}" + (f" Never tested on: {never}." if never else "")
+            if gone := each.get("removed"):
+                line += f" Its model was removed on {day(gone['at'])}: {gone['why']}."
             parts.append(Text(one_line(line, 1500)))
     tests = [each for each in reply["tests"] if each["test"] != reply["test"]]
     if tests:

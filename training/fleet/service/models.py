@@ -13,7 +13,16 @@ from training.fleet.store.artifacts import Artifact
 from training.fleet.store.errors import StoreError
 from training.fleet.wire import reports
 from training.fleet.wire.messages import ProblemType, Refusal
-from training.fleet.wire.views import Figure, ModelsReply, ModelView, ReportView, ResultView, TestView, TwinView
+from training.fleet.wire.views import (
+    Figure,
+    ModelsReply,
+    ModelView,
+    RemovedView,
+    ReportView,
+    ResultView,
+    TestView,
+    TwinView,
+)
 
 PAGE_MAX = 200  # models in one answer
 PAGE = 50
@@ -100,6 +109,9 @@ class Models:
             standing=FIRST if leads else standing(result.auroc, best),
             result=result,
             twin=self._twin(row, result),
+            removed=None
+            if row["removed_at"] is None
+            else RemovedView(what="bundle", attempt=row["attempt"], at=row["removed_at"], why=row["removed_why"]),
         )
 
     def _twin(self, row: Row, result: ResultView) -> TwinView | None:

@@ -111,6 +111,7 @@ class ModelView(Wire, frozen=True, kw_only=True):
     standing: str
     result: ResultView
     twin: TwinView | None = None
+    removed: RemovedView | None = None  # the model is not here any more
 
 
 class TestView(Wire, frozen=True, kw_only=True):

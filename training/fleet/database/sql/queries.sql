@@ -719,8 +719,10 @@ GROUP BY r.test ORDER BY r.test IS NULL, n DESC, newest DESC LIMIT :most
 
 -- name: results_ranked — models judged on one test, the best first, behind a place in that order
 SELECT j.job_id, j.name, j.model, j.mode, j.worker_hostname AS host, j.finished_at, j.artifact_id, j.in_manifest,
-  r.figures, r.twin, -coalesce(r.auroc, -1) AS place
+  j.attempt, r.figures, r.twin, -coalesce(r.auroc, -1) AS place, g.at AS removed_at, g.why AS removed_why
 FROM results AS r JOIN jobs AS j ON j.job_id = r.job_id AND j.attempt = r.attempt AND j.status = 'completed'
+LEFT JOIN removals AS g ON g.what = 'bundle' AND g.subject = j.model || '_' || j.mode || '/' || j.artifact_id
+  AND g.number = 0 AND g.back_at IS NULL
 WHERE r.test IS :test AND (-coalesce(r.auroc, -1), r.job_id) > (:place, :job_id)
 ORDER BY -coalesce(r.auroc, -1), r.job_id LIMIT :most
 
