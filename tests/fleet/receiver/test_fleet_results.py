@@ -21,6 +21,7 @@ from training.fleet.recovery.restore import Restore
 from training.fleet.service.retention import note_removed
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import Artifact, Removed
+from training.fleet.wire import results
 from training.fleet.wire.constants import REPORT_BYTES_MAX
 from training.fleet.worker.reports import beside, keep, read
 
@@ -104,6 +105,9 @@ def test_the_leaderboard_goes_on_page_by_page(receiver: Receiver) -> None:
             break
         page = client.models(test=page["test"], after=page["next_after"], limit=1)
     assert seen == [(0.9, "first"), (0.8, "behind"), (0.7, "behind")]
+    first = client.models(limit=2)["models"]
+    assert results.ranking(first, 3).startswith("Of 3 models judged on the same test the first 2 are here: two is")
+    assert results.ranking(first, 2).startswith("Of 2 models judged on the same test, two is")
     twins = {each["name"]: each["twin"] for each in client.models()["models"]}
     assert (twins["one"]["name"], twins["two"]["name"], twins["three"]) == ("two", "one", None)
 

@@ -267,12 +267,12 @@ def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver: Receive
     receiver.plan(*map(a_job, names))
     receiver.granted(), receiver.deliver(receiver.granted("mac"), name="done")
     receiver.service.fail("id-failed", a_failure(receiver.granted("desk"), exit_code=65))
-    anew = a_job("runs", job_id="id-anew")
+    anew = a_job("runs", job_id="id-anew", seed=8, mode="oracle", priority=3)
     left = [sentence(to_builtins(edit)) for edit in receiver.plan(anew).edits]
     assert sorted(left) == [
         "done left the plan: its model stays",
         "failed left the plan: it stays failed",
-        "runs left the plan: attempt 1 on pi goes on; another job is called so now",
+        "runs left the plan: attempt 1 on pi goes on; another job is called so now, which differs in mode, seed",
         "waits left the plan: it waits all the same",
     ]
     assert receiver.plan(anew).edits == [], "told once"

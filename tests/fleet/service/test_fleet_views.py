@@ -272,6 +272,10 @@ def test_each_attempt_has_its_own_log(fleet: Looking) -> None:
     for n in (1, 2):
         fleet.service.heartbeat("id-one", a_beat(fleet.claim(session=n), log=some_lines(f"try {n}")))
     assert fleet.views.log("id-one").lines == ["try 2"]
+    for ask in (fleet.views.log, fleet.views.curve):
+        for never in (0, 3):
+            with pytest.raises(Refusal, match=f"one has no attempt {never}; the last one is 2"):
+                ask("id-one", attempt=never)
     earlier = fleet.views.log("id-one", attempt=1)
     assert (earlier.lines, earlier.live) == (["try 1"], False)
 

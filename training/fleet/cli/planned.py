@@ -27,6 +27,7 @@ def render_plan(answer: Json, file: Path | None = None) -> RenderableType:
     edits = [edit for edit in reload.get("edits") or [] if edit.get("kind") not in ("left", "stands")]
     parts += _section("Edited", len(edits), (_line(sentence(edit) + _since(edit, now)) for edit in edits), LISTED_MAX)
     left = [edit for edit in reload.get("edits") or [] if edit.get("kind") == "left"]
+    left.sort(key=lambda edit: str(edit.get("name")))
     parts += _section(
         "No longer named", int(reload.get("removed") or 0), (_line(f"{edit['name']}: {edit['holds']}") for edit in left)
     )

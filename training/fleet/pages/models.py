@@ -20,10 +20,11 @@ def page(views: Source, frame: Frame, *, test: str | None = None, after: str = "
     """Render the models judged on one test, by default the most used one."""
     reply: dict[str, Any] = msgspec.to_builtins(views.models.models(test=test, after=after, limit=ROWS_MAX))
     chosen = reply["test"]
+    whole = max((each["models"] for each in reply["tests"] if each["test"] == chosen), default=0)
     return render(
         "models.html",
         frame,
-        sentence=results.ranking(reply["models"]) if not after else "Further models judged on the same test.",
+        sentence=results.ranking(reply["models"], whole) if not after else "Further models judged on the same test.",
         beliefs=results.beliefs(reply["models"]),
         models=reply["models"],
         tests=[(address(each["test"]), each, n) for n, each in enumerate(reply["tests"], start=1)],

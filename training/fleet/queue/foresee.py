@@ -84,8 +84,8 @@ def foresee(db: Database, specs: Sequence[Mapping[str, Any]], planned: frozenset
         job = None if row is None else job_of(row)
         found.append(Foreseen(spec, job, judged(spec, strict_json.canonical(spec), row, job)))
     gone = sorted(planned.difference(spec["job_id"] for spec in specs))
-    names = {name_of(spec) for spec in specs}
-    left = [leaving(known_job(db, job_id), names) for job_id in gone[:LISTED_MAX]]
+    named = {name_of(spec): spec for spec in specs}
+    left = [leaving(known_job(db, job_id), named) for job_id in gone[:LISTED_MAX]]
     cancelled = [
         (row["seq"], replace(each.job, name=name_of(each.spec)))
         for each, row in zip(found, rows, strict=True)

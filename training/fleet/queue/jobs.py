@@ -139,14 +139,14 @@ class JobQueue:
                 needs = job_of(row).needs
                 self.db.run("class_job", job_id=row["job_id"], class_id=self._class_of(needs))
             gone = {row["job_id"]: row for row in self.db.all("plan_texts")}
-            names: set[str] = set()
+            named: dict[str, Mapping[str, Any]] = {}
             changes: list[Change] = []
             for spec in jobs:
                 changes.append(self._sync_one(dict(spec), gone.pop(spec["job_id"], None)))
-                names.add(str(spec.get("name")))
+                named[str(spec.get("name"))] = spec
             for job_id in gone:
                 self.db.run("mark_removed", job_id=job_id)
-            left = [leaving(self._require(job_id), names) for job_id in sorted(gone)]
+            left = [leaving(self._require(job_id), named) for job_id in sorted(gone)]
             cancelled = [job_of(row) for row in self.db.all("cancelled_in_plan")]
         return Synced.of(changes, left, len(gone), cancelled)
 

@@ -6,11 +6,12 @@ the reload, and only names, which nothing is trained by, change at once everywhe
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from training.contract import identity_of
 from training.fleet.scheduling.job import LIVE, Job, JobStatus
 
 Table = Mapping[str, Any]
@@ -116,15 +117,22 @@ def standing(job: Job) -> Edit:
     return Edit(Kind.STANDS, job.name, holds, job_id=job.job_id, since=job.finished_at)
 
 
-def leaving(job: Job, names: Container[str]) -> Edit:
-    """Describe a ``job`` that left the plan, whose jobs have these names; nothing ends by that."""
+def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
+    """Describe a ``job`` that left the plan, whose jobs by name are ``named``; nothing ends by that.
+
+    Where another job has its name now, the keys are those fields of the id in which the two differ.
+    """
     if job.status in LIVE:
         holds = f"attempt {job.attempt} on {job.worker_hostname} goes on"
     else:
         waits = {JobStatus.PENDING: "it waits all the same", JobStatus.COMPLETED: "its model stays"}
         holds = waits.get(job.status, f"it stays {job.status}")
-    anew = "; another job is called so now" if job.name in names else ""
-    return Edit(Kind.LEFT, job.name, f"{holds}{anew}", job_id=job.job_id)
+    other = named.get(job.name)
+    if other is None:
+        return Edit(Kind.LEFT, job.name, holds, job_id=job.job_id)
+    keys = changed(identity_of(job.spec), identity_of(other))
+    differs = f", which differs in {', '.join(keys)}" if keys else ""
+    return Edit(Kind.LEFT, job.name, f"{holds}; another job is called so now{differs}", keys, job.job_id)
 
 
 _HOST: Table = {"priority": 0}  # the host has no table

@@ -49,7 +49,7 @@ from training.fleet.wire.messages import (
     WorkersReply,
     WorkerView,
 )
-from training.printable import duration
+from training.printable import duration, one_line
 
 PAGE_MAX = 1000  # jobs, or hosts, in one answer
 WORKERS_PAGE = 200  # hosts in one answer, unless more are asked for
@@ -266,7 +266,7 @@ class Views:
     def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:
         """Return output lines of an attempt (by default the last) from line ``after`` on."""
         row = self._row(job_id)
-        number = row["attempt"] if attempt is None else attempt
+        number = _attempt(row, attempt)
         return self._log(row, number, self.logs.page(job_id, number, after))
 
     def curve(self, job_id: str, *, attempt: int | None = None, points: int = CURVE_POINTS) -> CurveReply:
@@ -276,7 +276,7 @@ class Views:
         """
         row = self._row(job_id)
         most = max(CURVE_POINTS_LEAST, min(points, POINTS_KEPT))
-        number = row["attempt"] if attempt is None else attempt
+        number = _attempt(row, attempt)
         attempts = {each["attempt"]: each for each in self._db.all("attempts_of_job", job_id=job_id)}
         spans = [each for each in self._curves.spans(job_id, attempt) if each["attempt"] in attempts]
         return CurveReply(
@@ -549,6 +549,15 @@ def _speeds_of(learned: Speeds, of_kind: OfKind, work: Workload, machines: Seque
         ram_gib=of_kind.ram_gib,
         hosts=sorted(hosts, key=lambda each: each.seconds),
     )
+
+
+def _attempt(row: Row, number: int | None) -> int:
+    """Return the number of the attempt that is meant, by default the job's last; Refusal for one that never was."""
+    last = int(row["attempt"])
+    if number is not None and not 1 <= number <= last:
+        known = f"the last one is {last}" if last else "it has not been granted yet"
+        raise Refusal(ProblemType.BAD_REQUEST, f"{one_line(row['name'], 60)} has no attempt {number}; {known}")
+    return last if number is None else number
 
 
 def _removed(row: Row) -> RemovedView:

@@ -89,8 +89,8 @@ def tested_on(result: Json) -> str:
     return " of ".join(filter(None, (said, named)))
 
 
-def ranking(models: Sequence[Json]) -> str:
-    """Say in words how the models judged on one test stand."""
+def ranking(models: Sequence[Json], in_all: int = 0) -> str:
+    """Say in words how the models judged on one test stand; of ``in_all``, if that is more, these are the first."""
     if not models:
         return "No trained model has a report here yet."
     first = models[0]
@@ -109,9 +109,9 @@ def ranking(models: Sequence[Json]) -> str:
         said = f"{first['name']} is ahead of all that have an interval: AUROC {auroc}"
     else:
         said = f"{first['name']} has the highest AUROC, {auroc}, and nothing says how sure that is"
-    return f"Of {counted(len(models), 'models')} judged on the same test, {said}" + (
-        f"; {behind} {'is' if behind == 1 else 'are'} behind." if behind and tied else "."
-    )
+    of = f"Of {counted(max(in_all, len(models)), 'models')} judged on the same test"
+    of += f" the first {len(models)} are here:" if in_all > len(models) else ","
+    return f"{of} {said}" + (f"; {behind} {'is' if behind == 1 else 'are'} behind." if behind and tied else ".")
 
 
 def beliefs(models: Sequence[Json]) -> str:
