@@ -114,6 +114,7 @@ def test_to_dict_is_plain_json_with_every_field():
         "torch_version",
         "python_version",
         "training_commit",
+        "calibration",
     }
     assert plain["cuda_devices"][1] == {"name": "large", "vram_total_gib": 8.0, "vram_free_gib": 2.0}
 
@@ -194,6 +195,7 @@ def test_torch_is_asked_once_and_free_memory_every_time(tmp_path):
         {"installed": lambda python: "2.14.0"},
         {"nvml": FakeNvml(driver="590.2")},
         {"environ": {"CUDA_VISIBLE_DEVICES": ""}},
+        {"cores": lambda: 999},
     ],
 )
 def test_another_torch_driver_or_visibility_is_asked_anew(tmp_path, change):
@@ -231,6 +233,35 @@ def test_without_nvml_the_memory_is_what_torch_said():
 def test_a_child_that_talks_nonsense_has_no_cuda(output):
     facts = probe(FakeTorch(output=output)).facts()
     assert facts.devices == ()
+
+
+SPEED = {"gflops": 40.0, "steps": 900.0}
+
+
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        (None, None),
+        (SPEED | {"cuda_gflops": 9000.0}, SPEED | {"cuda_gflops": 9000.0}),
+        (SPEED | {"cuda_gflops": "fast", "steps": -1, "more": 7}, {"gflops": 40.0}),
+        ({"failed": "no kernel image"}, {"failed": "no kernel image"}),
+        ({}, {"failed": "this host's speed could not be measured"}),
+        (7, None),
+    ],
+)
+def test_a_calibration_is_measured_once_and_kept(tmp_path, said, known):
+    kept = tmp_path / "capability.json"
+    answer = {"torch": "2.13.0", "devices": [], "calibration": said}
+    torch = FakeTorch(output=json.dumps({"torch": "2.13.0", "devices": []}) + "\n" + json.dumps(answer))
+    for _ in range(2):
+        assert probe(torch, FakeNvml(driver=None), cache_file=kept).facts().calibration == known
+    assert torch.asked == 1
+
+
+def test_a_child_that_crashes_while_it_measures_has_said_what_there_is():
+    crash = "import json, os; print(json.dumps({'torch': '2.13.0', 'devices': []}), flush=True); os._exit(3)"
+    said = cuda._run([sys.executable, "-c", crash])
+    assert probe(FakeTorch(output=said)).facts() == cuda.TorchFacts("2.13.0")
 
 
 class FakePynvml(ModuleType):

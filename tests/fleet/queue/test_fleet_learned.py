@@ -150,3 +150,24 @@ def test_a_data_set_that_nobody_trained_on_is_judged_by_its_size() -> None:
     assert 200 < told["large"] < 5000
     assert 5 < told["unknown"] < 20
     world.queue.close()
+
+
+def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world: World) -> None:
+    measured = {"desk": 100.0, "laptop": 100.0}
+    learned = Learned(world.queue.db, most=4, calibrations=lambda: measured)
+    work = learned.workload(a_job())
+
+    def train_on(host: str) -> None:
+        world.claim(host)
+        world.complete(100.0)
+
+    for _ in range(4):
+        train_on("desk")
+        train_on("laptop")
+    blind = learned.speeds().predict(work, Machine("new")).seconds
+    measured = {**measured, "new": 1000.0}
+    assert learned.speeds().predict(work, Machine("new")).seconds < blind / 5
+    for _ in range(4):  # so many that it begins anew
+        train_on("desk")
+        learned.speeds()
+    assert learned.speeds().predict(work, Machine("new")).seconds < blind / 5

@@ -12,9 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.durations import MOST_S, Basis, Machine, Prediction, Speeds, Workload, remaining
+from training.fleet.scheduling.durations import (
+    MOST_S,
+    Basis,
+    Machine,
+    Prediction,
+    Speeds,
+    Workload,
+    beside_others,
+    calibrated_speed,
+    remaining,
+)
 
 FAMILIES = ["trees", "small-net", "large-net"]
+PREDICTIONS = st.builds(Prediction, st.floats(0.01, MOST_S), st.floats(0, 20))
+TIMES = st.one_of(st.floats(), st.floats(0, 1e6))
+FIELDS = ["epoch", "epochs", "seconds", "eta_s"]
+FIGURES = st.one_of(st.floats(0, 1e6), st.integers(-3, 12), st.floats(), st.none(), st.booleans(), st.text(max_size=2))
 
 
 def work(model: str = "trees", **hyper: float) -> Workload:
@@ -113,6 +127,47 @@ def test_a_calibration_is_a_first_guess_that_attempts_correct() -> None:
     assert 80 < speeds.predict(work(), Machine("new")).seconds < 125, "what was trained there goes before"
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("wrong", [0.1, 10.0])
+def test_a_calibration_wrong_by_a_factor_of_ten_is_overcome_in_a_few_attempts(seed: int, wrong: float) -> None:
+    """On drawn fleets."""
+    truth, speeds = Truth(seed), Speeds()
+    liar = truth.machines[0]
+    speeds.calibrated(liar.name, wrong)
+    told: list[float] = []
+    for _ in range(200):
+        job, on, mean_s = truth.job()
+        if on == liar:
+            told.append(abs(math.log(speeds.predict(job, on).seconds / mean_s)))
+        speeds.learn(job, on, mean_s * truth.chance.lognormvariate(0.0, 0.1))
+    assert statistics.median(told[9:]) < 0.2
+
+
+SPEEDS_MEASURED = st.dictionaries(st.text(max_size=3), st.floats(1e-3, 1e3), max_size=9)
+
+
+@given(SPEEDS_MEASURED)
+def test_a_calibration_is_compared_with_the_middle_of_the_others(measured: dict[str, float]) -> None:
+    found = beside_others(measured)
+    assert found.keys() == (measured.keys() if len(measured) > 1 else set())
+    for host, faster in found.items():
+        others = [speed for name, speed in measured.items() if name != host]
+        assert faster == pytest.approx(measured[host] / statistics.median(others))
+
+
+@given(st.one_of(st.none(), st.text(), st.dictionaries(st.sampled_from(["gflops", "steps", "cuda_gflops"]), FIGURES)))
+def test_no_calibration_is_nonsense(told: object) -> None:
+    speed = calibrated_speed(told)
+    assert speed is None or 0 < speed < math.inf
+
+
+def test_a_gpu_makes_a_host_faster_and_a_failed_calibration_says_nothing() -> None:
+    plain = {"gflops": 100.0, "steps": 400.0}
+    assert calibrated_speed(plain) == pytest.approx(200.0)
+    assert calibrated_speed(plain | {"cuda_gflops": 10_000.0}) == pytest.approx(2000.0)
+    assert calibrated_speed({"failed": "this host's speed could not be measured"}) is None
+
+
 def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs() -> None:
     speeds = Speeds()
     for _ in range(20):
@@ -173,10 +228,6 @@ def test_a_running_attempt_corrects_its_prediction_unless_it_talks_nonsense(nons
     assert late.spread < early.spread < told.spread
 
 
-PREDICTIONS = st.builds(Prediction, st.floats(0.01, MOST_S), st.floats(0, 20))
-TIMES = st.one_of(st.floats(), st.floats(0, 1e6))
-FIELDS = ["epoch", "epochs", "seconds", "eta_s"]
-FIGURES = st.one_of(st.floats(0, 1e6), st.integers(-3, 12), st.floats(), st.none(), st.booleans(), st.text(max_size=2))
 PROGRESS = st.dictionaries(st.sampled_from(FIELDS), FIGURES)
 
 

@@ -92,3 +92,16 @@ def test_a_job_counts_as_it_was_granted(fleet: Fleet) -> None:
     fleet.service.reload([a_job("one", seed=0, hyper={"max_depth": 9})], Plan())
     (kind,) = fleet.kinds()
     assert kind.hyper == {}
+
+
+def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(fleet: Fleet) -> None:
+    for host, gflops in (("desk", 50.0), ("new", 5000.0)):
+        can = {**CAN, "calibration": {"gflops": gflops, "steps": 100.0}}
+        fleet.queue.note_host(host, can, Claimant())
+    for _ in range(2):
+        granted = fleet.queue.grant(Host.of("desk", CAN), Claimant(), NOBODY_ELSE)
+        assert isinstance(granted, Grant)
+        fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 100.0})
+    (kind,) = fleet.kinds()
+    assert [(each.host, each.basis) for each in kind.hosts] == [("new", "calibrated"), ("desk", "same")]
+    assert kind.hosts[0].seconds < 30

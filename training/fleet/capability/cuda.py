@@ -1,13 +1,16 @@
-"""The probe of GPUs: can torch in the trainer's environment use one, and how much memory is free on it?
+"""The probe of GPUs: can torch in the trainer's environment use one, how much memory is free on it, how fast is it all?
 
-Two questions with different prices. The first needs torch, takes seconds and changes only with torch or the driver:
-it is asked in a short child process and its answer is kept. The second changes by the minute and costs a millisecond
+Questions with different prices. What torch can use needs torch, takes seconds and changes only with torch, the driver
+or the cores: it is asked in a short child process and its answer is kept. So is the calibration, the host's speed in
+what trainers do, measured in the same child: it takes about a second more, once, and is there when the host first
+asks for work, so that its first job is already chosen by it. Free memory changes by the minute and costs a millisecond
 through NVML: it is asked afresh every time. The daemon itself never imports torch.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,9 +30,10 @@ PROBE_TIMEOUT_S = 120.0  # a Raspberry Pi takes half a minute to import torch fr
 # An environment with a GPU in which torch cannot use it may be mended (a driver reloaded after sleep): ask again.
 RETRY_FAILED_S = 600.0
 
-# Runs in the trainer's interpreter. The last line counts: libraries like to print warnings first.
+# Runs in the trainer's interpreter. The last line counts: libraries like to print warnings first, and a child that a
+# broken driver ends while it measures has said before what there is. Each measurement takes 0.3 s.
 PROBE = """
-import json
+import json, math, time
 try:
     import torch
 except Exception:
@@ -44,7 +48,39 @@ try:
                         "total": total, "free": free})
 except Exception:
     devices = []
-print(json.dumps({"torch": torch.__version__, "devices": devices}))
+answer = {"torch": torch.__version__, "devices": devices}
+print(json.dumps(answer), flush=True)
+
+def rate(step):
+    # by the fastest: others may be using this host
+    step()
+    fastest, began = math.inf, time.perf_counter()
+    while (now := time.perf_counter()) - began < 0.3:
+        step()
+        fastest = min(fastest, time.perf_counter() - now)
+    return 1 / fastest
+
+def product(n, device):
+    matrix = torch.rand(n, n, device=device)
+    def step():
+        (matrix @ matrix)[0, 0].item()
+    return 2e-9 * n ** 3 * rate(step)
+
+def small_step():
+    net.zero_grad()
+    net(rows).sum().backward()
+
+try:
+    net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
+    rows = torch.rand(64, 32)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several wait for one another where others are at work, and measure that
+    found = {"gflops": threads * product(384, "cpu"), "steps": rate(small_step)}
+    if devices:
+        found["cuda_gflops"] = product(2048, "cuda")
+except Exception as error:
+    found = {"failed": f"this host's speed could not be measured: {error}"[:200]}
+print(json.dumps(answer | {"calibration": found}))
 """
 
 # Kept from the child: it runs a large library and needs none of them.
@@ -67,6 +103,7 @@ class TorchFacts:
 
     version: str | None = None
     devices: tuple[TorchDevice, ...] = ()
+    calibration: Mapping[str, float | str] | None = None  # its speed: gflops, steps, cuda_gflops; or: failed, and why
 
 
 class Nvml(Protocol):
@@ -113,6 +150,7 @@ class CudaProbe:
         clock: Clock | None = None,
         installed: Callable[[Path], str | None] | None = None,
         environ: Mapping[str, str] | None = None,
+        cores: Callable[[], int] | None = None,
     ) -> None:
         self._python = python
         self._nvml = nvml or SystemNvml()
@@ -121,6 +159,7 @@ class CudaProbe:
         self._clock = clock or SystemClock()
         self._installed = installed or installed_torch
         self._environ = os.environ if environ is None else environ
+        self._cores = cores or _cores
         self._kept: tuple[dict[str, Any], TorchFacts, float] | None = None
 
     def facts(self) -> TorchFacts:
@@ -150,6 +189,8 @@ class CudaProbe:
             "torch": self._installed(self._python),
             "driver": self._nvml.driver_version(),
             "visible": self._environ.get("CUDA_VISIBLE_DEVICES"),
+            "cores": self._cores(),
+            "asked": "devices and calibration",
         }
 
     def _doubtful(self, facts: TorchFacts) -> bool:
@@ -172,7 +213,24 @@ def _parse(answer: Any) -> TorchFacts:
         TorchDevice(str(d["uuid"]), str(d["name"]), int(d["total"]), int(d["free"])) for d in answer["devices"]
     )
     version = answer["torch"]
-    return TorchFacts(version if version is None else str(version), devices)
+    return TorchFacts(version if version is None else str(version), devices, _measured(answer.get("calibration")))
+
+
+def _measured(answer: Any) -> dict[str, float | str] | None:
+    """Keep of a calibration what makes sense."""
+    if not isinstance(answer, dict):
+        return None
+    found: dict[str, float | str] = {
+        name: round(float(answer[name]), 3)
+        for name in ("gflops", "steps", "cuda_gflops")
+        if isinstance(answer.get(name), int | float) and 0 < answer[name] < math.inf
+    }
+    return found or {"failed": str(answer.get("failed") or "this host's speed could not be measured")[:200]}
+
+
+def _cores() -> int:
+    """Count the processor cores that a child would have."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _run(command: Sequence[str]) -> str:
@@ -189,7 +247,7 @@ def _run(command: Sequence[str]) -> str:
         errors="replace",
         timeout=PROBE_TIMEOUT_S,
         env=environment,
-        check=True,
+        check=False,  # what it said before it crashed counts
     )
     return done.stdout
 
@@ -227,7 +285,9 @@ def _write_cache(path: Path | None, key: Mapping[str, Any], facts: TorchFacts) -
     if path is None:
         return
     devices = [{"uuid": d.uuid, "name": d.name, "total": d.total, "free": d.free} for d in facts.devices]
-    text = json.dumps({"key": key, "facts": {"torch": facts.version, "devices": devices}}, indent=1)
+    measured = None if facts.calibration is None else dict(facts.calibration)
+    kept = {"torch": facts.version, "devices": devices, "calibration": measured}
+    text = json.dumps({"key": key, "facts": kept}, indent=1)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

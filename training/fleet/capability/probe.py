@@ -14,7 +14,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -55,6 +55,7 @@ class Capability:
     torch_version: str | None = None
     python_version: str = ""
     training_commit: str | None = None
+    calibration: Mapping[str, float | str] | None = None  # its speed in what trainers do; None: not measured
 
     def to_dict(self) -> dict[str, Any]:
         """Write plain values for a claim."""
@@ -109,6 +110,7 @@ def detect(
         torch_version=torch.version,
         python_version=platform.python_version(),
         training_commit=_attempt(lambda: checkout_commit(root), None),
+        calibration=torch.calibration,
     )
 
 

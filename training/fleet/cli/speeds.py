@@ -18,7 +18,12 @@ from training.printable import one_line
 Reply = Mapping[str, Any]
 
 _HYPER_MAX = 60  # characters of a kind's settings
-_FROM = {"here": "other {model} jobs here", "elsewhere": "{model} on other hosts", "guess": "a guess"}
+_FROM = {
+    "here": "other {model} jobs here",
+    "calibrated": "{model} on other hosts, its calibration",
+    "elsewhere": "{model} on other hosts",
+    "guess": "a guess",
+}
 
 
 def hook(app: typer.Typer) -> None:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
-from training.fleet.scheduling.durations import Machine, Speeds, Workload
+from training.fleet.scheduling.durations import Machine, Speeds, Workload, beside_others
 
 LEARNED_FROM = 2_000  # attempts, the newest; up to twice as many in a process that runs long
 _KIB_PER_GIB = 1024**2
+_NO_CALIBRATIONS: Mapping[str, float] = {}
 
 
 @dataclass(slots=True)
@@ -41,8 +42,14 @@ class Learned:
         db: Database,
         most: int = LEARNED_FROM,
         data_bytes: Callable[[str], float | None] = lambda _dataset_id: None,
+        calibrations: Callable[[], Mapping[str, float]] = lambda: _NO_CALIBRATIONS,
     ) -> None:
-        """``data_bytes`` tells the size of a data set; None: not known. It is asked once a kind and look."""
+        """``data_bytes`` tells the size of a data set; None: not known. It is asked once a kind and look.
+
+        ``calibrations`` gives hosts' speeds as they measured them: the same mapping until one of them changes.
+        """
+        self._calibrations = calibrations
+        self._calibrated = _NO_CALIBRATIONS
         self._db = db
         self._data_bytes = data_bytes
         self._most = most
@@ -75,18 +82,27 @@ class Learned:
         """Take in the attempts that completed since the last look: event by event, whatever a clock says."""
         row = self._db.one("newest_event")
         newest = 0 if row is None else int(row["seq"])
+        calibrations = self._calibrations()
+        if calibrations is not self._calibrated:
+            self._calibrated = calibrations
+            self._calibrate()
         if newest == self._seen:
             return
         if 0 <= self._seen < newest and self._attempts < 2 * self._most:
             rows = self._db.all("attempts_timed_since", after=self._seen)
         else:  # the first look, or one after so many that most of what is held is out of date
             self._speeds, self._kinds, self._attempts = Speeds(), {}, 0
+            self._calibrate()
             # In the order in which they completed; the oldest may have no event any more.
             rows = sorted(self._db.all("attempts_timed", most=self._most), key=lambda row: (row["seq"], row["age"]))
         works: dict[str, Workload] = {}
         for row in rows:
             self._learn(row, works)
         self._seen = max(newest, rows[-1]["seq"] if rows else 0)  # some may have completed since the first statement
+
+    def _calibrate(self) -> None:
+        for host, faster in beside_others(self._calibrated).items():
+            self._speeds.calibrated(host, faster)
 
     def _learn(self, row: Row, works: dict[str, Workload]) -> None:
         """Learn from an attempt. ``works`` holds the workloads of job dicts that came before."""

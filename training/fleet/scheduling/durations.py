@@ -12,6 +12,7 @@ uncertain.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -86,6 +87,7 @@ class Basis(StrEnum):
 
     SAME = "same"  # jobs of this kind on this host
     HERE = "here"  # jobs of its family on this host
+    CALIBRATED = "calibrated"  # jobs of its family on other hosts, and this one's calibration
     ELSEWHERE = "elsewhere"  # jobs of its family on other hosts
     GUESS = "guess"  # nothing yet
 
@@ -221,6 +223,30 @@ class Machine:
         return cls(host.name, host.cuda)
 
 
+def calibrated_speed(calibration: object) -> float | None:
+    """Return a host's speed by the calibration it reports, as a figure to compare with other hosts'; None without one.
+
+    The mean, as of ratios, of how fast it multiplies matrices (on its GPU, if it has one) and takes small steps:
+    trainers do both. Nonsense counts as no calibration.
+    """
+    if not isinstance(calibration, Mapping):
+        return None
+    gflops, steps, cuda = (_amount(calibration.get(name)) or 0.0 for name in ("gflops", "steps", "cuda_gflops"))
+    return math.sqrt(max(gflops, cuda) * steps) or None
+
+
+def beside_others(speeds: Mapping[str, float]) -> dict[str, float]:
+    """Return for each host how many times as fast it is as the middle of the others; nothing for a single one."""
+    if len(speeds) < 2:
+        return {}
+    ordered, found = sorted(speeds.values()), {}
+    for host, speed in speeds.items():
+        own = bisect_left(ordered, speed)
+        low, high = (n if n < own else n + 1 for n in ((len(ordered) - 2) // 2, (len(ordered) - 1) // 2))
+        found[host] = 2.0 * speed / (ordered[low] + ordered[high])
+    return found
+
+
 @dataclass
 class Speeds:
     """All that is known of durations. :meth:`learn` corrects it by an attempt; :meth:`predict` asks it."""
@@ -287,7 +313,10 @@ class Speeds:
             return Basis.SAME
         if (on.name, work.family) in self.pairs:
             return Basis.HERE
-        return Basis.ELSEWHERE if any(family == work.family for _, family in self.pairs) else Basis.GUESS
+        if not any(family == work.family for _, family in self.pairs):
+            return Basis.GUESS
+        fresh = on.name in self.first_guesses and not any(host == on.name for host, _ in self.pairs)
+        return Basis.CALIBRATED if fresh else Basis.ELSEWHERE
 
     def calibrated(self, host: str, faster: float, spread: float = 0.5) -> None:
         """Take a host's own measurement for a first guess: ``faster`` times as fast as the others' middle."""

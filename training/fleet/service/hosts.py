@@ -9,6 +9,7 @@ from typing import Any
 
 from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.reader import closest
+from training.fleet.scheduling.durations import calibrated_speed
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, is_named
 from training.fleet.scheduling.retention import Rules
@@ -90,6 +91,9 @@ class HostRegistry:
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
         self.known = {each.name: each for each in known}
+        self.calibrations: Mapping[str, float] = {}  # hosts' speeds as they measured them; replaced, never changed
+        for each in known:
+            self._calibrate(each)
         self._plan = plan
         self._datasets: frozenset[str] | None = None
         self._hosts: dict[str, Host] = {}
@@ -120,10 +124,17 @@ class HostRegistry:
         self.known[known.name] = known
         if before is None or (before.capability, before.trainer_digests) != (known.capability, known.trainer_digests):
             self._hosts.pop(known.name, None)
+            self._calibrate(known)
+
+    def _calibrate(self, known: KnownHost) -> None:
+        speed = calibrated_speed(known.capability.get("calibration"))
+        if speed is not None and speed != self.calibrations.get(known.name):
+            self.calibrations = {**self.calibrations, known.name: speed}
 
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
         self._hosts.pop(name, None)
+        self.calibrations = {host: speed for host, speed in self.calibrations.items() if host != name}
 
     def called(self, name: str) -> KnownHost | None:
         """Find the host of this name, or of one that differs by case only."""

@@ -563,7 +563,7 @@ class SpeedOnHost(Wire, frozen=True, kw_only=True):
     low: float
     high: float
     seen: int  # attempts of this kind there
-    basis: Literal["same", "here", "elsewhere", "guess"]
+    basis: Literal["same", "here", "calibrated", "elsewhere", "guess"]
 
 
 class SpeedsOfKind(Wire, frozen=True, kw_only=True):
