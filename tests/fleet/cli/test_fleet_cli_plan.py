@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from receiver_running import Receiver
+from rich.console import Console
 from test_fleet_cli import Terminal
 from test_fleet_manifest import TableDescriber
 
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
+from training.fleet.cli.planned import render_plan
 from training.fleet.client.client import FleetClient, Unreachable
 from training.fleet.manifest import load
 from training.fleet.service.audit import AuditLog
@@ -210,3 +212,14 @@ def test_why_names_the_fields_of_an_id_and_those_in_which_two_differ(desk: Desk)
     for wrong in (["--why"], ["--why", "a", "b", "c"], ["a.toml", "b.toml"], ["--in", str(desk.file)]):
         assert desk("plan", *wrong) == 2
     assert desk("plan", "--why", "nobody") == 1
+
+
+def test_memory_is_proposed_beside_what_is_asked_now() -> None:
+    told = {"jobs": ["a", "b", "c", "d"], "count": 7, "asked_gib": 0.0, "held_gib": 2.0, "propose_gib": 2.4}
+    out = io.StringIO()
+    answer = {"reload": {}, "memory": [told, told | {"jobs": ["e"], "count": 1, "asked_gib": 9.0}]}
+    Console(file=out, width=200).print(render_plan(answer))
+    assert (
+        "a, b, c and 4 more: min_ram_gib = 2.4; nothing is asked, such a trainer held up to 2.0 GiB" in out.getvalue()
+    )
+    assert "e: min_ram_gib = 2.4; it is 9, " in out.getvalue()

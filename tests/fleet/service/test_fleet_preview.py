@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from builders import a_capability, a_completion, a_worker_claim
 from fakes import Counting, FakeClock, FakeShelf
+from hypothesis import given
+from hypothesis import strategies as st
 from test_fleet_manifest import TableDescriber
 
 from training.fleet.capability.describe import Description
@@ -18,6 +20,7 @@ from training.fleet.database.writer import Writer
 from training.fleet.manifest.load import parse_manifest
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.service.audit import AuditLog
+from training.fleet.service.memory import proposed_gib
 from training.fleet.service.plan import Reloader
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
@@ -96,11 +99,11 @@ class Stage:
         assert reply.job_id is not None
         return reply.claim_id, reply.job_id
 
-    def deliver(self, claim_id: str, job_id: str) -> None:
+    def deliver(self, claim_id: str, job_id: str, record: dict[str, Any] | None = None) -> None:
         permission = self.service.upload_permission(job_id, claim_id, None)
         self.shelf.put(A, model=permission.model, mode=permission.mode)
         self.service.upload_done(permission, A, 10)
-        self.service.complete(job_id, a_completion(claim_id, A))
+        self.service.complete(job_id, a_completion(claim_id, A, record=record))
 
 
 @pytest.fixture
@@ -257,3 +260,26 @@ def test_a_plan_without_a_list_of_jobs_is_noted_as_a_reload_notes_it(stage: Stag
     text = "[hosts.pi]\npriority = 1\n"
     assert any("the plan has no jobs" in note for note in stage.given(text).reload.notes)
     assert told(stage.given(text).reload) == told(stage.take(text))
+
+
+def test_jobs_that_ask_for_other_memory_than_such_trainers_held_are_told(stage: Stage) -> None:
+    stage.take(a_job("j0", "seed = 0"))
+    claim_id, job_id = stage.claim()
+    stage.deliver(claim_id, job_id, {"train_s": 9.0, "max_rss_kib": 2 * 1024**2})
+    plan = "".join(a_job(f"j{n}", f"seed = {n}") for n in range(12)) + a_job("other", model="mlp")
+    plan += a_job("enough", "seed = 20\nmin_ram_gib = 2.5") + a_job("much", "seed = 21\nmin_ram_gib = 9")
+    for judge in (stage.own, stage.given):
+        common, much = judge(plan).memory
+        assert (common.count, len(common.jobs), common.asked_gib, common.held_gib) == (12, 10, 0.0, 2.0)
+        assert common.propose_gib == pytest.approx(2.4)
+        assert (much.jobs, much.asked_gib) == (["much"], 9.0)
+
+
+@given(st.floats(0, 1e3), st.floats(0.01, 1e3))
+def test_what_is_proposed_is_enough_and_is_not_proposed_again(asked: float, held: float) -> None:
+    proposed = proposed_gib(asked, held)
+    if proposed is None:
+        assert asked >= held or asked > held * 1.2 - 0.36, "jobs ask for enough, or nearly"
+    else:
+        assert held <= proposed < held * 1.2 + 0.2
+        assert proposed_gib(proposed, held) is None

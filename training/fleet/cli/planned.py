@@ -10,7 +10,7 @@ from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, short_id, table
 from training.fleet.scheduling.edits import LISTED_MAX, TABLES, sentence
-from training.fleet.wire.words import Json, ago, number
+from training.fleet.wire.words import Json, ago, number, size
 from training.printable import counted, one_line, printable
 
 NAMES_MAX = 40  # of one kind, in the list
@@ -46,6 +46,8 @@ def render_plan(answer: Json, file: Path | None = None) -> RenderableType:
     lines = (f"{each['name']}: {each['state']}{_because(each)}" for each in over)
     parts += _section("Over without a model, and stays so until it is requeued", len(over), map(_line, lines))
     parts += _hosts(answer)
+    advice = answer.get("memory") or []
+    parts += _section("Memory to ask for", len(advice), (_line(_memory(each)) for each in advice))
     if reload.get("cancelled"):
         parts += [Text(), Text(cancelled_line(reload["cancelled"]), "yellow")]
     parts += [Text(f"note: {one_line(note, 600)}") for note in reload.get("notes") or []]
@@ -140,6 +142,16 @@ def _hosts(answer: Json) -> list[RenderableType]:
         parts += [_line(f"{_some(names)}: {why}") for why, names in list(nowhere.items())[:NAMES_MAX]]
         parts += _more(sum(map(len, list(nowhere.values())[NAMES_MAX:])))
     return parts
+
+
+def _memory(advice: Json) -> str:
+    """Propose what jobs should ask for, beside what they ask for now."""
+    asked, held, propose = (number(advice.get(key)) or 0.0 for key in ("asked_gib", "held_gib", "propose_gib"))
+    names = [str(name) for name in advice.get("jobs") or []]
+    more = int(number(advice.get("count")) or 0) - len(names[:3])
+    of = ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
+    now = f"it is {asked:g}" if asked else "nothing is asked"
+    return f"{of}: min_ram_gib = {propose:g}; {now}, such a trainer held up to {size(held * 2**30)}"
 
 
 def _obstacles(found: Json) -> str:

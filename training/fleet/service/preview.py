@@ -20,6 +20,7 @@ from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database
 from training.fleet.manifest.channels import digests
 from training.fleet.manifest.load import Manifest, check_values
+from training.fleet.queue.durations import Learned
 from training.fleet.queue.foresee import Foreseen, foresee, planned_ids
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import jobs_by_host
@@ -29,6 +30,7 @@ from training.fleet.scheduling.job import LIVE, Host, JobStatus, Needs
 from training.fleet.scheduling.quarantine import Quarantine
 from training.fleet.service.changes import told
 from training.fleet.service.hosts import HostRegistry
+from training.fleet.service.memory import advise
 from training.fleet.service.plan import Proposal, Reloader
 from training.fleet.service.references import References
 from training.fleet.service.views import outlook
@@ -101,6 +103,7 @@ class Previews:
             waiting=sum(map(len, waiting.values())),
             hosts=hosts[:HOSTS_MAX],
             nowhere=nowhere,
+            memory=advise(proposal.jobs, Learned(self.reader, data_bytes=service.data_bytes)),
             file=str(self.reloader.path.absolute()),
             mark=mark,
             machine=platform.node(),

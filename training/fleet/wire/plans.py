@@ -16,6 +16,7 @@ PLAN_JOBS_MAX = 20_000
 SHOWN_MAX = 1_000  # jobs in one answer
 TAKEN_MAX = 10  # names of jobs for one host
 HOSTS_MAX = 200
+ADVICE_MAX = 100  # on memory
 
 _Name = Annotated[str, Meta(min_length=1, max_length=128)]
 _Text = Annotated[str, Meta(max_length=4096)]
@@ -132,6 +133,16 @@ class HostOutlook(Wire, frozen=True, kw_only=True):
     note: str | None = None  # as that it was not heard for long
 
 
+class MemoryAdvice(Wire, frozen=True, kw_only=True):
+    """Jobs of the plan that ask for much more or less memory than trainers of their kind held."""
+
+    jobs: list[str]  # the first of them
+    count: int
+    asked_gib: float  # their min_ram_gib
+    held_gib: float  # the most that such a trainer held
+    propose_gib: float  # what to ask instead: a fifth more than that
+
+
 class PlanReply(Wire, frozen=True, kw_only=True):
     """The answer of the plan endpoints. Nothing has changed."""
 
@@ -142,6 +153,7 @@ class PlanReply(Wire, frozen=True, kw_only=True):
     waiting: int  # jobs that would wait for a host
     hosts: list[HostOutlook]
     nowhere: dict[str, str] = field(default_factory=dict)  # job → why no known host could take it
+    memory: list[MemoryAdvice] = field(default_factory=list)  # of at most 100 kinds of jobs
     file: str | None = None  # the manifest on the receiver's machine
     mark: str | None = None  # of that file as it lies there now: who finds the same mark there is on that machine
     machine: str | None = None  # the receiver's machine
