@@ -85,7 +85,7 @@ class Forecasts:
     _one: Lock = field(default_factory=Lock, init=False)  # at a time: what was learned is one thread's
 
     def __post_init__(self) -> None:
-        self._learned = Learned(self.reader)
+        self._learned = self.service.learned(self.reader)
 
     def now(self) -> ForecastReply:
         """Foretell the queue as it is; an answer of a moment ago may do."""
@@ -115,7 +115,7 @@ class Forecasts:
                 if foreseen.status in (None, JobStatus.PENDING):
                     if foreseen.job is not None and foreseen.job.held:
                         continue
-                    asked.append(_planned(foreseen))
+                    asked.append(_planned(foreseen, self._learned))
         if len(asked) > ASKED_MOST:
             asked.sort(key=lambda each: -each.priority)
         speeds = self._learned.speeds()
@@ -156,7 +156,7 @@ class Forecasts:
         asked = []
         for row in self.reader.all("jobs_waiting", most=ASKED_MOST + 1):
             spec = json.loads(row["spec"])
-            work = Workload.of(spec)
+            work = self._learned.workload(spec)
             asked.append(
                 _Asked(row["job_id"], row["name"], needs.of(row), works.setdefault(work.kind, work), row["priority"])
             )
@@ -166,7 +166,7 @@ class Forecasts:
     def _live(self, speeds: Speeds, registry: HostRegistry) -> list[_Live]:
         found, needs = [], _Cache()
         for row in self.reader.all("attempts_foretold", most=LIVE_MOST):
-            work, known = Workload.of(json.loads(row["spec"])), registry.known.get(row["host"])
+            work, known = self._learned.workload(json.loads(row["spec"])), registry.known.get(row["host"])
             left = 0.0, 0.0  # it trains no more, and delivers
             if row["heard_s"] is not None:
                 on = Machine(row["host"]) if known is None else Machine.of(registry.host(known))
@@ -189,10 +189,10 @@ class _Cache:
         return self._known[row["class_id"]]
 
 
-def _planned(each: Foreseen) -> _Asked:
+def _planned(each: Foreseen, learned: Learned) -> _Asked:
     spec = dict(each.spec)
     needs = Needs.of(spec) if each.job is None else replace(each.job, spec=spec).needs
-    return _Asked(spec["job_id"], name_of(spec), needs, Workload.of(spec), int(spec.get("priority") or 0))
+    return _Asked(spec["job_id"], name_of(spec), needs, learned.workload(spec), int(spec.get("priority") or 0))
 
 
 def at_best(host: Host) -> Host:

@@ -20,7 +20,6 @@ from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database
 from training.fleet.manifest.channels import digests
 from training.fleet.manifest.load import Manifest, check_values
-from training.fleet.queue.durations import Learned
 from training.fleet.queue.foresee import Foreseen, foresee, planned_ids
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import jobs_by_host
@@ -103,7 +102,7 @@ class Previews:
             waiting=sum(map(len, waiting.values())),
             hosts=hosts[:HOSTS_MAX],
             nowhere=nowhere,
-            memory=advise(proposal.jobs, Learned(self.reader, data_bytes=service.data_bytes)),
+            memory=advise(proposal.jobs, service.learned(self.reader)),
             file=str(self.reloader.path.absolute()),
             mark=mark,
             machine=platform.node(),

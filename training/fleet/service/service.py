@@ -15,7 +15,9 @@ from typing import Any, Protocol
 import msgspec
 
 from training.contract import spec_hash
+from training.fleet.database.writer import Database
 from training.fleet.queue.choose import NoJob
+from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.results import Kept
@@ -122,6 +124,14 @@ class Service:
     @property
     def plan(self) -> Plan:
         return self.host_registry.plan
+
+    def learned(self, reader: Database) -> Learned:
+        """Return what the attempts behind a connection teach, with what else is known of data sets and hosts."""
+        return Learned(
+            reader,
+            data_bytes=lambda dataset_id: self.data_bytes(dataset_id),
+            calibrations=lambda: self.host_registry.calibrations,
+        )
 
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 

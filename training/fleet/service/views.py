@@ -295,11 +295,7 @@ class Views:
     def speeds(self) -> SpeedsReply:
         """Return how long each kind of job takes on each known host: kinds of completed attempts, the newest first."""
         if self._learned is None:
-            self._learned = Learned(
-                self._db,
-                data_bytes=self._service.data_bytes,
-                calibrations=lambda: self._service.host_registry.calibrations,
-            )
+            self._learned = self._service.learned(self._db)
         learned, kinds = self._learned.speeds(), list(self._learned.kinds().values())
         machines = [Machine.of(self._service.host_of(known)) for known in self._service.known_hosts()]
         return SpeedsReply(
