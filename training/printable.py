@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from training.streams import has_seen_enough, write_no_more
@@ -61,6 +62,16 @@ def duration(seconds: float) -> str:
     if left < 86400:
         return f"{left // 3600} h {left % 3600 // 60:02d} min"
     return f"{left // 86400} d {left % 86400 // 3600} h"
+
+
+def clock_time(at: float, now: float) -> str:
+    """A moment by the clock, for somebody who reads it ``now`` (epoch seconds); far away with its day."""
+    away = abs(at - now)
+    form = "%H:%M:%S UTC" if away < 600 else "%H:%M UTC" if away < 72_000 else "%Y-%m-%d %H:%M UTC"
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime(form)
+    except (OverflowError, OSError, ValueError):
+        return "a time that no clock shows"
 
 
 def size(count: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulation.witness import Checker, Event, Facts, Observation, Witness
 from simulation.world import World
-from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.wire.messages import ClaimReply
 
 
@@ -68,10 +68,14 @@ class OneInstallation(Checker):
 
 
 class GrantsFit(Checker):
-    """A job goes to a host that may run it, not before its back-off, and never past a better one."""
+    """A job goes to a host that may run it, not before its back-off, and never past a better one.
 
-    def __init__(self, world: World, policy: Policy, hosts: dict[str, dict[str, Any]]) -> None:
+    Where the schedule decides, a better one is passed over only while another host can do it.
+    """
+
+    def __init__(self, world: World, policy: Policy, hosts: dict[str, dict[str, Any]], scheduling: Scheduling) -> None:
         super().__init__(world)
+        self._scheduling = scheduling
         self._policy = policy
         self._hosts = hosts  # what the manifest declares
         self._witness: Witness
@@ -113,7 +117,7 @@ class GrantsFit(Checker):
         for other in seen.before.jobs.values():
             waits = other.status == seen.after.jobs[other.job_id].status == "pending"
             if waits and other.priority > facts.priority and not other.held_by:
-                self._passed_over(other, request, now)
+                self._passed_over(other, request, now, seen)
 
     def _somebody_has_cuda(self, spec: dict[str, Any], seen: Observation) -> bool:
         """Look for a host with a GPU for this job that asked not long ago and is not quarantined."""
@@ -126,7 +130,18 @@ class GrantsFit(Checker):
             for host, (at, capability) in self._asked.items()
         )
 
-    def _passed_over(self, other: Facts, request: Any, now: float) -> None:
+    def _another_can(self, spec: dict[str, Any], but: str, seen: Observation) -> bool:
+        """Look for another host that asked within a lease or trains, is not quarantined, and fits."""
+        trains = {live.host for live in seen.before.live.values()}
+        return any(
+            host != but
+            and (host in trains or seen.at - at < self._policy.stale_after_s)
+            and host not in {*seen.before.out, *seen.after.out}
+            and misfit({**spec, "min_ram_gib": 0.0}, host, capability, self._hosts.get(host, {})) is None
+            for host, (at, capability) in self._asked.items()
+        )
+
+    def _passed_over(self, other: Facts, request: Any, now: float, seen: Observation) -> None:
         spec = other.wants()
         declared = self._hosts.get(request.host_id, {})
         graces = self._policy.prefer_cuda_grace_s + self._policy.host_priority_grace_s
@@ -134,6 +149,7 @@ class GrantsFit(Checker):
             other.avoid_host != request.host_id or (other.avoid_until or 0.0) <= now
         )
         fits = misfit(spec, request.host_id, request.capability, declared) is None
+        fits = fits and not (self._scheduling is Scheduling.SOONEST and self._another_can(spec, request.host_id, seen))
         self.demand(not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulation.mutate import Mutant
-from training.fleet.queue.choose import Chooser
+from training.fleet.queue.choose import _Asking
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling import policy
 from training.fleet.scheduling.copies import Line
@@ -124,7 +124,7 @@ RECEIVER_BUGS = (
     ),
     Mutant("no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=4),
     Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", seed=2),
-    Mutant("no back-off", Chooser._head, "if wait_s <= 0:", "if True:", seed=4),
+    Mutant("no back-off", _Asking._head, "if wait_s <= 0:", "if True:", seed=4),
     # ── ends and budgets ────────────────────────────────────────────────────────────────────
     Mutant("no budget for trainers", policy._end_of_budget, "failures >= policy.max_attempts", "False", seed=11),
     Mutant("no budget for hosts", policy._end_of_budget, "losses >= policy.max_host_losses", "False", seed=2),

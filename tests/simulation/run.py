@@ -70,7 +70,7 @@ class Simulation:
         self.scenario = scenario = Scenario.draw(seed)
         policy = scenario.policy
         self.silence = [s.SweptAfterObservedSilence(self.world, policy), s.LostHostsAreNoticed(self.world, policy)]
-        self.grants = g.GrantsFit(self.world, policy, scenario.hosts)
+        self.grants = g.GrantsFit(self.world, policy, scenario.hosts, scenario.scheduling)
         self.finished = w.FinishedIsDelivered(self.world)
         self.folders = NobodyElsesFolder(self.world)
         self.workers: list[WorkerChecker] = [
@@ -120,7 +120,7 @@ class Simulation:
             self.world,
             policy,
             scenario.jobs,
-            Plan(hosts=scenario.hosts, retention=scenario.retention),
+            Plan(hosts=scenario.hosts, retention=scenario.retention, scheduling=scenario.scheduling),
             self.witness,
             scenario.commit_s,
             lambda: self.storm.receiver_crashed(),

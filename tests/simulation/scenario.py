@@ -10,7 +10,7 @@ from simulation.faults import Weather
 from simulation.illness import Illness
 from simulation.tidy import is_tidy
 from training.contract import spec_hash
-from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.fleet.worker.state.events import OnSilence, Settings
 
@@ -66,6 +66,11 @@ class Scenario:
     @property
     def strange(self) -> bool:
         return self.seed % _STRANGE_EVERY == _STRANGE
+
+    @property
+    def scheduling(self) -> Scheduling:
+        """Return the plan's order of grants: every other fleet grants first come, first served."""
+        return Scheduling.SOONEST if self.seed % 2 else Scheduling.FIRST_COME
 
     @property
     def slow(self) -> bool:

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from training.contract import spec_hash
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import FINAL, LIVE, TRANSITIONS, EndReason, JobStatus
-from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.service.membership import readable
 from training.fleet.service.service import Plan, Service
 from training.fleet.wire.messages import ClaimReply, DeliverRequest, ProblemType, Refusal
@@ -36,7 +36,7 @@ class World:
 
     def reload(self, jobs: tuple[str, ...]) -> None:
         specs = [a_job(name, priority=n) for n, name in enumerate(jobs)]
-        self.service.reload(specs, Plan())
+        self.service.reload(specs, Plan(scheduling=Scheduling.FIRST_COME))
 
     def claim(self, host: str = "pi", **fields: object) -> ClaimReply:
         return self.service.claim(a_worker_claim(host, **fields))  # type: ignore[arg-type]
@@ -139,7 +139,7 @@ def taken_out(world: World) -> None:
     failing(65)(world)
     with pytest.raises(Refusal, match="is failed already; take it out of the plan and reload first"):
         world.service.cancel("one")
-    world.service.reload([], Plan())
+    world.service.reload([], Plan(scheduling=Scheduling.FIRST_COME))
     world.service.cancel("one", as_removed=True)
     with pytest.raises(Refusal, match="nothing to cancel"):
         world.service.cancel("one")

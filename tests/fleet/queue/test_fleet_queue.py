@@ -640,7 +640,7 @@ def test_a_claim_gives_what_a_full_scan_would_give(
     while True:
         rows = [row for row in pending(queue) if row["held_at"] is None]
         wanted = scan(rows, host, fleet, clock.now())
-        outcome = queue.grant(host, Claimant(), fleet)
+        outcome = queue.grant(host, Claimant(), fleet, first_come=True)
         if isinstance(outcome, NoJob):
             break
         assert outcome.job.job_id == wanted

@@ -33,6 +33,10 @@ SOME_OF_EACH = {
         "at, what, subject, number, size, why, done_at",
         "1, 'log', job_id, attempt, 9, 'old', 1 FROM attempts WHERE end_reason = 'trainer_failed'",
     ),
+    "declines": (
+        "host, kind, job_id, by_host, at, begins_at, ends_at, here_until, open_at, ended_at",
+        "'pi', '1:0', job_id, 'desk', 1, 2, 3, 4, 5, 6 FROM jobs LIMIT 1",
+    ),
     "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
 }  # fmt: skip
 
@@ -194,6 +198,10 @@ UNTOLD = {
     "notify_channels": dict.fromkeys(["name", "sent", "fixed", "tries", "next_at", "sent_at", "error"], NOBODY),
     "notice_cursor": dict.fromkeys(["one", "events", "quarantines"], NOBODY),
     "removals": dict.fromkeys(["seq", "at", "size", "why", "newest", "done_at", "back_at"], NOBODY),
+    "declines": dict.fromkeys(
+        ["seq", "host", "kind", "job_id", "by_host", "at", "begins_at", "ends_at", "here_until", "open_at", "ended_at"],
+        NOBODY,
+    ),
     "curve_points": dict.fromkeys(
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"
     ),

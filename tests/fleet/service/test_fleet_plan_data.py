@@ -15,7 +15,7 @@ from training.contract import HOSTS_FILE
 from training.fleet.client.push import recording_hosts
 from training.fleet.database.writer import Writer
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.job import Job
+from training.fleet.scheduling.job import Job, Needs
 from training.fleet.scheduling.policy import lacks_data
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.data_use import check_unused
@@ -86,6 +86,13 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     yield made
     made.writer.close()
     made.queue.close()
+
+
+def class_of_before(fleet: Fleet) -> int:
+    """A class of a release of before, which says neither the data set nor what bears on the duration."""
+    row = fleet.queue.db.one("add_class", needs=Needs(model="gbt").canonical())
+    assert row is not None
+    return int(row["class_id"])
 
 
 # ── what references mean ────────────────────────────────────────────────────────────────────
@@ -219,7 +226,7 @@ def test_jobs_of_before_learn_which_data_set_they_need(fleet: Fleet) -> None:
     dataset_id = fleet.push(b"data")
     fleet.reload()
     (job,) = fleet.jobs()
-    fleet.queue.db.run("class_job", job_id=job.job_id, class_id=fleet.queue._class_of(type(job.needs)(model="gbt")))
+    fleet.queue.db.run("class_job", job_id=job.job_id, class_id=class_of_before(fleet))
     fleet.start("elsewhere")
     assert fleet.service.claim(a_worker_claim("pi")).job_id is None
     assert lacks_data(job.needs, frozenset()) == fleet.obstacles()[0]
@@ -297,7 +304,7 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(
     fleet.reload()
     (job,) = fleet.jobs()
     kept = fleet.folder / "plan.kept"
-    needs_no_data = fleet.queue._class_of(type(job.needs)(model="gbt"))
+    needs_no_data = class_of_before(fleet)
 
     def damage() -> None:
         kept.write_bytes(kept.read_bytes().replace(b"processed", b"Processed"))

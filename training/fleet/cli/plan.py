@@ -162,6 +162,7 @@ def sent_plan(manifest: Manifest, file: Path) -> dict[str, Any]:
         "hosts": {name: _without(host.to_dict(), "name") for name, host in manifest.hosts.items()},
         "trainers": {name: _without(own.to_dict(), "name") for name, own in manifest.trainers.items()},
         **({"retention": retention_table(manifest.retention)} if manifest.retention != Rules() else {}),
+        "scheduling": manifest.scheduling.value,
         "notify": digests(manifest.channels),
     }
 

@@ -30,6 +30,7 @@ from training.fleet.manifest.reader import (
     whole,
 )
 from training.fleet.manifest.types import SCHEMA_VERSION, Defaults, HostSpec, JobSpec, TrainerSpec
+from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference
@@ -488,13 +489,14 @@ def _table(value: Any) -> dict[str, Any]:
 
 def check_plan(
     root: Table, trainers: Trainers, datasets: Catalogue | None = None
-) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec], tuple[Channel, ...], Rules]:
-    """Check defaults, hosts, jobs, channels and retention, then refuse other keys at the top."""
+) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec], tuple[Channel, ...], Rules, Scheduling]:
+    """Check defaults, hosts, jobs, channels, retention and scheduling, then refuse other keys at the top."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)
     hosts = check_hosts(root, trainers)
     jobs = check_jobs(root, defaults, trainers, dataset)
     channels = check_notify(root)
     retention = check_retention(root)
+    scheduling = Scheduling(root.take("scheduling", one_of(Scheduling, "scheduling"), Scheduling.SOONEST.value))
     root.finish("a manifest")
-    return defaults, hosts, jobs, channels, retention
+    return defaults, hosts, jobs, channels, retention, scheduling

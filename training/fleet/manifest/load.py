@@ -110,7 +110,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
     name = check_head(root, stem=path.stem.removesuffix(".toml"))
     own = check_trainers(root, set(builtin))
     flags = _own_flags(own, describer, problems) | builtin
-    defaults, hosts, jobs, channels, retention = check_plan(root, Trainers(flags, own), datasets)
+    defaults, hosts, jobs, channels, retention, scheduling = check_plan(root, Trainers(flags, own), datasets)
     if document.partial:  # a missing key may be in an unreadable line
         problems = [problem for problem in problems if not problem.missing]
     problems = document.problems + problems
@@ -128,6 +128,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
         names_jobs=said,
         channels=channels,
         retention=retention,
+        scheduling=scheduling,
     )
 
 
@@ -147,12 +148,21 @@ def check_values(
     own = check_trainers(root, set(builtin))
     trainers = Trainers({**dict.fromkeys(own), **builtin}, own)
     # Channels stay out: those of a file from elsewhere name files on its machine, which nobody shall read here.
-    defaults, hosts, jobs, _, retention = check_plan(root, trainers, datasets)
+    defaults, hosts, jobs, _, retention, scheduling = check_plan(root, trainers, datasets)
     if problems:
         raise ManifestError(_located(problems, path, ""))
     named = "jobs" in values
     return Manifest(
-        path.stem, SCHEMA_VERSION, defaults, hosts, tuple(jobs), own, digests, names_jobs=named, retention=retention
+        path.stem,
+        SCHEMA_VERSION,
+        defaults,
+        hosts,
+        tuple(jobs),
+        own,
+        digests,
+        names_jobs=named,
+        retention=retention,
+        scheduling=scheduling,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from training.contract import Recipe
 from training.fleet.capability.describe import HyperValue
 from training.fleet.manifest.channels import Channel
+from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 
 SCHEMA_VERSION = 1
@@ -108,6 +109,7 @@ class Manifest:
     names_jobs: bool = True  # false: the file has no list of jobs at all
     channels: tuple[Channel, ...] = ()
     retention: Rules = field(default_factory=Rules)
+    scheduling: Scheduling = Scheduling.SOONEST
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}

@@ -1,20 +1,25 @@
-"""The choice of a host's job: the best of the heads of every requirement class and gate, never a scan of all.
+"""The choice of a host's job: of a kind that the schedule has for it, or first come, first served; never a scan of all.
 
-A class that does not fit the host costs one comparison, one that fits one step into an index for each gate; a
-property test holds the outcome equal to a full scan.
+The oldest job of a class is one step into an index. First come, a class that does not fit the host costs one
+comparison, one that fits one step for each gate; a property test holds the outcome equal to a full scan.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from training.fleet.database.writer import Database, Row
+from training.clock import Clock
+from training.fleet.database.writer import Database
+from training.fleet.queue.ahead import Ahead, place_of
+from training.fleet.queue.classes import Classes, JobClass
+from training.fleet.queue.declines import Declined, Declines
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
-from training.fleet.scheduling.policy import Fleet, Policy
+from training.fleet.scheduling.policy import Fleet, Hold, Policy
+from training.fleet.scheduling.rolling import Rolling
+from training.fleet.scheduling.schedule import Decline, Take
 
 _ABOVE_ALL = 2**62  # above every priority
 _OPEN = ""  # the gate of the jobs that avoid no host
@@ -28,70 +33,160 @@ class NoJob:
 
     reason: str
     retry_after_s: float | None = None
+    declined: Declined | None = None
 
 
 class Chooser:
     """Looks at the queue on behalf of a host that asks."""
 
-    def __init__(self, db: Database) -> None:
-        self._db = db
-        self._needs: dict[int, Needs] = {}  # of each class; a class never changes
+    def __init__(self, db: Database, clock: Clock, classes: Classes, ahead: Ahead) -> None:
+        self._db, self._clock = db, clock
+        self._classes, self._ahead = classes, ahead
 
-    def choose(self, host: Host, fleet: Fleet, policy: Policy, now: float) -> str | NoJob:
-        """The id of the best job that ``host`` may have now. To be called in the granting transaction."""
-        gates = self._gates(now)
-        heads: list[Head] = []
+    def choose(self, host: Host, fleet: Fleet, policy: Policy, *, first_come: bool = False) -> str | NoJob:
+        """The id of the job that ``host`` is to train now. To be called in the granting transaction.
+
+        Of the highest priority that the schedule has for it; ``first_come``: the oldest of the highest priority.
+        """
+        asking = _Asking(self._db, self._classes, host, fleet, policy, self._clock)
+        # Where one host does it all, no order is done sooner.
+        chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
+        if not isinstance(chosen, NoJob):
+            self._ahead.waits_no_more(host.name)
+        return chosen
+
+
+class _Asking:
+    """One host that asks, and what keeps it from jobs that it does not get."""
+
+    def __init__(self, db: Database, classes: Classes, host: Host, fleet: Fleet, policy: Policy, clock: Clock) -> None:
+        self._db, self._classes, self._clock = db, classes, clock
+        self._host, self._fleet, self._policy, self._now = host, fleet, policy, clock.now()
+        self._gates = self._closed_gates()
+        self._waits: list[tuple[float, str]] = []  # how long until a job may be had, and why not now
+
+    def first_come(self) -> str | NoJob:
+        """Choose the oldest job of the highest priority."""
         obstacle: str | None = None
-        waits: list[tuple[float, str]] = []
-        for class_id, needs in self._pending_needs():
-            misfit = rules.fits(needs, host)
+        heads: list[Head] = []
+        for each in self._classes.pending():
+            misfit = rules.fits(each.needs, self._host)
             if misfit is not None:
                 obstacle = obstacle or misfit
                 continue
-            held = rules.hold(needs, host, fleet, policy)
-            for gate, until in ((_OPEN, now), *gates.get(class_id, ())):
-                if rules.must_avoid(needs, gate, host, fleet):
-                    waits.append((until - now, "it failed here, another host goes first"))
-                    continue
-                head, wait_s = self._head(class_id, gate, held.seconds, now)
-                if head is not None:
-                    heads.append(head)
-                if wait_s is not None:
-                    waits.append((wait_s, held.reason or "it failed a moment ago"))
-        return min(heads)[1] if heads else self._nothing(waits, obstacle)
+            held = rules.hold(each.needs, self._host, self._fleet, self._policy)
+            open_head = self._head(each.class_id, _OPEN, held)
+            heads += [] if open_head is None else [open_head]
+            heads += self._avoiding(each, held)
+        return min(heads)[1] if heads else self._nothing(obstacle)
 
-    def _pending_needs(self) -> list[tuple[int, Needs]]:
-        """The requirement classes with a pending job."""
-        return [(row["class_id"], self._needs_of(row)) for row in self._db.all("pending_classes")]
+    def by_time(self, ahead: Ahead) -> str | NoJob:
+        """Choose the job that the schedule has for this host.
 
-    def _gates(self, now: float) -> dict[int, list[tuple[str, float]]]:
+        Jobs that avoid a host for now are in no schedule: they go to the first other one that asks.
+        """
+        gated = [each for each in self._classes.pending() if each.class_id in self._gates] if self._gates else []
+        avoiding = min((head for each in gated for head in self._avoiding_of(each)), default=None)
+        rolling = ahead.current(self._host, self._fleet, self._policy)
+        verdict, head = self._scheduled(rolling)
+        if head is None and avoiding is None:
+            rolling = ahead.current(self._host, self._fleet, self._policy, or_idle=True)
+            verdict, head = self._scheduled(rolling)
+        if avoiding is not None and (head is None or avoiding[0][0] <= head[0][0]):
+            return avoiding[1]
+        if head is not None:
+            assert isinstance(verdict, Take)
+            rolling.took(self._host.name, verdict)
+            return head[1]
+        if isinstance(verdict, Decline):
+            return self._declined(verdict, rolling, ahead.declines)
+        # The schedule knows of no job for this host; one that came a moment ago it does not know yet.
+        return self.first_come()
+
+    def _scheduled(self, rolling: Rolling) -> tuple[Take | Decline | None, Head | None]:
+        """Ask the schedule, and pass over the kinds of which this host may have no job at this moment."""
+        passed_over: set[str] = set()
+        while True:
+            verdict = rolling.decide(self._host.name, self._clock.monotonic(), passed_over)
+            if not isinstance(verdict, Take):
+                return verdict, None
+            head = self._head_of_kind(verdict.kind)
+            if head is not None:
+                return verdict, head
+            passed_over.add(verdict.kind)
+
+    def _head_of_kind(self, kind: str) -> Head | None:
+        """The oldest job of a kind, if this host may have it now."""
+        class_id, priority = place_of(kind)
+        needs = self._classes.at(class_id).needs
+        if rules.fits(needs, self._host) is not None:
+            return None
+        held = rules.hold(needs, self._host, self._fleet, self._policy)
+        return self._head(class_id, _OPEN, held, below=priority + 1, least=priority)
+
+    def _declined(self, verdict: Decline, rolling: Rolling, declines: Declines) -> NoJob:
+        class_id, priority = place_of(verdict.kind)
+        row = self._db.one("head", class_id=class_id, avoid_host=_OPEN, below=priority + 1)
+        if row is None:  # taken a moment ago
+            return self._nothing(None)
+        told = Declined(
+            job_id=row["job_id"],
+            name=row["name"],
+            by=verdict.by,
+            begins_at=self._now + verdict.begin_s,
+            ends_at=self._now + verdict.end_s,
+            here_until=self._now + verdict.here_s,
+            open_at=self._now + verdict.open_s,
+        )
+        declines.note(self._host.name, verdict.kind, told)
+        now = self._clock.monotonic()
+        opens = [each.open_at - now for each in rolling.promised(self._host.name).values()]
+        return NoJob(told.sentence(self._now), max(0.0, min([*opens, *(wait_s for wait_s, _ in self._waits)])), told)
+
+    def _avoiding_of(self, each: JobClass) -> list[Head]:
+        if rules.fits(each.needs, self._host) is not None:
+            return []
+        return self._avoiding(each, rules.hold(each.needs, self._host, self._fleet, self._policy))
+
+    def _avoiding(self, each: JobClass, held: Hold) -> list[Head]:
+        """The best job of each gate of a class: for every host that some job avoids, those that do."""
+        heads = []
+        for gate, until in self._gates.get(each.class_id, ()):
+            if rules.must_avoid(each.needs, gate, self._host, self._fleet):
+                self._waits.append((until - self._now, "it failed here, another host goes first"))
+                continue
+            head = self._head(each.class_id, gate, held)
+            heads += [] if head is None else [head]
+        return heads
+
+    def _closed_gates(self) -> dict[int, list[tuple[str, float]]]:
         """For each class the hosts that some of its jobs avoid, and until when the first of these jobs does."""
-        self._db.run("open_gates", now=now)
+        self._db.run("open_gates", now=self._now)
         gates: dict[int, list[tuple[str, float]]] = {}
-        for row in self._db.all("gates", now=now):
+        for row in self._db.all("gates", now=self._now):
             gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
         return gates
 
-    def _head(self, class_id: int, gate: str, hold_s: float, now: float) -> tuple[Head | None, float | None]:
-        """The best job of a class and gate that has been claimable for ``hold_s``, or how long until one is.
+    def _head(
+        self, class_id: int, gate: str, held: Hold, *, below: int = _ABOVE_ALL, least: int = -_ABOVE_ALL
+    ) -> Head | None:
+        """The best job of a class and gate, of these priorities, that has been claimable for long enough.
 
         Within a priority the oldest comes first, so if that one must wait, so must all others of its priority.
         """
-        below, shortest = _ABOVE_ALL, None
         while True:
             row = self._db.one("head", class_id=class_id, avoid_host=gate, below=below)
-            if row is None:
-                return None, shortest
-            wait_s = row["claimable_at"] + hold_s - now
+            if row is None or row["priority"] < least:
+                return None
+            wait_s = row["claimable_at"] + held.seconds - self._now
             if wait_s <= 0:
-                rank = rules.rank(row["priority"], row["claimable_at"], row["seq"])
-                return (rank, row["job_id"]), shortest
-            shortest = wait_s if shortest is None else min(shortest, wait_s)
+                return rules.rank(row["priority"], row["claimable_at"], row["seq"]), row["job_id"]
+            self._waits.append((wait_s, held.reason or "it failed a moment ago"))
             below = row["priority"]
 
-    def _nothing(self, waits: list[tuple[float, str]], obstacle: str | None) -> NoJob:
-        if waits:
-            wait_s, reason = min(waits)
+    def _nothing(self, obstacle: str | None) -> NoJob:
+        if self._waits:
+            wait_s, reason = min(self._waits)
             return NoJob(f"the next job waits {wait_s:.0f} s more: {reason}", wait_s)
         if obstacle is not None:
             return NoJob(f"none of the pending jobs fits this host: {obstacle}")
@@ -99,12 +194,6 @@ class Chooser:
         if row is not None and row["n"]:
             return NoJob("every pending job is held by the operator")
         return NoJob("no job is pending")
-
-    def _needs_of(self, row: Row) -> Needs:
-        needs = self._needs.get(row["class_id"])
-        if needs is None:
-            needs = self._needs[row["class_id"]] = Needs.of(json.loads(row["needs"]))
-        return needs
 
 
 def eligible(

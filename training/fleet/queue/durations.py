@@ -55,7 +55,7 @@ class Learned:
         self._most = most
         self._speeds = Speeds()
         self._kinds: dict[str, OfKind] = {}
-        self._attempts = 0
+        self._attempts = self._begun = 0
         self._seen = -1  # the last event that was looked at
 
     def speeds(self) -> Speeds:
@@ -72,6 +72,11 @@ class Learned:
         """Read from a job dict what bears on its duration."""
         dataset = spec.get("dataset")
         return Workload.of(spec, self._data_bytes(dataset) if isinstance(dataset, str) and dataset else None)
+
+    def version(self) -> tuple[int, int]:
+        """Return what changes whenever something was learned."""
+        self._look()
+        return self._begun, self._attempts
 
     @property
     def attempts(self) -> int:
@@ -91,7 +96,7 @@ class Learned:
         if 0 <= self._seen < newest and self._attempts < 2 * self._most:
             rows = self._db.all("attempts_timed_since", after=self._seen)
         else:  # the first look, or one after so many that most of what is held is out of date
-            self._speeds, self._kinds, self._attempts = Speeds(), {}, 0
+            self._speeds, self._kinds, self._attempts, self._begun = Speeds(), {}, 0, self._begun + 1
             self._calibrate()
             # In the order in which they completed; the oldest may have no event any more.
             rows = sorted(self._db.all("attempts_timed", most=self._most), key=lambda row: (row["seq"], row["age"]))

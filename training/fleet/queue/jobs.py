@@ -20,8 +20,10 @@ from training import strict_json
 from training.clock import Clock, SystemClock
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import Database, Row, id_of
+from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
+from training.fleet.queue.classes import Classes
 from training.fleet.queue.curves import Curves
 from training.fleet.queue.events import Events
 from training.fleet.queue.foresee import Synced, judged, name_of
@@ -95,7 +97,9 @@ class JobQueue:
         self.logs = LogRows(self.db, self.clock)
         self.results = Results(self.db)
         self.quarantines = Quarantines(self.db, self.clock, self.policy, self.attempts, self.events)
-        self._chooser = Chooser(self.db)
+        self.classes = Classes(self.db)
+        self.ahead = Ahead(self.db, self.clock, self.classes, self.events)
+        self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead)
         self._new_claim_id = new_claim_id
         self.edition = 0  # rises with every plan that is taken over
         self._list_all()
@@ -134,10 +138,11 @@ class JobQueue:
     def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
         """:meth:`sync_from_manifest`, with each edit it found."""
         self.edition += 1
+        self.classes.recount()
         with self.db.transaction():
             for row in self.db.all("unclassed"):
-                needs = job_of(row).needs
-                self.db.run("class_job", job_id=row["job_id"], class_id=self._class_of(needs))
+                job = job_of(row)
+                self.db.run("class_job", job_id=row["job_id"], class_id=self.classes.of(job.needs, job.spec))
             gone = {row["job_id"]: row for row in self.db.all("plan_texts")}
             named: dict[str, Mapping[str, Any]] = {}
             changes: list[Change] = []
@@ -172,11 +177,11 @@ class JobQueue:
         found = judged(spec, text, known, lambda: self._require(job_id))
         if found.outcome is Outcome.INSERTED:
             now = self.clock.now()
-            self.db.run("add_job", **params, class_id=self._class_of(Needs.of(spec)), now=now)
+            self.db.run("add_job", **params, class_id=self.classes.of(Needs.of(spec), spec), now=now)
             self.events.moved("insert", job_id, None, JobStatus.PENDING)
         if found.outcome is Outcome.UPDATED:
             needs = replace(self._require(job_id), spec=spec).needs
-            self.db.run("amend_job", **params, class_id=self._class_of(needs))
+            self.db.run("amend_job", **params, class_id=self.classes.of(needs, spec))
         if found.returns:
             self.db.run("mark_in_manifest", job_id=job_id)
         if found.requeues:
@@ -203,10 +208,18 @@ class JobQueue:
             outcome = self.grant(host, Claimant(), NOBODY_ELSE, policy=policy)
         return outcome.job if isinstance(outcome, Grant) else None
 
-    def grant(self, host: Host, claimant: Claimant, fleet: Fleet, *, policy: Policy | None = None) -> Grant | NoJob:
+    def grant(
+        self,
+        host: Host,
+        claimant: Claimant,
+        fleet: Fleet,
+        *,
+        policy: Policy | None = None,
+        first_come: bool = False,
+    ) -> Grant | NoJob:
         """Decide for this host and write the grant. The caller has noted the host."""
         with self.db.transaction():
-            chosen = self._chooser.choose(host, fleet, policy or self.policy, self.clock.now())
+            chosen = self._chooser.choose(host, fleet, policy or self.policy, first_come=first_come)
             return chosen if isinstance(chosen, NoJob) else self._write_grant(chosen, host, claimant)
 
     def _write_grant(
@@ -429,7 +442,7 @@ class JobQueue:
             job_id=job.job_id,
             ram_above_gib=needs.ram_above_gib,
             vram_above_gib=needs.vram_above_gib,
-            class_id=self._class_of(needs),
+            class_id=self.classes.of(needs, job.spec),
         )
 
     # ── the operator ────────────────────────────────────────────────────────────────────────
@@ -459,7 +472,7 @@ class JobQueue:
             if job is None:
                 return False
             attempt = self.attempts.live_of(job) if job.status in LIVE else None
-            class_id = self._class_of(Needs.of(job.spec))
+            class_id = self.classes.of(Needs.of(job.spec), job.spec)
             self.db.run("requeue_job", job_id=job_id, now=self.clock.now(), class_id=class_id)
             if attempt is not None:
                 self.attempts.end(attempt, EndReason.SUPERSEDED)
@@ -623,12 +636,6 @@ class JobQueue:
 
     def _require(self, job_id: str) -> Job:
         return known_job(self.db, job_id)
-
-    def _class_of(self, needs: Needs) -> int:
-        text = needs.canonical()
-        row = self.db.one("class_of", needs=text) or self.db.one("add_class", needs=text)
-        assert row is not None
-        return int(row["class_id"])
 
 
 _eligible = eligible

@@ -10,6 +10,7 @@ from training import strict_json
 from training.contract import job_identity
 from training.fleet.queue.rows import trained_of
 from training.fleet.recovery.findings import BACKUP, HISTORY, Finding
+from training.fleet.scheduling.durations import work_facts
 from training.fleet.scheduling.job import Needs, Trained
 
 Fields = Mapping[str, Any]
@@ -53,8 +54,9 @@ def _compared(row: Fields, spec: Spec) -> Iterator[tuple[str, bool]]:
     try:
         learned = {key: row[key] for key in ("ram_above_gib", "vram_above_gib")}
         needs = replace(Needs.of(spec), **learned)
-        # An older job, until the next reload: its class has no data.
-        known = {needs.canonical(), replace(needs, dataset="").canonical()}
+        # An older job, until the next reload: its class has no data, or does not say what bears on its duration.
+        works = (work_facts(spec), work_facts(spec, coarse=True), None)
+        known = {wanted.canonical(work) for wanted in (needs, replace(needs, dataset="")) for work in works}
     except (TypeError, ValueError):
         known = set()
     yield "other needs", row["needs"] not in known

@@ -27,7 +27,9 @@ Term = tuple[str, ...]
 LEAST_S, MOST_S = 0.01, 30 * 86_400.0  # what is taken for a duration; what is longer or shorter counts as this
 _SEEDS = frozenset({"seed", "random_state", "random_seed"})  # hyperparameters that change no duration
 _LINEAR = ("epoch", "round", "step", "tree", "iter", "estimator")  # in the names of sizes that tell how often
+_SIZE_STEP = 1.25  # factor between two sizes that make different kinds
 _NORMAL = NormalDist()
+_MEAN_MOST = math.log(4.0)  # the mean over the median, at most
 _SURPRISE = 9.0  # an attempt beyond three standard deviations
 _LONGEST_S = 100 * 365 * 86_400.0  # no attempt has trained for longer
 _CONTRADICTED = 4.0  # a prediction two standard deviations away from what its attempt says
@@ -59,27 +61,47 @@ class Workload:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any], data_bytes: float | None = None) -> Workload:
-        """Read it from a job dict; ``data_bytes`` is the size of its data set, if known."""
-        hyper = spec.get("hyper")
-        hyper = {str(key): value for key, value in hyper.items()} if isinstance(hyper, Mapping) else {}
-        family = str(spec.get("model") or "")
+        """Read it from a job dict, or from its facts; ``data_bytes`` is the size of its data set, if known."""
+        family, hyper = str(spec.get("model") or ""), _hyper(spec)
         sizes = [(name, math.log(value)) for name, value in sorted(hyper.items()) if _is_size(name, value)]
         if data_bytes is not None and data_bytes > 0:
             sizes.append(("data step", math.log(data_bytes)))
-        facts = {
-            "model": family,
-            "mode": spec.get("mode"),
-            "dataset": spec.get("dataset"),
-            "trainer": spec.get("trainer"),
-            "hyper": {name: value for name, value in hyper.items() if name not in _SEEDS},
-        }
-        return cls(family, strict_json.canonical(facts), tuple(sizes))
+        return cls(family, strict_json.canonical(work_facts(spec)), tuple(sizes))
+
+
+def work_facts(spec: Mapping[str, Any], *, coarse: bool = False) -> dict[str, Any]:
+    """Return the part of a job dict that makes its kind; ``coarse`` leaves the hyperparameters out.
+
+    A size is rounded to the nearest power of 1.25 and a fraction (a rate, a share) left out, so that a search over
+    many hyperparameters makes few kinds. The facts of facts are the same again.
+    """
+    rounded = {name: _rounded(name, value) for name, value in _hyper(spec).items()}
+    return {
+        "model": str(spec.get("model") or ""),
+        "mode": spec.get("mode"),
+        "dataset": spec.get("dataset"),
+        "trainer": spec.get("trainer"),
+        "hyper": {} if coarse else {name: value for name, value in rounded.items() if value is not None},
+    }
+
+
+def _hyper(spec: Mapping[str, Any]) -> dict[str, Any]:
+    hyper = spec.get("hyper")
+    return {str(key): value for key, value in hyper.items()} if isinstance(hyper, Mapping) else {}
 
 
 def _is_size(name: str, value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float) or name in _SEEDS:
         return False
     return 0 < value < math.inf
+
+
+def _rounded(name: str, value: Any) -> Any:
+    if name in _SEEDS or isinstance(value, bool) or not isinstance(value, int | float):
+        return None if name in _SEEDS else value
+    if not 1 <= value < math.inf:
+        return None
+    return float(f"{_SIZE_STEP ** round(math.log(value, _SIZE_STEP)):.3g}")
 
 
 class Basis(StrEnum):
@@ -107,6 +129,11 @@ class Prediction:
     seconds: float
     spread: float
     seen: int = 0  # attempts of this kind on this host that it rests on
+
+    @property
+    def mean(self) -> float:
+        """Return the expected seconds, which are the longer the less is known."""
+        return self.seconds * math.exp(min(self.spread**2 / 2, _MEAN_MOST))
 
     def at(self, share: float) -> float:
         """Return the seconds within which it ends with this probability, in (0, 1)."""

@@ -138,7 +138,7 @@ def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The requirements of a job on a host. Jobs with equal needs form one requirement class."""
+    """The requirements of a job on a host."""
 
     model: str = ""
     require_cuda: bool = False
@@ -169,12 +169,13 @@ class Needs:
             dataset=str(spec.get("dataset") or ""),
         )
 
-    def canonical(self) -> str:
-        """Write the needs as canonical text: the name of the requirement class."""
+    def canonical(self, work: Mapping[str, Any] | None = None) -> str:
+        """Write the needs as canonical text: with what bears on the duration (``work``), the name of the class."""
         learned = {"ram_above_gib": self.ram_above_gib, "vram_above_gib": self.vram_above_gib}
         return strict_json.canonical(
             {key: gib for key, gib in learned.items() if gib > 0}
             | ({"dataset": self.dataset} if self.dataset else {})
+            | ({} if work is None else {"work": dict(work)})
             | {
                 "model": self.model,
                 "require_cuda": self.require_cuda,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from training.contract import FINAL_EXITS
@@ -40,6 +41,14 @@ class Policy:
     short_run_s: float = 5.0  # a run that was interrupted sooner waits a moment: …
     short_pause_s: float = 1.0  # … this long, doubled by each further one in a row …
     short_pause_max_s: float = 60.0  # … up to this
+    reschedule_s: float = 10.0  # the schedule is made anew after so long, though nothing has happened
+
+
+class Scheduling(StrEnum):
+    """The order in which jobs of one priority are granted; ``scheduling`` in the manifest."""
+
+    SOONEST = "soonest"  # each on the machine with which the plan is done soonest
+    FIRST_COME = "first-come"  # the oldest to the first host that asks
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ until when that is waited for.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import add
 
@@ -94,36 +94,87 @@ class Schedule:
         """Return when all is done."""
         return max((shares[-1].end_s for shares in self.shares if shares), default=0.0)
 
-    def decide(self, host: str) -> Take | Decline | None:
-        """Answer a slot of ``host`` that asks now: a job, one to wait for, or None if it could do none that waits."""
-        own = [n for n, slot in enumerate(self.slots) if slot.host == host]
-        firsts = [(self.shares[n][0].begin_s, self.shares[n][0].kind) for n in own if self.shares[n]]
-        if firsts:
-            return Take(min(firsts)[1])
-        others = [n for n, slot in enumerate(self.slots) if slot.host != host and self.shares[n]]
-        # From the slot that ends last, the job that is best here.
-        for n in sorted(others, key=lambda each: -self.shares[each][-1].end_s):
-            better = [
-                (here_s - share.end_s, share.kind)
-                for share, here_s in self._doable(n, host)
-                if here_s * (1.0 + max(_MARGIN_LEAST, self.kinds[share.kind].spread / 2)) < share.end_s
+    def decide(self, host: str, at_s: float = 0.0, without: Collection[str] = ()) -> Take | Decline | None:
+        """Answer a slot of ``host`` that asks ``at_s`` after the schedule was made: a job, one to wait for, or None if
+        it could do none that waits. ``without`` are kinds that it may not take now.
+        """
+        own = min(
+            (
+                (-self.kinds[share.kind].priority, share.begin_s, share.kind)
+                for slot, shares in zip(self.slots, self.shares, strict=True)
+                for share in shares
+                if slot.host == host and share.kind not in without
+            ),
+            default=None,
+        )
+        doable = [(n, *found) for n in range(len(self.slots)) for found in self._doable(n, host, without)]
+        if own is not None:
+            # A job of a higher priority goes first, unless the host that is to do it has it done sooner.
+            above = [
+                (-self.kinds[share.kind].priority, -share.end_s, n, share.kind)
+                for n, share, here_s in doable
+                if -self.kinds[share.kind].priority < own[0] and at_s + here_s <= max(share.end_s, at_s + share.each_s)
             ]
-            if better:
-                return Take(min(better)[1], instead_of=self.slots[n].host)
-        # The job that costs least here, should the better host not come after all.
-        waits = [(here_s, n, share) for n in others for share, here_s in self._doable(n, host)]
-        if not waits:
+            if above:
+                _, _, n, kind = min(above)
+                return Take(kind, instead_of=self.slots[n].host)
+            return Take(own[2])
+        better = [
+            (-self.kinds[share.kind].priority, -self.shares[n][-1].end_s, at_s + here_s - share.end_s, n, share.kind)
+            for n, share, here_s in doable
+            if at_s + here_s * (1.0 + max(_MARGIN_LEAST, self.kinds[share.kind].spread / 2)) < share.end_s
+        ]
+        if better:  # of the highest priority, from the slot that ends last, the job that is best here
+            _, _, _, n, kind = min(better)
+            return Take(kind, instead_of=self.slots[n].host)
+        if not doable:
             return None
-        here_s, n, share = min(waits, key=lambda each: each[:2])
-        end_s = share.begin_s + share.each_s
+        # The job that costs least here, should the better host not come after all.
+        n, share, here_s = min(doable, key=lambda each: (-self.kinds[each[1].kind].priority, each[2], each[0]))
+        begin_s = max(share.begin_s, at_s)
+        end_s = begin_s + share.each_s
         late_s = self.slots[n].late_s + 2.0 * (share.begin_s - self.slots[n].ready_s)
-        open_s = late_s + max(0.0, here_s - end_s)  # from then on waiting can no longer pay
-        return Decline(share.kind, self.slots[n].host, share.begin_s, end_s, here_s, open_s)
+        open_s = max(late_s, at_s) + max(0.0, here_s - share.each_s - (begin_s - at_s))
+        # From open_s on waiting can no longer pay.
+        times = (begin_s - at_s, end_s - at_s, here_s, open_s - at_s)
+        if open_s <= at_s:
+            return Take(share.kind, instead_of=self.slots[n].host)
+        return Decline(share.kind, self.slots[n].host, *times)
 
-    def _doable(self, n: int, host: str) -> list[tuple[Share, float]]:
-        """List the shares of a slot that this host could do, with the time that a job takes there."""
+    def _doable(self, n: int, host: str, without: Collection[str]) -> list[tuple[Share, float]]:
+        """List the shares of another host's slot that this host could do, with the time that a job takes there."""
+        if self.slots[n].host == host:
+            return []
         found = ((share, self.kinds[share.kind].seconds.get(host)) for share in self.shares[n])
-        return [(share, here_s) for share, here_s in found if here_s is not None]
+        return [(share, here_s) for share, here_s in found if here_s is not None and share.kind not in without]
+
+    def took(self, host: str, kind: str, instead_of: str | None = None) -> Schedule:
+        """Return the schedule without a job of this kind, which ``host`` took, of its own or ``instead_of`` another's.
+
+        Of a host's several slots it is the one that would have come to it first.
+        """
+        meant = instead_of or host
+        found = [
+            (share.begin_s, n, at)
+            for n, (slot, shares) in enumerate(zip(self.slots, self.shares, strict=True))
+            for at, share in enumerate(shares)
+            if slot.host == meant and share.kind == kind
+        ]
+        if not found:
+            return self
+        begin_s, n, at = min(found)
+        left = [*self.shares[n]]
+        # Taken by the slot itself, it goes on when this job has ended; taken by another, this much sooner.
+        later = replace(
+            left[at], count=left[at].count - 1, begin_s=begin_s + (left[at].each_s if not instead_of else 0)
+        )
+        rest = [later] if later.count else []
+        if instead_of:
+            rest += [replace(share, begin_s=share.begin_s - left[at].each_s) for share in left[at + 1 :]]
+        else:
+            rest += left[at + 1 :]
+        shares = (*self.shares[:n], (*left[:at], *rest), *self.shares[n + 1 :])
+        return replace(self, shares=shares)
 
 
 def schedule(

@@ -41,9 +41,10 @@ def told(
         hosts=len(hosts),
         trainers=len(trainers),
         retention=int(before is not None and before.retention != after.plan.retention),
+        scheduling=int(before is not None and before.scheduling is not after.plan.scheduling),
         notify=len(notify),
         cancelled=synced.cancelled,
-        notes=[*_retention(before, after.plan), *notes(after)],
+        notes=[*_retention(before, after.plan), *_scheduling(before, after.plan), *notes(after)],
         edits=msgspec.convert(
             [asdict(edit) for edit in first([*synced.edits, *hosts, *trainers, *notify])], list[EditView]
         ),
@@ -55,6 +56,12 @@ def _retention(before: Plan | None, after: Plan) -> list[str]:
     if before is None or before.retention == after.retention:
         return []
     return ["[retention] has changed: `cis490-jobs gc --dry-run` shows what goes within the hour after a reload"]
+
+
+def _scheduling(before: Plan | None, after: Plan) -> list[str]:
+    if before is None or before.scheduling is after.scheduling:
+        return []
+    return [f"scheduling is {after.scheduling} from now on, {before.scheduling} before"]
 
 
 def notes(registry: HostRegistry) -> list[str]:

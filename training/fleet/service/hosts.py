@@ -11,7 +11,7 @@ from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.reader import closest
 from training.fleet.scheduling.durations import calibrated_speed
 from training.fleet.scheduling.job import Host, Needs
-from training.fleet.scheduling.policy import Fleet, is_named
+from training.fleet.scheduling.policy import Fleet, Scheduling, is_named
 from training.fleet.scheduling.retention import Rules
 from training.printable import counted
 
@@ -54,6 +54,7 @@ class Plan:
     dataset_jobs: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     channels: tuple[Channel, ...] = ()  # for notices
     retention: Rules = field(default_factory=Rules)
+    scheduling: Scheduling = Scheduling.SOONEST
 
     def missing(self, here: Collection[str] | None) -> dict[str, str]:
         """List the missing data sets of the plan, each with the number of its waiting jobs."""

@@ -218,6 +218,7 @@ def taken_over(
         named_hosts=_named_hosts(manifest),
         channels=manifest.channels,
         retention=manifest.retention,
+        scheduling=manifest.scheduling,
     )
 
 

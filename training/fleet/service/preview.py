@@ -143,6 +143,8 @@ def plain(request: PlanRequest) -> dict[str, Any]:
         values["jobs"] = request.jobs
     if request.retention is not None:
         values["retention"] = request.retention
+    if request.scheduling is not None:
+        values["scheduling"] = request.scheduling
     built: dict[str, Any] = msgspec.to_builtins(values)
     return built
 

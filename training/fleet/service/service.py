@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -25,7 +25,7 @@ from training.fleet.scheduling import copies, quarantine
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.copies import Line, Standing
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
-from training.fleet.scheduling.policy import Fleet, Watch
+from training.fleet.scheduling.policy import Fleet, Scheduling, Watch
 from training.fleet.service.changes import notes, told
 from training.fleet.service.guards import (
     CRASHED_CLAIMS_MAX,
@@ -52,6 +52,7 @@ from training.fleet.wire.messages import (
     ClaimRequest,
     CompleteReply,
     CompleteRequest,
+    DeclinedView,
     DeliverRequest,
     FailRequest,
     HeartbeatReply,
@@ -119,6 +120,7 @@ class Service:
         known = [KnownHost(row.pop("hostname"), **row) for row in queue.workers()]
         self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
         self.data_bytes: Callable[[str], float | None] = lambda _dataset_id: None  # the size of a data set, if known
+        queue.ahead.weigh_data(lambda dataset_id: self.data_bytes(dataset_id))
         self.wait_begins, self.wait_ends = self.host_registry.wait_begins, self.host_registry.wait_ends
 
     @property
@@ -198,11 +200,13 @@ class Service:
         full = rules.is_full(host, len(held))
         if full is not None:  # nor does it wait: a waiting host counts as idle
             return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
-        outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out))
+        first_come = self.plan.scheduling is Scheduling.FIRST_COME
+        outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out), first_come=first_come)
         if isinstance(outcome, NoJob):
             return ClaimReply(
                 reason=outcome.reason,
                 retry_after_s=outcome.retry_after_s,
+                declined=None if outcome.declined is None else DeclinedView(**asdict(outcome.declined)),
                 echo=self._round(request.host_id),
             )
         return self._granted(outcome, self.policy.stale_after_s)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
+from training.fleet.queue.ahead import kind_of
 from training.fleet.queue.curves import POINTS_KEPT, Curves
 from training.fleet.queue.durations import Learned, OfKind
 from training.fleet.queue.quarantine import quarantines
@@ -396,12 +397,9 @@ class Views:
 
     def explain(self, job_id: str) -> ExplainReply:
         """Tell for every known host whether the job fits it, and if so, what it waits for."""
-        job, out, held = (
-            job_of(self._row(job_id)),
-            quarantines(self._db),
-            jobs_by_host(self._db.all("live_jobs_by_host")),
-        )
-        hosts = [self._verdict(job, host, out, held, unheard_s) for host, unheard_s in self._unheard().items()]
+        row, out, held = self._row(job_id), quarantines(self._db), jobs_by_host(self._db.all("live_jobs_by_host"))
+        job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
+        hosts = [self._verdict(job, host, out, held, unheard_s, kind) for host, unheard_s in self._unheard().items()]
         wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
         hosts += [
             HostVerdict(host=name, fits=False, reason=said)
@@ -485,6 +483,7 @@ class Views:
         out: Mapping[str, Quarantine],
         held: Mapping[str, Sequence[str]],
         unheard_s: float | None,
+        kind: str,
     ) -> HostVerdict:
         needs, now = job.needs, self._clock.now()
         misfit = rules.fits(needs, host)
@@ -501,6 +500,8 @@ class Views:
         if full is not None:
             return HostVerdict(host=host.name, fits=True, reason=full)
         wait_s, reason = _waits(needs, job, host, self._service.fleet(but=host.name, out=out), self._policy, now)
+        if wait_s is None and reason == "ok":
+            wait_s, reason = self._service.queue.ahead.told(kind, host.name) or (None, "ok")
         return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
 
     def _held(self, job: Job) -> str:

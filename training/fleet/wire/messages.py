@@ -166,6 +166,18 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
 
 
+class DeclinedView(Wire, frozen=True, kw_only=True):
+    """A job that this host does not get now, because another will have it done sooner. Times in epoch seconds."""
+
+    job_id: str  # the oldest of those like it
+    name: str
+    by: str  # the host that will do it
+    begins_at: float
+    ends_at: float
+    here_until: float  # when this host would have it done, begun now
+    open_at: float  # from then on this host may have it
+
+
 class ClaimReply(Wire, frozen=True, kw_only=True):
     """The grant; or, with ``job_id`` null, the reason for none and the time after which to ask again."""
 
@@ -179,6 +191,7 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     repeated: bool = False  # the answer to a repeated request
     reason: str | None = None
     retry_after_s: float | None = None
+    declined: DeclinedView | None = None  # what it waits for instead
     echo: str | None = None  # to be brought back with the next request of this session
     ask_again: bool = False  # the receiver could not keep the claim waiting; pause, then ask again
 
@@ -340,6 +353,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     hosts: int = 0  # whose table says something else
     trainers: int = 0
     retention: int = 0  # 1 when [retention] says something else
+    scheduling: int = 0  # 1 when scheduling says something else
     notify: int = 0  # channels that are new, gone, or say something else
     cancelled: int = 0  # jobs of the plan that stay cancelled until they are requeued
     edits: list[EditView] = field(default_factory=list)  # the first hundred
@@ -353,7 +367,7 @@ class ReloadReply(Wire, frozen=True, kw_only=True):
     def changed(self) -> bool:
         """Return True when anything differs from before."""
         counts = (self.inserted, self.updated, self.removed, self.revived)
-        return any((*counts, self.hosts, self.trainers, self.retention, self.notify))
+        return any((*counts, self.hosts, self.trainers, self.retention, self.scheduling, self.notify))
 
 
 class AuthorityReply(Wire, frozen=True, kw_only=True):

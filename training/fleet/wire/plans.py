@@ -102,6 +102,7 @@ class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hosts: Annotated[dict[_Host, GivenHost], Meta(max_length=10_000)] = field(default_factory=dict)
     trainers: Annotated[dict[_Name, GivenTrainer], Meta(max_length=1_000)] = field(default_factory=dict)
     retention: GivenRetention | None = None
+    scheduling: _Text | None = None
     # each channel by a digest: whom it reaches, and where its secrets lie, is not sent. Null: the caller does not tell
     notify: Annotated[dict[_Name, _Digest], Meta(max_length=1_000)] | None = None
     file: _Text = "plan.toml"  # its name in mistakes

@@ -6,6 +6,9 @@ SELECT database_id FROM identity WHERE one = 1
 -- name: class_of — the requirement class of these needs, if any job ever had them
 SELECT class_id FROM classes WHERE needs = :needs
 
+-- name: class_text — the needs and the work of a class
+SELECT needs FROM classes WHERE class_id = :class_id
+
 -- name: add_class — a new form of needs
 INSERT INTO classes (needs) VALUES (:needs) RETURNING class_id
 
@@ -15,10 +18,31 @@ WHERE EXISTS (SELECT 1 FROM jobs WHERE status = 'pending' AND held_at IS NULL AN
 ORDER BY class_id
 
 -- name: head — the best pending job of a class and gate below a priority; one step into an index
-SELECT seq, job_id, priority, claimable_at FROM jobs
+SELECT seq, job_id, name, priority, claimable_at FROM jobs
 WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = :avoid_host
   AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
+
+-- name: waiting_kinds — how many jobs of each class and priority wait that avoid no host; out of an index
+WITH waiting AS MATERIALIZED (
+  SELECT class_id, priority, count(*) AS n, min(claimable_at) AS since FROM jobs
+  WHERE status = 'pending' AND held_at IS NULL AND avoid_host = '' GROUP BY class_id, priority)
+SELECT w.*, c.needs FROM waiting AS w JOIN classes AS c ON c.class_id = w.class_id
+
+-- name: attempts_scheduled — what runs, for the schedule
+SELECT a.host, a.heard_s, a.progress, j.class_id, c.needs FROM attempts AS a
+JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
+WHERE a.ended_at IS NULL ORDER BY a.host LIMIT :most
+
+-- name: add_decline — a host waits for another that will have a job done sooner
+INSERT INTO declines (host, kind, job_id, by_host, at, begins_at, ends_at, here_until, open_at)
+VALUES (:host, :kind, :job_id, :by_host, :now, :begins_at, :ends_at, :here_until, :open_at)
+
+-- name: end_decline — it waits no more
+UPDATE declines SET ended_at = :now WHERE host = :host AND kind = :kind AND ended_at IS NULL
+
+-- name: declines_open — who waits for whom
+SELECT host, kind, by_host, open_at FROM declines WHERE ended_at IS NULL
 
 -- name: gates — hosts that some job of a class avoids for now ('' is the open gate); few, because failures are rare
 WITH avoiding AS MATERIALIZED (  -- grouped afterwards, or the planner walks jobs_ready in group order instead
@@ -183,10 +207,9 @@ WHERE job_id = :job_id
 -- name: mark_in_manifest — a job that had been removed is back
 UPDATE jobs SET in_manifest = 1 WHERE job_id = :job_id
 
--- name: unclassed — jobs of before whose class does not say which data set they need
-SELECT j.* FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
-WHERE j.status = 'pending' AND json_extract(j.spec, '$.dataset') IS NOT NULL
-  AND json_extract(c.needs, '$.dataset') IS NULL
+-- name: unclassed — pending jobs of before whose class does not say what bears on their duration
+SELECT * FROM jobs WHERE status = 'pending'
+  AND class_id IN (SELECT class_id FROM classes WHERE json_extract(needs, '$.work') IS NULL)
 
 -- name: class_job — of another requirement class
 UPDATE jobs SET class_id = :class_id WHERE job_id = :job_id

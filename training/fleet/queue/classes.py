@@ -1,0 +1,75 @@
+"""The classes of jobs: those with equal needs that take as long, of which the oldest goes first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training.fleet.database.writer import Database
+from training.fleet.scheduling.durations import work_facts
+from training.fleet.scheduling.job import Needs
+
+CLASSES_MOST = 400  # that wait; beyond, jobs that differ in hyperparameters alone share one
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """Needs and work that many jobs have in common."""
+
+    class_id: int
+    needs: Needs
+    work: Mapping[str, Any]  # what bears on their duration, as a job dict has it
+
+
+class Classes:
+    """Classes in the queue's database. A class never changes, so each is read once."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._known: dict[int, JobClass] = {}
+        self._waiting: int | None = None  # classes that wait; None: to be counted
+
+    def of(self, needs: Needs, spec: Mapping[str, Any]) -> int:
+        """Return the class of a job; made if there is none yet."""
+        text = needs.canonical(work_facts(spec))
+        row = self._db.one("class_of", needs=text)
+        if row is None and self._count() >= CLASSES_MOST:
+            text = needs.canonical(work_facts(spec, coarse=True))
+            row = self._db.one("class_of", needs=text)
+        if row is None:
+            self._waiting = self._count() + 1
+            row = self._db.one("add_class", needs=text)
+        assert row is not None
+        return int(row["class_id"])
+
+    def pending(self) -> list[JobClass]:
+        """Return those that have a pending job, in the order of their making."""
+        return [self.known(row["class_id"], row["needs"]) for row in self._db.all("pending_classes")]
+
+    def at(self, class_id: int) -> JobClass:
+        """Return a class by its number."""
+        if class_id not in self._known:
+            row = self._db.one("class_text", class_id=class_id)
+            assert row is not None
+            return self.known(class_id, row["needs"])
+        return self._known[class_id]
+
+    def known(self, class_id: int, text: str) -> JobClass:
+        """Return a class, of which the database holds this text."""
+        found = self._known.get(class_id)
+        if found is None:
+            told = json.loads(text)
+            work = told.get("work") or {"model": told.get("model")}  # a class of before names no work
+            found = self._known[class_id] = JobClass(class_id, Needs.of(told), work)
+        return found
+
+    def recount(self) -> None:
+        """Count the waiting classes anew at the next need: a plan is taken over."""
+        self._waiting = None
+
+    def _count(self) -> int:
+        if self._waiting is None:
+            self._waiting = len(self._db.all("pending_classes"))
+        return self._waiting
