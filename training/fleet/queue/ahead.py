@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 
@@ -66,17 +66,13 @@ class Ahead:
     def __init__(self, db: Database, clock: Clock, classes: Classes, events: Events) -> None:
         self._db, self._clock = db, clock
         self._classes, self._events = classes, events
-        self.learned = Learned(db)
+        self.learned = Learned(db)  # the service puts one here that knows data sets and calibrations, too
         self.declines = Declines(db, clock)
         self.rolling = self._as_promised()
         self._made_for: tuple[int, frozenset[tuple[str, bool]]] | None = None
         self._made_at = self._cost_s = 0.0
         self._told: dict[tuple[int, Machine], Prediction] = {}  # predictions …
         self._told_of = 0, 0  # … by this version of what is learned
-
-    def weigh_data(self, data_bytes: Callable[[str], float | None]) -> None:
-        """Learn by the sizes of data sets, too; ``data_bytes`` tells that of an id, None where it is not known."""
-        self.learned = Learned(self._db, data_bytes=data_bytes)
 
     def current(self, host: Host, fleet: Fleet, policy: Policy, *, or_idle: bool = False) -> Rolling:
         """Return the schedule for the ask of ``host``, made anew if it is due.

@@ -89,7 +89,7 @@ class Learned:
         newest = 0 if row is None else int(row["seq"])
         calibrations = self._calibrations()
         if calibrations is not self._calibrated:
-            self._calibrated = calibrations
+            self._calibrated, self._begun = calibrations, self._begun + 1
             self._calibrate()
         if newest == self._seen:
             return
