@@ -76,6 +76,16 @@ def test_a_model_stays_for_its_days_whatever_its_figure() -> None:
     assert gone([best, worse], Rules(best=1, models_days=7.1)) == set()
 
 
+def test_a_model_that_is_as_good_as_the_last_kept_one_is_told_why_it_goes() -> None:
+    one, two = (
+        Bundle(name, "gbt", "oracle", 1, (Delivery(name, 1, name, True, False, True, since, 0.81),))
+        for name, since in (("one", 0.0), ("two", 1.0))
+    )
+    (removal,) = retention.bundles_to_remove([two, one], Rules(best=1), NOW)
+    assert removal.subject == "two"
+    assert removal.why.endswith("its validation figure is 0.81, the last kept one's 0.81, reached earlier")
+
+
 @given(stores(), RULES)
 def test_nobody_goes_who_is_among_the_best(bundles: list[Bundle], rules: Rules) -> None:
     """Of what goes for its figure, as many as are kept are at least as good, and as many are left."""

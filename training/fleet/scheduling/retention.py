@@ -169,7 +169,8 @@ def _beyond_the_best(bundles: Iterable[Bundle], rules: Rules, now: float) -> Ite
                 continue
             of = "the best" if rules.best == 1 else f"the best {rules.best}"
             why = f"it is not among {of} of {model} {mode}: its validation figure is {figure:.6g}, the last kept one's "
-            yield _bundle(each, f"{why}{last:.6g}")
+            earlier = ", reached earlier" if figure == last else ""
+            yield _bundle(each, f"{why}{last:.6g}{earlier}")
 
 
 def _completed_at(bundle: Bundle) -> float:
