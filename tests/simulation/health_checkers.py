@@ -110,6 +110,7 @@ class SickHostsAreTakenOut(WorkerChecker):
 
     def _at_once(self, message: Any) -> bool:
         failed = message.reason == "trainer_failed" and message.out_of_memory is None
+        failed = failed and message.exit_code not in (2, 65)  # the plan's or the data's fault
         odd = failed or message.reason == "spawn_failed"
         return odd and not self._ran_long(message)
 

@@ -365,6 +365,32 @@ def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
         assert fleet.job("one").host_losses == 2
 
 
+@pytest.mark.parametrize("comes_back", ["heard", "delivers"])
+def test_a_pardoned_loss_that_comes_back_gives_nothing_back_and_may_be_lost_again(
+    fleet: Fleet, comes_back: str
+) -> None:
+    claims = []
+    for _ in range(3):
+        claims.append(fleet.ask("pi").claim_id or "")
+        attempt = fleet.queue.attempts.by_claim(claims[-1])
+        assert attempt is not None
+        fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
+    fleet.queue.quarantines.refund(claims[-1:])
+    last = fleet.queue.attempts.by_claim(claims[-1])
+    assert last is not None
+    if comes_back == "delivers":
+        fleet.queue.adopt(fleet.job("one"), last, "a" * 64)
+    else:
+        fleet.queue.readopt(fleet.job("one"), last)
+    assert fleet.job("one").host_losses == 2, "those of the others"
+    again = fleet.queue.attempts.by_claim(claims[-1])
+    assert again is not None
+    assert not again.pardoned
+    if comes_back == "heard":
+        fleet.queue.settle(fleet.job("one"), again, R.HOST_LOST)
+        assert fleet.job("one").host_losses == 3
+
+
 def test_a_release_lets_it_in_and_is_on_record(fleet: Fleet) -> None:
     fleet.fall_sick()
     reply = fleet.service.release("pi", "operator eve")

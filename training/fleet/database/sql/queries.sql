@@ -326,27 +326,29 @@ UPDATE jobs SET status = 'completed', attempt = attempt + 1, grants = grants + 1
   avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :before
 
--- name: adopt_job — from the last attempt, though its host had been given up
+-- name: adopt_job — from the last attempt, though its host had been given up; a loss that was pardoned cost nothing
 UPDATE jobs SET status = 'completed', artifact_id = :artifact_id, finished_at = :now,
-  worker_hostname = :host, error = NULL, ended_by = NULL, host_losses = max(host_losses - 1, 0),
+  worker_hostname = :host, error = NULL, ended_by = NULL, host_losses = max(host_losses - (
+    SELECT 1 - a.pardoned FROM attempts AS a WHERE a.job_id = :job_id AND a.attempt = :attempt), 0),
   avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
 
 -- name: adopt_attempt — the loss is taken back: it was completed
-UPDATE attempts SET ended_at = :now, end_reason = 'completed', artifact_id = :artifact_id, error = NULL,
+UPDATE attempts SET ended_at = :now, end_reason = 'completed', artifact_id = :artifact_id, error = NULL, pardoned = 0,
   record = COALESCE(:record, record), data_digest = :data, code_digest = :code, training_commit = :commit
 WHERE claim_id = :claim_id AND end_reason = 'host_lost'
 RETURNING *
 
--- name: readopt_job — a host given up for lost was heard again, and the loss is given back
+-- name: readopt_job — a host given up for lost was heard again, and the loss is given back, unless it was pardoned
 UPDATE jobs SET status = 'running', claim_id = :claim_id, worker_hostname = :host, heartbeat_at = :now,
-  host_losses = max(host_losses - 1, 0), error = NULL, avoid_host = '', avoid_until = NULL
+  host_losses = max(host_losses - (
+    SELECT 1 - a.pardoned FROM attempts AS a WHERE a.job_id = :job_id AND a.attempt = :attempt), 0), error = NULL, avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND attempt = :attempt
 RETURNING *
 
--- name: readopt_attempt — it lives again
+-- name: readopt_attempt — it lives again, and what it comes to next is not pardoned yet
 UPDATE attempts SET ended_at = NULL, end_reason = NULL, error = NULL, readoptions = readoptions + 1,
-  lived_s = NULL, crashed = 0
+  lived_s = NULL, crashed = 0, pardoned = 0
 WHERE claim_id = :claim_id AND end_reason = 'host_lost'
 RETURNING *
 
