@@ -19,12 +19,12 @@ from shown_fleet import HOSTILE
 from test_fleet_login import logged_in, look, send
 from test_fleet_manifest import TableDescriber
 
-from training.fleet.pages.act import what
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.scheduling.quarantine import Cause
 from training.fleet.service import acts
 from training.fleet.service.acts import Doing, Done, Target, applies, forecast_of
+from training.fleet.service.acts import in_words as what
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.plan import Reloader
 from training.fleet.service.preview import Previews

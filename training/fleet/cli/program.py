@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from training.fleet.cli import act as cli_act
 from training.fleet.cli import audit as cli_audit
 from training.fleet.cli import browse as cli_browse
 from training.fleet.cli import complete as cli_complete
@@ -382,6 +383,7 @@ def _get(
     return shape, "\n".join([*lines, f"verified: artifact {artifact_id}"])
 
 
+cli_act.hook(app)
 cli_audit.hook(app)
 cli_browse.hook(app)
 cli_curve.hook(app)

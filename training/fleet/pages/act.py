@@ -9,18 +9,12 @@ from urllib.parse import urlencode
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.scheduling.edits import TABLES
 from training.fleet.scheduling.edits import sentence as edit_in_words
-from training.fleet.service.acts import INVERSE, JOBS_MAX, Acted, Doing, Done, Forecast, Selection
+from training.fleet.service.acts import INVERSE, JOBS_MAX, Acted, Doing, Done, Forecast, Selection, in_words, state_word
 from training.fleet.wire.messages import ReloadReply
-from training.printable import counted, duration, one_line
+from training.printable import counted, one_line
 
 NAMES_MAX = 50
 
-VERBS: Mapping[Doing, str] = {
-    Doing.CANCEL: "cancel",
-    Doing.REQUEUE: "requeue",
-    Doing.HOLD: "hold",
-    Doing.UNHOLD: "unhold",
-}
 _DONE: Mapping[Doing, str] = {
     Doing.CANCEL: "cancelled",
     Doing.REQUEUE: "requeued",
@@ -39,7 +33,6 @@ _TAKEN_BACK: Mapping[Doing, str] = {
     Doing.HOLD: "Unhold them to let hosts have them again.",
     Doing.UNHOLD: "Hold them again; a host that got one meanwhile goes on.",
 }
-_STATES = ("live", "pending", "failed", "completed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +70,21 @@ def outcome_page(outcome: Outcome, frame: Frame) -> str:
 
 def jobs_question(forecast: Forecast, selection: Selection) -> Question:
     """Ask whether to do it with these jobs."""
-    title = f"{what(forecast)}."
+    title = f"{in_words(forecast)}."
     alone = f"{counted(forecast.left_alone, 'jobs')} of those found {_are(forecast.left_alone)} left alone."
     most = f"One act takes {JOBS_MAX:,} jobs; more were found, so narrow the filters or go on after this one."
     says = [_MEANS[forecast.doing]] if forecast.targets else ["There is nothing to do."]
     says += [alone] if forecast.left_alone else []
     says += [] if forecast.whole else [most]
-    verb = VERBS[forecast.doing].capitalize()
+    verb = forecast.doing.capitalize()
     return Question(
         f"{title[:1].upper()}{title[1:]}",
         says,
         f"{verb} {counted(len(forecast.targets), 'jobs')}" if forecast.targets else None,
         [("what", forecast.doing), ("mark", forecast.mark), *fields(selection)],
-        [f"{one_line(each.name, 80)} ({_word(each.state)})" for each in forecast.targets[:NAMES_MAX]],
+        [f"{one_line(each.name, 80)} ({state_word(each.state)})" for each in forecast.targets[:NAMES_MAX]],
         max(0, len(forecast.targets) - NAMES_MAX),
     )
-
-
-def what(forecast: Forecast) -> str:
-    """Say what an act does, and what is lost: "cancel 3 running jobs; 2 h 10 of work is lost"."""
-    parts = [f"{forecast.states[state]} {_word(state)}" for state in _STATES if forecast.states.get(state)]
-    number = len(forecast.targets)
-    if len(parts) > 1:
-        which = f"{counted(number, 'jobs')} ({', '.join(parts)})"
-    else:
-        which = f"{parts[0] if parts else 'no'} {'job' if number == 1 else 'jobs'}"
-    lost = f"; {duration(forecast.lost_s)} of work is lost" if forecast.lost_s else ""
-    return f"{VERBS[forecast.doing]} {which}{lost}"
 
 
 def jobs_outcome(doing: Doing, done: Done, who: str) -> Outcome:
@@ -116,7 +97,7 @@ def jobs_outcome(doing: Doing, done: Done, who: str) -> Outcome:
     inverse = INVERSE[doing]
     acted = Selection(acted=Acted(who, doing, done.first, done.last))
     address = f"/act?{urlencode([('what', inverse), *fields(acted)])}"
-    return Outcome(title, says, (address, f"{VERBS[inverse].capitalize()} them"))
+    return Outcome(title, says, (address, f"{inverse.capitalize()} them"))
 
 
 def fields(selection: Selection) -> list[tuple[str, str]]:
@@ -129,10 +110,6 @@ def fields(selection: Selection) -> list[tuple[str, str]]:
     wanted = selection.wanted
     pairs = (("status", wanted.status), ("model", wanted.model), ("mode", wanted.mode), ("host", wanted.host))
     return [("all", "1"), *((key, value) for key, value in (*pairs, ("q", wanted.text)) if value)]
-
-
-def _word(state: str) -> str:
-    return "running" if state == "live" else state
 
 
 def _are(number: int) -> str:

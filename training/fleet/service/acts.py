@@ -18,10 +18,12 @@ from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.service import Service
 from training.fleet.service.views import JobFilter
 from training.fleet.wire.messages import MovedReply, Refusal, ReleaseReply
+from training.printable import counted, duration
 
 JOBS_MAX = 10_000  # in one act
 PORTION = 100  # jobs moved in one transaction: claims wait so long
 _LIVE = "live"
+_STATES = (_LIVE, "pending", "failed", "completed", "cancelled")
 
 
 class Doing(StrEnum):
@@ -133,6 +135,23 @@ def forecast_of(doing: Doing, found: Sequence[Target], now: float) -> Forecast:
         sum(max(0.0, each) for each in lost),
         len(found) <= JOBS_MAX,
     )
+
+
+def in_words(forecast: Forecast) -> str:
+    """Say what an act does, and what is lost: "cancel 3 running jobs; 2 h 10 of work is lost"."""
+    parts = [f"{forecast.states[state]} {state_word(state)}" for state in _STATES if forecast.states.get(state)]
+    number = len(forecast.targets)
+    if len(parts) > 1:
+        which = f"{counted(number, 'jobs')} ({', '.join(parts)})"
+    else:
+        which = f"{parts[0] if parts else 'no'} {'job' if number == 1 else 'jobs'}"
+    lost = f"; {duration(forecast.lost_s)} of work is lost" if forecast.lost_s else ""
+    return f"{forecast.doing} {which}{lost}"
+
+
+def state_word(state: str) -> str:
+    """Return the word for a target's state."""
+    return "running" if state == _LIVE else state
 
 
 def chosen(database: Database, selection: Selection) -> list[Target]:

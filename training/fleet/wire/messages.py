@@ -322,6 +322,35 @@ class UploadReply(Wire, frozen=True, kw_only=True):
     size: int
 
 
+class ActRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/act``: an act on all jobs that every given filter lets through; without any it is on none."""
+
+    what: Literal["cancel", "requeue", "hold", "unhold"]
+    status: Literal["", "pending", "claimed", "running", "completed", "failed", "cancelled", "held"] = ""
+    model: Annotated[str, Meta(max_length=128)] = ""
+    mode: Annotated[str, Meta(max_length=128)] = ""
+    host: Annotated[str, Meta(max_length=128)] = ""
+    q: Annotated[str, Meta(max_length=256)] = ""  # a part of the name
+    mark: Annotated[str, Meta(max_length=64)] | None = (
+        None  # of the answer that is agreed to; null: only say what it does
+    )
+
+
+class ActReply(Wire, frozen=True, kw_only=True):
+    """The outlook of an act on many jobs, or what it did."""
+
+    what: str
+    says: str  # "cancel 3 running jobs; 2 h 10 min of work is lost"
+    jobs: int  # that it moves
+    names: list[str]  # of the first 50
+    left_alone: int  # found, and it does not apply to them
+    lost_s: float  # of work of live attempts
+    whole: bool  # false: more were found than one act takes
+    mark: str  # of these jobs in these states
+    moved: int | None = None  # null: it was only asked
+    changed: int = 0  # moved meanwhile by others, and left alone
+
+
 class ReleaseReply(Wire, frozen=True, kw_only=True):
     """``POST /v1/workers/{host}/release``: release a host from quarantine."""
 

@@ -171,6 +171,10 @@ ROUTES: tuple[Route, ...] = (
         "POST", f"{_JOB}/unhold", Access.OPERATOR, "unhold",
         "End the hold on a job", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
+        "POST", "/v1/act", Access.OPERATOR, "act_on_jobs",
+        "Say what an act on all that a filter lets through would do; do it when its mark is given", wire.ActRequest,
+        wire.ActReply, (ProblemType.WRONG_STATE,)),
+    Route(
         "POST", "/v1/workers/{host_id}/release", Access.OPERATOR, "release",
         "Release a host from quarantine", reply=wire.ReleaseReply,
         problem_types=(ProblemType.UNKNOWN_NAME, ProblemType.WRONG_STATE)),

@@ -14,14 +14,15 @@ from starlette.responses import Response
 from training.fleet.database.writer import Database
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.receiver.http import html
-from training.fleet.receiver.http.bodies import acting, read_form
+from training.fleet.receiver.http.bodies import acting, read_form, read_json
 from training.fleet.receiver.http.context import Context
+from training.fleet.receiver.http.problems import reply
 from training.fleet.service import acts
 from training.fleet.service.acts import Acted, Doing, Done, Forecast, Selection
 from training.fleet.service.guards import check_release
 from training.fleet.service.preview import Previews
 from training.fleet.service.views import JobFilter
-from training.fleet.wire.messages import ProblemType, Refusal, ReloadReply
+from training.fleet.wire.messages import ActReply, ActRequest, ProblemType, Refusal, ReloadReply
 
 if TYPE_CHECKING:
     from training.fleet.pages.act import Outcome, Question
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Fields = Mapping[str, Sequence[str]]
+NAMES_MAX = 50  # told in one answer
 _CHANGED = "What you were asked about has changed meanwhile, and nothing was done. It would be this now:"
 
 
@@ -83,6 +85,37 @@ async def _ask(context: Context, request: Request, fields: Fields, changed: str 
 
 def forecast_in(context: Context, database: Database, doing: Doing, selection: Selection) -> Forecast:
     return acts.forecast_of(doing, acts.chosen(database, selection), context.clock.now())
+
+
+async def act_on_jobs(context: Context, request: Request) -> Response:
+    """Say what it would do or, to whom agrees to that, do it."""
+    asked = await read_json(context, request, ActRequest)
+    doing, wanted = Doing(asked.what), JobFilter(asked.status, asked.model, asked.mode, asked.host, asked.q)
+    if wanted == JobFilter():  # who names none means none, and never all
+        return reply(_told(acts.forecast_of(doing, [], context.clock.now()), None))
+    forecast = await context.look(lambda: forecast_in(context, context.reader, doing, Selection(wanted)))
+    if asked.mark is None:
+        return reply(_told(forecast, None))
+    done = await _done(context, request, doing, Selection(wanted), asked.mark)
+    if done is None:
+        now = f"it would be now: {acts.in_words(forecast)}"
+        raise Refusal(ProblemType.WRONG_STATE, f"these jobs have changed meanwhile, and nothing was done; {now}")
+    return reply(_told(forecast, done))
+
+
+def _told(forecast: Forecast, done: Done | None) -> ActReply:
+    return ActReply(
+        what=forecast.doing,
+        says=acts.in_words(forecast),
+        jobs=len(forecast.targets),
+        names=[each.name for each in forecast.targets[:NAMES_MAX]],
+        left_alone=forecast.left_alone,
+        lost_s=forecast.lost_s,
+        whole=forecast.whole,
+        mark=forecast.mark,
+        moved=None if done is None else done.moved,
+        changed=0 if done is None else done.changed,
+    )
 
 
 async def _done(context: Context, request: Request, doing: Doing, selection: Selection, mark: str) -> Done | None:

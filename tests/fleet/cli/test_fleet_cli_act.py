@@ -1,0 +1,82 @@
+"""``cis490-jobs act``: the receiver's number first, then those jobs or none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from builders import a_capability, a_job
+from fakes import FakeClock
+from receiver_running import TOKEN, Receiver
+from test_fleet_cli import Terminal
+
+from training.fleet.cli import program
+from training.fleet.cli.context import CommandContext
+from training.fleet.client.client import Refused
+
+JOBS = [*(a_job(f"gbt-{n}", priority=9 - n) for n in range(3)), a_job("mlp-0", model="mlp", priority=1)]
+Ran = tuple[int, str, str]
+
+
+def running(folder: Path) -> AbstractContextManager[Receiver]:
+    return Receiver(folder, JOBS, fleet_clock=FakeClock())
+
+
+def at(receiver: Receiver, *, token: str | None = TOKEN) -> Callable[..., Ran]:
+    def jobs(*words: str, typed: str | None = None) -> Ran:
+        out, err, into = Terminal(), Terminal(), Terminal(typed or "")
+        world = CommandContext(
+            connect=lambda _url, _token: receiver.client(token=token), out=out, err=err, into=into, environ={}
+        )
+        code = program.main(["act", *words], context=world)
+        return code, " ".join(out.getvalue().split()), " ".join(err.getvalue().split())
+
+    return jobs
+
+
+def test_the_number_is_said_before_it_is_done(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        jobs = at(receiver)
+        code, out, _ = jobs("cancel", "--model", "gbt", "--dry-run")
+        assert (code, out) == (0, "Cancel 3 pending jobs: gbt-0 gbt-1 gbt-2")
+        code, _, err = jobs("cancel", "--model", "gbt", typed="n\n")
+        assert (code, "Cancel 3 pending jobs:" in err, "nothing was done" in err) == (1, True, True)
+        assert receiver.queue.counts()["cancelled"] == 0
+        assert jobs("cancel", "--model", "gbt", typed="y\n")[:2] == (0, "3 jobs were cancelled")
+        assert [receiver.status(name) for name in ("gbt-0", "gbt-2", "mlp-0")] == ["cancelled", "cancelled", "pending"]
+        assert jobs("cancel", "--model", "gbt")[1].startswith("nothing to do: no job that these filters let through")
+        code, out, _ = jobs("hold", "--name", "lp-", "--status", "pending", "--yes", "--json")
+        told = json.loads(out)
+        assert (code, told["moved"], told["says"]) == (0, 1, "hold 1 pending job")
+        code, out, _ = jobs("requeue", "--status", "cancelled", "--mode", "realistic", "--yes")
+        assert (code, out) == (0, "3 jobs were requeued")
+        audit = receiver.client().get_json("/v1/audit?limit=9")["entries"]
+        assert [each["act"] for each in audit].count("cancel") == 3, "each has its row"
+
+
+def test_what_changed_meanwhile_is_not_done(tmp_path: Path) -> None:
+    """The mark stands for these jobs in these states: one that a host got since is another act."""
+    with running(tmp_path) as receiver:
+        client, wanted = receiver.client(), {"model": "gbt"}
+        would = client.act("cancel", wanted)
+        assert receiver.client("pi").claim(a_capability()) is not None
+        with pytest.raises(Refused, match=r"have changed meanwhile.*cancel 3 jobs \(1 running, 2 pending\)"):
+            client.act("cancel", wanted, would["mark"])
+        assert receiver.queue.counts()["cancelled"] == 0
+        assert client.act("cancel", {})["jobs"] == 0, "who names no filter means none"
+        assert client.act("cancel", {}, client.act("cancel", {})["mark"])["moved"] is None
+        with pytest.raises(Refused, match="status"):
+            client.act("cancel", {"status": "tired"})
+
+
+def test_who_is_no_operator_is_told_nothing(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        code, out, err = at(receiver, token=None)("cancel", "--model", "gbt", "--yes")
+        assert (code, out) == (1, "")
+        assert "operator" in err
+        assert receiver.queue.counts()["cancelled"] == 0
+        code, _, err = at(receiver)("cancel")
+        assert (code, "name at least one of --status" in err) == (2, True)
