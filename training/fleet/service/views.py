@@ -557,7 +557,7 @@ def _attempt(row: Row, number: int | None) -> int:
     last = int(row["attempt"])
     if number is not None and not 1 <= number <= last:
         known = f"the last one is {last}" if last else "it has not been granted yet"
-        raise Refusal(ProblemType.BAD_REQUEST, f"{one_line(row['name'], 60)} has no attempt {number}; {known}")
+        raise Refusal(ProblemType.NOT_FOUND, f"{one_line(row['name'], 60)} has no attempt {number}; {known}")
     return last if number is None else number
 
 
