@@ -478,11 +478,13 @@ def test_explain_agrees_with_the_claim(
 
 
 def test_a_held_job_says_who_holds_it_and_since_when(fleet: Looking) -> None:
-    fleet.plan(a_job("one", require_cuda=True), a_job("two"))
+    fleet.plan(a_job("one", require_cuda=True), a_job("two"), a_job("three", priority=-1))
     assert fleet.claim() == fleet.service.queue.get("id-two").claim_id  # type: ignore[union-attr]
     fleet.service.hold("one", by="ada")
     moved = fleet.service.hold("two", by="ada")
     assert (moved.status, moved.held_by, moved.held_at) == ("claimed", "ada", fleet.clock.now())
+    fleet.service.hold("three", by="ada")
+    assert fleet.verdicts("three")["pi"][:2] == (True, "it fits, but the job is held")
     fleet.clock.advance(3600)
     job = fleet.job()
     assert (job.status, job.held_by, job.obstacle) == ("pending", "ada", None)

@@ -144,7 +144,8 @@ class CommandContext:
             print(json_text(data), file=self.out)
         else:
             shown = self.typed(rendered())
-            self.console().print(shown, crop=False)  # a line too long for a list is wrapped
+            # A line too long for a list is wrapped; sentences with paths and commands are not cut into lines of a pipe.
+            self.console().print(shown, crop=False, soft_wrap=not self.out.isatty())
 
     def typed(self, said: RenderableType) -> RenderableType:
         """Extend the commands in ``said`` by the flags that reach the same receiver."""
