@@ -501,7 +501,7 @@ class Views:
             return HostVerdict(host=host.name, fits=True, reason=full)
         wait_s, reason = _waits(needs, job, host, self._service.fleet(but=host.name, out=out), self._policy, now)
         if job.held and reason == "ok":
-            reason = "it fits, but the job is held"
+            reason = "nothing, but that the job is held"
         if wait_s is None and reason == "ok":
             wait_s, reason = self._service.queue.ahead.told(kind, host.name) or (None, "ok")
         return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
