@@ -14,7 +14,7 @@ from training.fleet.queue.declines import Declines
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.events import Events
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Machine, Prediction, remaining
+from training.fleet.scheduling.durations import Machine, Prediction, Speeds, Workload, remaining
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.rolling import Promise, Rolling
@@ -71,7 +71,9 @@ class Ahead:
         self.rolling = self._as_promised()
         self._made_for: tuple[int, frozenset[tuple[str, bool]]] | None = None
         self._made_at = self._cost_s = 0.0
-        self._told: dict[tuple[int, Machine], Prediction] = {}  # predictions …
+        self._told: dict[int, dict[Machine, Prediction]] = {}  # of each class: predictions …
+        self._works: dict[int, Workload] = {}
+        self._speeds = Speeds()
         self._told_of = 0, 0  # … by this version of what is learned
 
     def current(self, host: Host, fleet: Fleet, policy: Policy, *, or_idle: bool = False) -> Rolling:
@@ -154,15 +156,20 @@ class Ahead:
 
     def predict(self, of: JobClass, host: Host) -> Prediction:
         """Say how long a job of this class takes there."""
-        key = of.class_id, Machine.of(host)
-        if key not in self._told:
-            self._told[key] = self.learned.speeds().predict(self.learned.workload(of.work), key[1])
-        return self._told[key]
+        of_class = self._told.setdefault(of.class_id, {})
+        on = Machine.of(host)
+        if on not in of_class:
+            work = self._works.get(of.class_id)
+            if work is None:
+                work = self._works[of.class_id] = self.learned.workload(of.work)
+            of_class[on] = self._speeds.predict(work, on)
+        return of_class[on]
 
     def _busy(self, hosts: Mapping[str, Host]) -> dict[str, list[tuple[float, float]]]:
         """For each host the expected ends of what it trains, in seconds from now, and when each is nearly sure."""
         if (known := self.learned.version()) != self._told_of:
-            self._told, self._told_of = {}, known
+            self._told, self._works, self._told_of = {}, {}, known
+            self._speeds = self.learned.speeds()
         busy: dict[str, list[tuple[float, float]]] = {}
         for row in self._db.all("attempts_scheduled", most=LIVE_MOST):
             host = hosts.get(row["host"])
