@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.scheduling.durations import Machine, Workload
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.views import JobFilter, Place, Views
@@ -328,6 +329,22 @@ def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet: Looking) -
     why = "host pi holds 1 job and has 1 core: it gets another when one has ended"
     assert fleet.verdicts()["pi"] == (True, why, None)
     assert fleet.views.explain("id-one").summary == f"it waits: pi: {why}"
+
+
+def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_most(fleet: Looking) -> None:
+    fleet.plan(a_job("first"), a_job("one"))
+    speeds, work = fleet.queue.ahead.learned.speeds(), Workload.of(a_job("one"))
+    for host, seconds in (("desktop", 100.0), ("pi", 9_000.0)) * 3:
+        speeds.learn(work, Machine(host), seconds)
+    fleet.claim("desktop")
+    reply = fleet.service.claim(a_worker_claim("pi"))
+    assert reply.declined is not None
+    verdicts = fleet.verdicts()
+    assert verdicts["desktop"][1].startswith("such jobs are scheduled here from ")
+    _, why, wait_s = verdicts["pi"]
+    assert why.startswith("such jobs are scheduled for desktop from ")
+    assert "which has them done sooner; free for this host in " in why
+    assert wait_s == pytest.approx(reply.declined.open_at - fleet.clock.now())
 
 
 def test_hosts_come_page_by_page(fleet: Looking) -> None:

@@ -117,11 +117,12 @@ class Ahead:
         if host in begins and begins[host] <= 0:
             return None
         if host in begins:
-            return None, f"scheduled here from {clock_time(wall + begins[host], wall)} on"
+            return None, f"such jobs are scheduled here from {clock_time(wall + begins[host], wall)} on"
         if not begins:
             return None
         by = min(begins, key=lambda each: begins[each])
-        sooner = f"scheduled for {by} from {clock_time(wall + max(0.0, begins[by]), wall)} on, which has it done sooner"
+        from_when = clock_time(wall + max(0.0, begins[by]), wall)
+        sooner = f"such jobs are scheduled for {by} from {from_when} on, which has them done sooner"
         if promised is None:
             return None, sooner
         left_s = max(0.0, promised.open_at - now)
