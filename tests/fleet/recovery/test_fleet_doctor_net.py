@@ -37,6 +37,10 @@ SOME_OF_EACH = {
         "host, kind, job_id, by_host, at, begins_at, ends_at, here_until, open_at, ended_at",
         "'pi', '1:0', job_id, 'desk', 1, 2, 3, 4, 5, 6 FROM jobs LIMIT 1",
     ),
+    "forecasts": (
+        "job_id, generation, attempt, at, host, ends_at, low_at, high_at",
+        "job_id, 1, 0, 1, 'pi', 3, 2, 4 FROM jobs LIMIT 1",
+    ),
     "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
 }  # fmt: skip
 
@@ -201,6 +205,9 @@ UNTOLD = {
     "declines": dict.fromkeys(
         ["seq", "host", "kind", "job_id", "by_host", "at", "begins_at", "ends_at", "here_until", "open_at", "ended_at"],
         NOBODY,
+    ),
+    "forecasts": dict.fromkeys(
+        ["seq", "generation", "at", "host", "ends_at", "low_at", "high_at"], NOBODY
     ),
     "curve_points": dict.fromkeys(
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"

@@ -10,6 +10,7 @@ from builders import a_job
 from fakes import Counting, FakeClock, FakeShelf
 from service_running import refused
 
+from training.fleet.queue.forecasts import keep
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
@@ -156,3 +157,50 @@ def test_so_many_kinds_are_told_apart_by_their_model_alone() -> None:
     many.hear("desk", "pi")
     assert many.ask().count == 400
     many.queue.close()
+
+
+def test_what_was_foretold_is_kept_once_and_held_against_what_came(fleet: Fleet) -> None:
+    assert [each.jobs for each in fleet.forecasts.review().told] == [0, 0]
+    keep(fleet.queue.db, fleet.forecasts.to_keep())
+    assert fleet.forecasts.to_keep() == []
+    granted = fleet.claim("desk")
+    fleet.clock.advance(11)
+    (begun,) = fleet.forecasts.to_keep()
+    keep(fleet.queue.db, [begun])
+    assert (begun.job_id, begun.attempt, begun.host) == (granted.job.job_id, 1, "desk")
+    fleet.clock.advance(60)
+    fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 30.0})
+    said = fleet.forecasts.review()
+    waited, ran = said.told
+    assert (waited.told, waited.jobs, ran.told, ran.jobs) == ("plan", 1, "grant", 1)
+    assert (ran.within, ran.later, ran.same_host) == (0, 1, 1)
+    assert ran.longer is not None
+    assert ran.longer > 2
+    assert [(each.told, each.name, each.ended_on) for each in said.jobs] == [
+        ("plan", granted.job.name, "desk"),
+        ("grant", granted.job.name, "desk"),
+    ]
+
+
+def test_only_the_newest_forecasts_are_kept(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.fleet.queue.forecasts.KEPT_MOST", 4)
+    told = fleet.forecasts.to_keep()
+    keep(fleet.queue.db, told)
+    kept = fleet.queue._conn.execute("SELECT count(*) FROM forecasts").fetchone()[0]
+    assert (len(told), kept) == (6, 4)
+
+
+def test_a_forecast_that_costs_much_is_made_seldom(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Forecasts._answered
+
+    def slow(self: Forecasts, request: ForecastRequest) -> ForecastReply:
+        fleet.clock.advance(3)
+        return answer(self, request)
+
+    monkeypatch.setattr(Forecasts, "_answered", slow)
+    first = fleet.forecasts.now()
+    fleet.claim("desk")
+    fleet.clock.advance(100)
+    assert fleet.forecasts.now() is first
+    fleet.clock.advance(100)
+    assert fleet.forecasts.now() is not first

@@ -22,9 +22,9 @@ from training.fleet.database.writer import Row, named
 # Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself. These two
 # always have the same rows.
 SEALED = (
-    "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "declines", "events", "hosts",
-    "invitations", "jobs", "log_chunks", "log_files", "notice_cursor", "notices", "notify_channels", "plan_datasets",
-    "quarantines", "removals", "results", "tokens", "usage_samples",
+    "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "declines", "events", "forecasts",
+    "hosts", "invitations", "jobs", "log_chunks", "log_files", "notice_cursor", "notices", "notify_channels",
+    "plan_datasets", "quarantines", "removals", "results", "tokens", "usage_samples",
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")
 _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}

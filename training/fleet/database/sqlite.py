@@ -26,7 +26,7 @@ from training.fleet.database.writer import (
     statements,
 )
 
-SCHEMA_VERSION = 12  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
+SCHEMA_VERSION = 13  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
 _WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
 _SQL = Path(__file__).with_name("sql")

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from training.fleet.pages.rendering import Frame, job_path, path_part, render
+from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
 from training.fleet.pages.source import Source
-from training.fleet.pages.timeline import Day, day
+from training.fleet.pages.timeline import Ahead, Day, ahead, day
 from training.fleet.service.views import JobFilter, Place, Waiting
 from training.fleet.wire import words
+from training.fleet.wire.forecasts import ForecastReply
 from training.fleet.wire.messages import HealthReply
 from training.printable import counted, duration, one_line
 
@@ -34,8 +35,9 @@ class Notice:
     act_title: str = ""
 
 
-def page(views: Source, health: HealthReply, frame: Frame) -> str:
-    """Render the page from the last committed state."""
+def page(views: Source, health: HealthReply, frame: Frame, foretold: ForecastReply | None = None) -> str:
+    """Render the page from the last committed state, and a forecast if there is one."""
+    to_come = ahead(foretold)
     workers = views.workers(limit=HOSTS_SHOWN)
     live: list[Json] = msgspec.to_builtins(views.live())
     waiting, held = views.waiting(), views.held()
@@ -50,12 +52,13 @@ def page(views: Source, health: HealthReply, frame: Frame) -> str:
     return render(
         "fleet.html",
         frame,
-        sentence=sentence(counts, live, waiting, held),
+        sentence=sentence(counts, live, waiting, held, to_come),
         notices=[*notices(health, hosts, counts, failed)],
         plan_notes=health.plan_notes,
         counts=counts,
         held=held,
-        hosts=[_host(host, live, today) for host in hosts],
+        hosts=[_host(host, live, today, to_come) for host in hosts],
+        ahead=to_come,
         more_hosts=workers.next_after is not None,
         live=live,
         waiting=waiting,
@@ -64,7 +67,11 @@ def page(views: Source, health: HealthReply, frame: Frame) -> str:
 
 
 def sentence(
-    counts: Mapping[str, int], live: Sequence[Mapping[str, Any]], waiting: Sequence[Waiting], held: int = 0
+    counts: Mapping[str, int],
+    live: Sequence[Mapping[str, Any]],
+    waiting: Sequence[Waiting],
+    held: int = 0,
+    to_come: Ahead | None = None,
 ) -> str:
     """Say in one line how far the plan is."""
     total, trained = sum(counts.values()) - counts["cancelled"], counts["completed"]
@@ -75,14 +82,24 @@ def sentence(
     parts = []
     training = counts["running"] + counts["claimed"]
     if training:
-        parts.append(f"{training} {'is' if training == 1 else 'are'} training{_done_in(counts, live)}")
+        done_in = _done_in(counts, live) if to_come is None else ""
+        parts.append(f"{training} {'is' if training == 1 else 'are'} training{done_in}")
     if pending := counts["pending"]:
         parts.append(f"{pending} {'waits' if pending == 1 else 'wait'}{_stuck(pending, waiting, held)}")
     if counts["failed"]:
         parts.append(f"{counts['failed']} failed")
     return (
         f"{trained} of {counted(total, 'jobs')} {'is' if 1 in (trained, total) else 'are'} trained; {', '.join(parts)}."
+        f"{_done_at(to_come)}"
     )
+
+
+def _done_at(to_come: Ahead | None) -> str:
+    """Say when all is expected to be done, and how sure that is."""
+    if to_come is None:
+        return ""
+    done, low, high = (when(at, to_come.begin) for at in to_come.done)
+    return f" {'All that can be is done' if to_come.partly else 'Done'} about {done} (80 %: {low} to {high})."
 
 
 def _done_in(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]]) -> str:
@@ -136,15 +153,25 @@ def notices(
         yield Notice(f"{name}: {why}")
 
 
-def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day) -> Json:
+def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: Ahead | None) -> Json:
     """Put beside a host what it does and did."""
     name = host["hostname"]
     return {
         **host,
         "now": [job for job in live if job["host"] == name],
         "segments": today.hosts.get(name, ()),
+        "to_come": () if to_come is None else to_come.hosts.get(name, ()),
+        "declined": _declined(name, to_come),
         "can": _can(host["capability"]),
     }
+
+
+def _declined(name: str, to_come: Ahead | None) -> str | None:
+    """Say which job a host lets go to another, and why."""
+    if to_come is None or name not in to_come.declined:
+        return None
+    told: Json = msgspec.to_builtins(to_come.declined[name])
+    return one_line(words.declined(told, to_come.begin, when), 400)
 
 
 def _can(capability: Mapping[str, Any]) -> str:

@@ -73,6 +73,7 @@ def _environment() -> Environment:
         "typed": words.typed,
         "time": time_element,
         "clock": clock_element,
+        "when": when,
         "moment": moment,
         "state": state_element,
         "words": words,
@@ -139,6 +140,12 @@ def clock_element(at: float) -> Markup:
     """Show a time of today in hours and minutes."""
     there = local(at)
     return Markup('<time datetime="{}">{}</time>').format(there.isoformat(timespec="seconds"), f"{there:%H:%M %Z}")
+
+
+def when(at: float, now: float) -> str:
+    """Write a time to come as people do: of today in hours and minutes, of another day with its date."""
+    there = local(at)
+    return f"{there:%H:%M}" if there.date() == local(now).date() else f"{there:%a %d %b %H:%M}"
 
 
 def state_element(job: Mapping[str, Any]) -> Markup:

@@ -1,4 +1,7 @@
-"""The last day as a picture: what each host trained, and how many jobs waited. Pure: moves in, segments out."""
+"""The last day as a picture, and what is foretold: what each host trained and will train, and how many jobs waited.
+
+Pure: moves and a forecast in, segments out.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, field
 
 from training.fleet.scheduling.job import LIVE
 from training.fleet.service.views import Move
+from training.fleet.wire.forecasts import DeclineView, ForecastReply
 
 DAY_S = 86400.0
 _PENDING = "pending"
@@ -47,6 +51,56 @@ class Day:
     @property
     def waiting_most(self) -> int:
         return max((count for _, count in self.waiting), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ToCome:
+    """A job of the forecast on its host. Times in epoch seconds."""
+
+    name: str
+    begin: float
+    finish: float
+    low: float
+    high: float
+    live: bool
+
+    @property
+    def look(self) -> str:
+        return "running" if self.live else "to-come"
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The time from now until all is done, on a scale of its own: it may be minutes or weeks."""
+
+    begin: float
+    finish: float
+    done: tuple[float, float, float]  # the middle, and four of five are between
+    hosts: Mapping[str, Sequence[ToCome]]
+    declined: Mapping[str, DeclineView]
+    partly: bool  # some jobs fit nowhere, or are held
+
+    def share(self, at: float) -> float:
+        """Return the place of a time within it, 0 to 1."""
+        return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
+
+
+def ahead(told: ForecastReply | None) -> Ahead | None:
+    """Draw up a forecast; None where there is nothing to come, or nothing that it could rest on."""
+    if told is None or not told.learned_from or told.done_at is None or not told.jobs:
+        return None
+    hosts: dict[str, list[ToCome]] = {}
+    for job in told.jobs:
+        begin = max(job.begins_at, told.now)
+        hosts.setdefault(job.host, []).append(ToCome(job.name, begin, job.ends_at, job.low_at, job.high_at, job.live))
+    return Ahead(
+        told.now,
+        max(told.now + 1.0, told.done_at, *(job.ends_at for job in told.jobs)),
+        (told.done_at, told.done_low_at or told.done_at, told.done_high_at or told.done_at),
+        hosts,
+        {host.host: host.declined for host in told.hosts if host.declined is not None},
+        bool(told.nowhere or told.held or told.left_out),
+    )
 
 
 @dataclass

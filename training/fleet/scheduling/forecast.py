@@ -232,7 +232,9 @@ class _Play:
         self._idle: set[int] = set()
         self._round_s, self._next_round = made.end_s / _ROUNDS, 0.0
         self._lot_s = self._round_s if sum(self._left) > _JOBS_MOST else 0.0
-        self._seen: tuple[float, int, Schedule] | None = None
+        self._seen, self._seen_until = made, 0.0  # the schedule as it was when last looked at
+        self._seen_slots, self._placed = list(slots), list(made.shares)
+        self._touched: set[int] = set()  # slots that it is no longer right of
         self.runs: list[_Run] = []
         self.waits: dict[str, Waits] = {}
 
@@ -281,6 +283,7 @@ class _Play:
 
     def _take(self, n: int, of: int, k: int, now: float) -> None:
         """Begin a lot of this kind on slot ``n``, out of the share of slot ``of``."""
+        self._touched.update((n, of))
         lot = max(1, min(self._shares[of][k], int(self._lot_s / max(self._times[n][k], LEAST_S))))
         self._shares[of][k] -= lot
         if not self._shares[of][k]:
@@ -296,15 +299,19 @@ class _Play:
         heapq.heappush(self._events, (now + lot * each_s, n))
 
     def _schedule(self, now: float) -> Schedule:
-        """Return what is left of the schedule now, from what is expected of each slot."""
-        if self._seen is None or self._seen[:2] != (now, len(self.runs)):
-            slots = list(self._slots)
-            placed: list[tuple[Share, ...]] = [()] * len(slots)
-            for n, shares in enumerate(self._shares):
-                if shares:
-                    slots[n], placed[n] = self._of_slot(n, now)
-            self._seen = now, len(self.runs), Schedule(tuple(slots), tuple(placed), (), self._kinds)
-        return self._seen[2]
+        """Return what is left of the schedule now, from what is expected of each slot.
+
+        What has not been touched may be a fiftieth of the plan old: to place all anew at each ask costs most of a play.
+        """
+        if now >= self._seen_until:
+            self._seen_until = now + self._round_s
+            self._touched.update(range(len(self._slots)))
+        if self._touched:
+            for n in self._touched:
+                self._seen_slots[n], self._placed[n] = self._of_slot(n, now)
+            self._touched.clear()
+            self._seen = Schedule(tuple(self._seen_slots), tuple(self._placed), (), self._kinds)
+        return self._seen
 
     def _of_slot(self, n: int, now: float) -> tuple[Slot, tuple[Share, ...]]:
         ready = late = 0.0

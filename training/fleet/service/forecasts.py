@@ -12,12 +12,13 @@ import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median_low
+from statistics import median, median_low
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.durations import Learned
+from training.fleet.queue.forecasts import Came, Foretold, reviewed, untold
 from training.fleet.queue.foresee import Foreseen, name_of
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling import policy as rules
@@ -35,6 +36,9 @@ from training.fleet.wire.forecasts import (
     DeclineView,
     ForecastReply,
     ForecastRequest,
+    ForecastReview,
+    ForecastReviewReply,
+    ForecastsReviewed,
     ForetoldHost,
     ForetoldJob,
     ImaginedHost,
@@ -43,8 +47,10 @@ from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import duration
 
 ASKED_MOST = 20_000  # jobs of one forecast
-KEPT_S = 30.0  # for which an answer is good, unless something happened; and then a third of that
+KEPT_S = 30.0  # for which an answer is good, a third of that once something happened, …
+KEPT_PER_COST = 50.0  # … and longer for each second that it took: page and review cost 2 % of a core at most
 LIVE_MOST = 5_000  # attempts
+REVIEWED_MOST, REVIEWED_SHOWN = 2_000, 100  # forecasts that are judged, and shown one by one
 KINDS_MOST = 300  # beyond, hyperparameters are not looked at
 NOWHERE_MAX = 1_000  # jobs named with their reason
 # An imagined host of which nothing is said has enough of all but GPUs.
@@ -81,21 +87,23 @@ class Forecasts:
     service: Service
     reader: Database
     previews: Previews | None = None
-    _kept: tuple[tuple[int, float], ForecastReply] | None = field(default=None, init=False)
+    _kept: tuple[int, float, ForecastReply] | None = field(default=None, init=False)  # event, until when, what
     _one: Lock = field(default_factory=Lock, init=False)  # at a time: what was learned is one thread's
 
     def __post_init__(self) -> None:
         self._learned = self.service.learned(self.reader)
 
     def now(self) -> ForecastReply:
-        """Foretell the queue as it is; an answer of a moment ago may do."""
-        head, now = self._head(), self.service.queue.clock.now()
+        """Foretell the queue as it is; an answer of a moment ago may do, the older the more it cost."""
+        clock = self.service.queue.clock
+        head, begun = self._head(), clock.monotonic()
         if self._kept is not None:
-            (seen, at), answer = self._kept
-            if 0 <= now - at < (KEPT_S if seen == head else KEPT_S / 3):
+            seen, until, answer = self._kept
+            if begun < (until if seen == head else until - KEPT_S * 2 / 3):
                 return answer
         answer = self.answer(ForecastRequest())
-        self._kept = (head, now), answer
+        until = begun + KEPT_S + KEPT_PER_COST * (clock.monotonic() - begun)
+        self._kept = head, until, answer
         return answer
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
@@ -134,6 +142,38 @@ class Forecasts:
             left_out=len(asked[ASKED_MOST:]),
             learned_from=self._learned.attempts,
         ).reply()
+
+    def to_keep(self) -> list[Foretold]:
+        """Foretell what nothing was foretold of yet, as far as the answer of this moment tells."""
+        missing = untold(self.reader)
+        if not missing:
+            return []
+        answer = self.now()
+        return [
+            Foretold(
+                job.job_id,
+                *missing[job.job_id],
+                at=answer.now,
+                host=job.host,
+                ends_at=job.ends_at,
+                low_at=job.low_at,
+                high_at=job.high_at,
+            )
+            for job in answer.jobs
+            if job.job_id in missing and job.live == (missing[job.job_id][1] > 0)
+        ]
+
+    def review(self) -> ForecastReviewReply:
+        """Hold the forecasts of completed jobs against what came."""
+        came = reviewed(self.reader, REVIEWED_MOST)
+        return ForecastReviewReply(
+            told=[
+                _judged("plan", [each for each in came if each.told.attempt == 0]),
+                _judged("grant", [each for each in came if each.told.attempt > 0]),
+            ],
+            jobs=[_reviewed(each) for each in came[:REVIEWED_SHOWN]],
+            now=self.service.queue.clock.now(),
+        )
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
@@ -193,6 +233,35 @@ def _planned(each: Foreseen, learned: Learned) -> _Asked:
     spec = dict(each.spec)
     needs = Needs.of(spec) if each.job is None else replace(each.job, spec=spec).needs
     return _Asked(spec["job_id"], name_of(spec), needs, learned.workload(spec), int(spec.get("priority") or 0))
+
+
+def _judged(told: Literal["plan", "grant"], came: Sequence[Came]) -> ForecastsReviewed:
+    ratios = [max(each.ended_at - each.told.at, 0.1) / max(each.told.ends_at - each.told.at, 0.1) for each in came]
+    return ForecastsReviewed(
+        told=told,
+        jobs=len(came),
+        within=sum(each.told.low_at <= each.ended_at <= each.told.high_at for each in came),
+        later=sum(each.ended_at > each.told.high_at for each in came),
+        longer=median(ratios) if ratios else None,
+        off=median(abs(ratio - 1.0) for ratio in ratios) if ratios else None,
+        same_host=sum(each.ended_on == each.told.host for each in came),
+    )
+
+
+def _reviewed(each: Came) -> ForecastReview:
+    told = each.told
+    return ForecastReview(
+        job_id=told.job_id,
+        name=each.name,
+        told="grant" if told.attempt else "plan",
+        told_at=told.at,
+        host=told.host,
+        ends_at=told.ends_at,
+        low_at=told.low_at,
+        high_at=told.high_at,
+        ended_at=each.ended_at,
+        ended_on=each.ended_on,
+    )
 
 
 def at_best(host: Host) -> Host:

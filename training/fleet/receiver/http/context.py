@@ -32,7 +32,6 @@ from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, ProblemType, Refusal, ReloadReply
-from training.fleet.wire.plans import PlanReply
 
 if TYPE_CHECKING:
     from training.fleet.receiver.metrics.exposition import Exposition
@@ -180,7 +179,7 @@ class Context:
         self._notice()
         return counts
 
-    async def preview(self, look: Callable[[Previews], PlanReply]) -> PlanReply:
+    async def preview(self, look: Callable[[Previews], T]) -> T:
         """Judge a plan off the event loop, one after the other, so that previews keep a reload waiting but shortly."""
         previews = self.previews
         if previews is None:

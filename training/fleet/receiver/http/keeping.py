@@ -1,10 +1,12 @@
-"""Retention at work: what the plan does not keep goes, every hour or when an operator says so."""
+"""Keeping house: what the plan does not keep goes, every hour or when an operator says so, and forecasts are kept."""
 
 from __future__ import annotations
 
+from training.fleet.queue.forecasts import keep
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.scheduling.retention import Kind, Removal
+from training.fleet.service.forecasts import Forecasts
 
 
 async def keep_house(context: Context) -> None:
@@ -24,3 +26,11 @@ async def let_go(context: Context, most: int = 2**62) -> list[Removal]:
         context.delivery.index_stale = True
         await context.repair_index()
     return gone
+
+
+async def keep_forecasts(context: Context) -> None:
+    """Keep what is foretold of jobs that are new or have begun, for the review."""
+    if context.halted is None:
+        told = await context.foretell(Forecasts.to_keep)
+        if told:
+            await context.call(lambda: keep(context.service.queue.db, told))

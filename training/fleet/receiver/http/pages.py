@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.problems import PLAIN
 from training.fleet.receiver.http.results import refuse_hosts
 from training.fleet.receiver.security import access
+from training.fleet.service.forecasts import Forecasts
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.routes import HTML, ROUTES
 
@@ -28,11 +30,14 @@ _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 
 async def fleet_page(context: Context, request: Request) -> Response:
     health = await health_now(context)
+    foretold = None
+    with contextlib.suppress(Refusal):  # others are being made: the page goes without
+        foretold = await context.foretell(Forecasts.now)
 
     def make(frame: Frame) -> str:
         from training.fleet.pages import fleet
 
-        return fleet.page(context.views, health, frame)
+        return fleet.page(context.views, health, frame, foretold)
 
     return await html.page(context, request, make)
 

@@ -1,0 +1,94 @@
+"""The fleet's page into the future: each host's jobs to come, what it lets go to others, and when all is done."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from receiver_running import Wire
+from shown_fleet import HOSTILE, shown
+
+from training.fleet.pages import fleet
+from training.fleet.pages.timeline import ahead
+from training.fleet.wire.forecasts import DeclineView, ForecastReply, ForetoldHost, ForetoldJob
+from training.fleet.wire.messages import ProblemType, Refusal
+
+NOW = 1_782_993_600.0
+COUNTS = {"pending": 2, "claimed": 0, "running": 1, "completed": 1, "failed": 0, "cancelled": 0}
+
+
+def told(**fields: Any) -> ForecastReply:
+    times = {"low_at": NOW + 3000, "high_at": NOW + 9000}
+    live = ForetoldJob(
+        job_id="a", name="gbt", host="desk", slot=0, begins_at=NOW - 60, ends_at=NOW + 1800, live=True, **times
+    )
+    later = ForetoldJob(job_id="b", name="mlp", host="desk", slot=0, begins_at=NOW + 1800, ends_at=NOW + 3600, **times)
+    declined = DeclineView(
+        name="mlp",
+        at=NOW,
+        by="desk",
+        begins_at=NOW + 1800,
+        ends_at=NOW + 3600,
+        here_until=NOW + 36000,
+        open_at=NOW + 9e4,
+    )
+    shape: dict[str, Any] = {
+        "now": NOW, "done_at": NOW + 3600, "done_low_at": NOW + 3000, "done_high_at": NOW + 9000, "jobs": [live, later],
+        "count": 2, "hosts": [ForetoldHost(host="desk", jobs=2), ForetoldHost(host="pi", declined=declined)],
+        "learned_from": 3,
+    }  # fmt: skip
+    return ForecastReply(**(shape | fields))
+
+
+def test_each_host_has_its_jobs_to_come_on_a_scale_that_ends_with_the_last() -> None:
+    found = ahead(told())
+    assert found is not None
+    assert [(found.share(job.begin), found.share(job.finish), job.look) for job in found.hosts["desk"]] == [
+        (0.0, 0.5, "running"),
+        (0.5, 1.0, "to-come"),
+    ]
+    assert list(found.declined) == ["pi"]
+
+
+@pytest.mark.parametrize("fields", [{"jobs": []}, {"done_at": None}, {"learned_from": 0}])
+def test_nothing_is_foretold_where_nothing_is_to_come_or_nothing_is_known(fields: dict[str, Any]) -> None:
+    assert ahead(told(**fields)) is None
+    assert ahead(None) is None
+
+
+def test_the_sentence_says_when_all_is_done_and_how_sure_that_is() -> None:
+    said = fleet.sentence(COUNTS, [], [], 0, ahead(told()))
+    assert re.search(r"; 1 is training, 2 wait\. Done about \S+ \(80 %: \S+ to \S+\)\.$", said)
+    for partly in ({"nowhere": {"big": "no"}}, {"held": 1}, {"left_out": 5}):
+        assert "All that can be is done about" in fleet.sentence(COUNTS, [], [], 0, ahead(told(**partly)))
+
+
+def test_the_page_shows_what_is_to_come_and_goes_without_where_that_is_not_to_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shown(tmp_path) as receiver:
+
+        def page() -> str:
+            with Wire(receiver) as wire:
+                status, _, body = wire.request("GET", "/").answer()
+            assert status == 200
+            return body.decode()
+
+        strips = re.findall(r'<svg class="day ahead".*?</svg>', page(), re.DOTALL)
+        assert len(strips) == 3
+        assert sum(strip.count('<rect class="to-come"') for strip in strips) == 7, "one for each that waits"
+        assert HOSTILE not in page()
+
+        def busy(*_: object) -> ForecastReply:
+            raise Refusal(ProblemType.SLOW_DOWN, "other forecasts are being made")
+
+        monkeypatch.setattr("training.fleet.service.forecasts.Forecasts.now", busy)
+        assert "Done about" not in page()
+        assert '<svg class="day ahead"' not in page()
+        monkeypatch.setattr(
+            "training.fleet.service.forecasts.Forecasts.now",
+            lambda _: told(hosts=[ForetoldHost(host="laptop", declined=told().hosts[1].declined)]),
+        )
+        assert "waits: desk will have mlp done at" in page()
