@@ -51,6 +51,7 @@ START_S = 60.0
 STOP_S = 30.0
 Json = dict[str, Any]
 FINAL = ("completed", "failed", "cancelled")
+BEGUN, HALF = "at the beginning, with nothing learned yet", "when half were trained"
 
 FAILING_JOB = """
 # Added by `make demo-failure`: a trainer that fails on purpose, to show how its error reaches the operator.
@@ -101,6 +102,7 @@ class Demo:
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = FleetClient(self.url, operator_token=self.token, tries=1)
+        self.foretold: dict[str, Json] = {}  # when → the forecast of then
 
     def run(self) -> int:
         """The whole story; returns the exit code."""
@@ -114,6 +116,7 @@ class Demo:
             worker.terminate()
         models = self._fetch(jobs)
         self._say_failures(jobs)
+        self._say_forecasts(jobs)
         good = self._say_models(jobs, models)
         site = self._write_site()
         self._say_next(jobs, self.clock.monotonic() - began, site)
@@ -188,10 +191,20 @@ class Demo:
                     self._say_changes(jobs, seen)
                 if all(job["status"] in FINAL for job in jobs):
                     return jobs
+                self._foretell(jobs)
                 for host, worker in zip(HOSTS, workers, strict=True):
                     if worker.poll() is not None:
                         raise DemoError(f"the worker {host} ended: {self._tail(host)}")
                 self.stopping.wait(0.5)
+
+    def _foretell(self, jobs: list[Json]) -> None:
+        """Ask for the forecast twice: when training has begun, and when half of it is done."""
+        ended = sum(job["status"] in FINAL for job in jobs)
+        when = HALF if 2 * ended >= len(jobs) else BEGUN
+        begun = {job["host"] for job in jobs if job["host"]} >= set(HOSTS)
+        if when not in self.foretold and (begun or when == HALF):
+            # A question of its own: the answer to the plain one may be half a minute old.
+            self.foretold[when] = self.client.forecast({"without": []})
 
     def _say_changes(self, jobs: list[Json], seen: dict[str, str]) -> None:
         for job in jobs:
@@ -250,6 +263,19 @@ class Demo:
             self._wait_for(status)
             said = printable_lines(_read(self.folder / "status.log"))
             self.console.print(Text("\n".join(said)))
+
+    def _say_forecasts(self, jobs: list[Json]) -> None:
+        """Show what was foretold beside what came."""
+        made = Table(title="\nForecast and what came", title_justify="left", header_style="bold", box=None)
+        for column in ("foretold", "all done in", "80 %", "came"):
+            made.add_column(column, no_wrap=True, overflow="fold")
+        came = max((job["finished_at"] or 0.0 for job in jobs), default=0.0)
+        for when, told in self.foretold.items():
+            now, done, low, high = (told.get(key) for key in ("now", "done_at", "done_low_at", "done_high_at"))
+            if now and done and low and high:
+                interval = f"{duration(low - now)} to {duration(high - now)}"
+                made.add_row(cell(when), cell(duration(done - now)), cell(interval), cell(duration(came - now)))
+        self.console.print(made)
 
     def _write_site(self) -> str:
         """Write the pages of this run, which outlive its receiver; returns the address of the first one."""
