@@ -7,7 +7,7 @@ long plan would cancel out and the interval would be far too narrow (:meth:`Work
 
 In a play a slot takes its shares in order; one that has none left asks :meth:`Schedule.decide` as a real claim does,
 takes from another or waits. The schedule itself is made once, not anew at each end as in the fleet: taking from
-others makes up for nearly all of that, and 2,000 jobs on 50 hosts stay within two seconds. For the same reason a
+others makes up for nearly all of that, and 2,000 jobs on 50 hosts take one to three seconds. For the same reason a
 plan of more jobs is played in lots of a few equal jobs each, and a host that waits asks 50 times at most.
 """
 
@@ -232,9 +232,8 @@ class _Play:
         self._idle: set[int] = set()
         self._round_s, self._next_round = made.end_s / _ROUNDS, 0.0
         self._lot_s = self._round_s if sum(self._left) > _JOBS_MOST else 0.0
-        self._seen, self._seen_until = made, 0.0  # the schedule as it was when last looked at
-        self._seen_slots, self._placed = list(slots), list(made.shares)
-        self._touched: set[int] = set()  # slots that it is no longer right of
+        self._seen_until = 0.0
+        self._seen_slots, self._placed = list(slots), list(made.shares)  # the schedule as it was when last looked at
         self.runs: list[_Run] = []
         self.waits: dict[str, Waits] = {}
 
@@ -283,11 +282,16 @@ class _Play:
 
     def _take(self, n: int, of: int, k: int, now: float) -> None:
         """Begin a lot of this kind on slot ``n``, out of the share of slot ``of``."""
-        self._touched.update((n, of))
         lot = max(1, min(self._shares[of][k], int(self._lot_s / max(self._times[n][k], LEAST_S))))
         self._shares[of][k] -= lot
         if not self._shares[of][k]:
             del self._shares[of][k]
+        if n == of:
+            first = self._placed[n][0]
+            rest = Share(first.kind, first.count - lot, first.begin_s + lot * first.each_s, first.each_s)
+            self._placed[n] = (*((rest,) if rest.count else ()), *self._placed[n][1:])
+        else:
+            self._seen_slots[of], self._placed[of] = self._of_slot(of, now)
         self._left[k] -= lot
         each_s = self._times[n][k] * self._world.longer(k, n, lot)
         for nth in range(lot):
@@ -301,17 +305,13 @@ class _Play:
     def _schedule(self, now: float) -> Schedule:
         """Return what is left of the schedule now, from what is expected of each slot.
 
-        What has not been touched may be a fiftieth of the plan old: to place all anew at each ask costs most of a play.
+        Times in it may be a fiftieth of the plan old: to place all anew at each ask would cost most of a play.
         """
         if now >= self._seen_until:
             self._seen_until = now + self._round_s
-            self._touched.update(range(len(self._slots)))
-        if self._touched:
-            for n in self._touched:
+            for n in range(len(self._slots)):
                 self._seen_slots[n], self._placed[n] = self._of_slot(n, now)
-            self._touched.clear()
-            self._seen = Schedule(tuple(self._seen_slots), tuple(self._placed), (), self._kinds)
-        return self._seen
+        return Schedule(tuple(self._seen_slots), tuple(self._placed), (), self._kinds)
 
     def _of_slot(self, n: int, now: float) -> tuple[Slot, tuple[Share, ...]]:
         ready = late = 0.0
