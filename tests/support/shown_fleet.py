@@ -14,6 +14,7 @@ from fakes import FakeClock
 from receiver_running import Receiver
 
 from training.fleet.queue.results import Kept
+from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.results import kept_of
 from training.fleet.service.service import Plan, Service
 from training.fleet.store.artifacts import Artifact
@@ -88,7 +89,10 @@ def build(receiver: Receiver, clock: FakeClock) -> None:
 
     def decide() -> None:
         hosts = {"office-print": {"allow_jobs": ["gbt", "mlp"]}, "laptop": {}, "spectral-desktop": {"priority": 100}}
-        receiver.service.reload(receiver.plan, Plan(hosts=hosts, named_hosts={"workshop": "[hosts.workshop]"}))
+        receiver.service.reload(
+            receiver.plan,
+            Plan(hosts=hosts, named_hosts={"workshop": "[hosts.workshop]"}, scheduling=Scheduling.FIRST_COME),
+        )
         happen(Day(receiver.service, clock, lambda job, claim: stored(receiver, job, claim)), clock)
 
     receiver.writer.submit(decide).result()
