@@ -174,6 +174,15 @@ def test_receiver_that_waits_is_asked_again_at_once_another_after_the_pause() ->
     assert worker.wake_at == worker.now + 15.0 * 0.75
 
 
+def test_an_idle_worker_says_why_and_again_only_for_another_reason() -> None:
+    worker, said = Worker().asking(), []
+    for reason in ("desk is faster; free at 15:10", "desk is faster; free at 15:09", "no job is pending", "", "desk"):
+        worker.take(t.ClaimAnswered(call=worker.call, reason=reason), after_s=0.1)
+        said.append(worker.wanted(t.Say).text if worker.wants(t.Say) else None)
+        worker.wake()
+    assert said == ["idle: desk is faster; free at 15:10", None, "idle: no job is pending", None, "idle: desk"]
+
+
 def test_unanswered_claims_back_off_with_full_jitter_up_to_a_minute() -> None:
     worker = Worker(chance=0.999_999).asking()
     pauses = []

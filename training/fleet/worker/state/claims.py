@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import no_answer
@@ -61,6 +63,10 @@ def answered(transition: Transition, answer: t.Event) -> None:
 def _no_job(transition: Transition, answer: t.ClaimAnswered) -> None:
     """Ask again at once if the receiver kept us waiting, else after a random pause."""
     transition.set(tries=0)
+    idle = re.sub(r"\d+", "", answer.reason)
+    if answer.reason and idle != transition.state.idle:  # with other figures it is the same reason
+        transition.set(idle=idle)
+        transition.say(f"idle: {answer.reason}")
     waited_s = transition.now - transition.state.call_sent_at
     if waited_s >= transition.settings.wait_s / 2 > 0:
         transition.set(call_at=transition.now)
@@ -73,7 +79,7 @@ def _no_job(transition: Transition, answer: t.ClaimAnswered) -> None:
 def _granted(transition: Transition, answer: t.ClaimAnswered) -> None:
     assignment = answer.assignment
     assert assignment is not None
-    transition.set(tries=0, request_id=None)
+    transition.set(tries=0, request_id=None, idle="")
     transition.persist(t.Saved(held=assignment))
     transition.take_on(
         assignment,

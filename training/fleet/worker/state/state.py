@@ -114,6 +114,7 @@ class State:
     call_at: float | None = None  # when the next may be sent
     tries: int = 0  # in a row, without an answer
     told: str = ""  # the last report on another program in the receiver's place
+    idle: str = ""  # the last reason for which there was no job, without its figures
     # output of attempts that are over, and the message that carries some of it
     backlog: tuple[t.Backlog, ...] = ()
     output_call: int | None = None
