@@ -7,9 +7,11 @@ from the start with the answers known so far: its code is a function of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from simulation.network import Broken, Network, Outcome, Request
+from simulation.unlike import reported
 from training.contract import spec_hash
 from training.fleet.client.client import ClientError, FleetClient
 from training.fleet.client.transport import Readable, Response, TransportError
@@ -66,6 +68,15 @@ class _InlineCalls(Calls):
         return self._carry_out(request)
 
 
+def _as_told(request: WorkerRequest, seed: int) -> WorkerRequest:
+    """Return the request as a worker sends it whose clock tells tales."""
+    if not isinstance(request, t.SendComplete):
+        return request
+    delivery = request.delivery
+    told = reported(seed, delivery.assignment.claim_id, delivery.record)
+    return replace(request, delivery=replace(delivery, record=told))
+
+
 def _never(_: float) -> None:
     raise AssertionError("the worker's client does not wait by itself")
 
@@ -100,7 +111,7 @@ class SimCalls:
     def send(self, request: WorkerRequest) -> None:
         """Begin the call; its outcome becomes one event."""
         known: list[Outcome] = []
-        request = with_lines(request, self._lines)
+        request = _as_told(with_lines(request, self._lines), self._network.seed)
 
         def go_on() -> None:
             try:

@@ -67,6 +67,17 @@ class OneInstallation(Checker):
         self._last[host] = (instance, seen.at)
 
 
+class LifeSigns:
+    """When the receiver last heard of each host, by whatever message: a refused one is a sign of life, too."""
+
+    def __init__(self) -> None:
+        self.heard: dict[str, float] = {}
+
+    def see(self, seen: Observation) -> None:
+        if seen.call.request is not None:
+            self.heard[seen.call.request.sender.rstrip("′")] = seen.at  # a clone speaks in its model's name
+
+
 class GrantsFit(Checker):
     """A job goes to a host that may run it, not before its back-off, and never past a better one.
 
@@ -81,11 +92,13 @@ class GrantsFit(Checker):
         self._witness: Witness
         self.clock_is_true = True  # nothing stepped since the receiver's last look
         self._asked: dict[str, tuple[float, dict[str, Any]]] = {}  # host → when last, with what
+        self._signs = LifeSigns()
 
     def restarted(self, witness: Witness) -> None:
         self._witness = witness
 
     def see(self, seen: Observation) -> None:
+        self._signs.see(seen)
         if seen.call.name == "tick":
             self.clock_is_true = True
         for event in seen.events:
@@ -131,14 +144,14 @@ class GrantsFit(Checker):
         )
 
     def _another_can(self, spec: dict[str, Any], but: str, seen: Observation) -> bool:
-        """Look for another host that asked within a lease or trains, is not quarantined, and fits."""
+        """Look for another host that was heard within a lease or trains, is not quarantined, and fits."""
         trains = {live.host for live in seen.before.live.values()}
         return any(
             host != but
-            and (host in trains or seen.at - at < self._policy.stale_after_s)
+            and (host in trains or seen.at - self._signs.heard[host] < self._policy.stale_after_s)
             and host not in {*seen.before.out, *seen.after.out}
             and misfit({**spec, "min_ram_gib": 0.0}, host, capability, self._hosts.get(host, {})) is None
-            for host, (at, capability) in self._asked.items()
+            for host, (_, capability) in self._asked.items()
         )
 
     def _passed_over(self, other: Facts, request: Any, now: float, seen: Observation) -> None:

@@ -22,6 +22,7 @@ from simulation.illness import Illness
 from simulation.network import Network
 from simulation.shared import WorkerDisk
 from simulation.trainer import Fate, Trainer
+from simulation.unlike import slowness
 from simulation.world import SimClock, Timer, World
 from training.fleet.process.ended import Ended
 from training.fleet.process.launcher import put_down
@@ -345,7 +346,8 @@ class Host:
         )
 
     def _spawn(self, assignment: t.Assignment) -> None:
-        fate = Fate.draw(self._chance, self._weather, self._habits.work_s(assignment.job_id), calm=self.calm)
+        work_s = slowness(self.world.seed, self.name) * self._habits.work_s(assignment.job_id)
+        fate = Fate.draw(self._chance, self._weather, work_s, calm=self.calm)
         if self.sick is not None:
             self.world.fault(Fault.SICK_HOST, self.machine, assignment.job_id[:8])
         fate = self._habits.illness.strike(fate, assignment.job_id, self.capability, self.sick)

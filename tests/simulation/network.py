@@ -78,6 +78,7 @@ class Network:
 
     def __init__(self, world: World, weather: Weather, latency_s: float) -> None:
         self.door: Door
+        self.seed = world.seed
         self._world = world
         self._chance = world.chance("network")
         self._weather = weather

@@ -9,7 +9,7 @@ from training.fleet.service.service import Service
 
 HEALING_BUGS = (
     # ── sick hosts ──────────────────────────────────────────────────────────────────────────
-    Mutant("a host that is taken out gets work", Service.claim, "if request.host_id in out:", "if False:", seed=3),
+    Mutant("a host that is taken out gets work", Service.claim, "if request.host_id in out:", "if False:", seed=6),
     Mutant("a sick host is not noticed", quarantine.sick, "if len(jobs) >= enough:", "if False:", seed=6),
     Mutant(
         "the same job thrice is enough",
@@ -24,10 +24,10 @@ HEALING_BUGS = (
         quarantine.sick,
         "if len(unstarted) == enough and",
         "if False and",
-        seed=3,
+        seed=44,
     ),
     Mutant(
-        "what goes well does not break the row", Quarantines.assess, "if weight is Weight.WELL:", "if False:", seed=153
+        "what goes well does not break the row", Quarantines.assess, "if weight is Weight.WELL:", "if False:", seed=49
     ),
     Mutant("jobs pay for what a sick host did", Quarantines.assess, "self._refund(claims)", "pass", seed=6),
     Mutant(
@@ -62,7 +62,7 @@ HEALING_BUGS = (
     Mutant(
         "silence counts as a crash", quarantine.suspect_job, "if early and (each.crashed or gone)", "if early", seed=154
     ),
-    Mutant("one host twice makes a suspect", quarantine.suspect_job, "and each.host not in hosts", "", seed=37),
+    Mutant("one host twice makes a suspect", quarantine.suspect_job, "and each.host not in hosts", "", seed=16),
     # ── memory ──────────────────────────────────────────────────────────────────────────────
     Mutant(
         "a job that ran out of memory is tried anywhere", Service._widen, "self.queue.widen(job, needs)", "pass", seed=7

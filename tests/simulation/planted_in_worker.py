@@ -101,7 +101,7 @@ WORKER_BUGS = (
         "case t.NotAnswered():",
         "case t.NotAnswered() if transition.phase is Phase.COMPLETING:\n            transition.finish()\n"
         "        case t.NotAnswered():",
-        seed=113,
+        seed=2,
     ),
     Mutant("a full disk is final", answers.verdict, "if status >= 500 or", "if status == 503 or", seed=148),
     Mutant(
@@ -139,7 +139,7 @@ WORKER_BUGS = (
         worker_heartbeats.answered,
         "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:",
         "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase == 'uploading':",
-        seed=23,
+        seed=34,
     ),
     Mutant(
         "how a job failed is not on the disk", Transition.fail, "self.persist(t.Saved(report=report))", "pass", seed=196
@@ -152,7 +152,7 @@ WORKER_BUGS = (
         seed=186,
     ),
     Mutant(
-        "what was printed unseen is not looked for", Outbox._catch_up, "source = Path(spool.source)", "return", seed=35
+        "what was printed unseen is not looked for", Outbox._catch_up, "source = Path(spool.source)", "return", seed=44
     ),
     Mutant(
         "the position of a look is not put down",

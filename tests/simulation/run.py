@@ -13,6 +13,7 @@ from simulation import checkers as c
 from simulation import grant_checkers as g
 from simulation import health_checkers as h
 from simulation import plan_checkers as p
+from simulation import schedule_checkers as d
 from simulation import time_checkers as s
 from simulation import worker_checkers as w
 from simulation.coordinator import Coordinator
@@ -25,6 +26,7 @@ from simulation.scenario import Machine, Scenario
 from simulation.shared import WorkerDisk, few_kept, is_shared
 from simulation.storm import Storm
 from simulation.trainer import Trainer
+from simulation.unlike import slowest
 from simulation.witness import Checker, Violation, Witness
 from simulation.worker_checkers import WorkerChecker
 from simulation.world import World
@@ -71,6 +73,11 @@ class Simulation:
         policy = scenario.policy
         self.silence = [s.SweptAfterObservedSilence(self.world, policy), s.LostHostsAreNoticed(self.world, policy)]
         self.grants = g.GrantsFit(self.world, policy, scenario.hosts, scenario.scheduling)
+        self.schedule = [
+            d.WaitsAreBounded(self.world, scenario),
+            d.DeclinedForTheBetter(self.world, scenario),
+            d.WaitsAreWritten(self.world, scenario),
+        ]
         self.finished = w.FinishedIsDelivered(self.world)
         self.folders = NobodyElsesFolder(self.world)
         self.workers: list[WorkerChecker] = [
@@ -99,6 +106,7 @@ class Simulation:
                 c.BudgetsHold(self.world, policy),
                 *self.silence,
                 self.grants,
+                *self.schedule,
                 c.CancelHolds(self.world),
                 c.HoldHolds(self.world),
                 p.PlanIsTakenOver(self.world),
@@ -246,6 +254,8 @@ class Simulation:
         for checker in self.silence:
             checker.stepped(seconds)
         self.grants.clock_is_true = False
+        for checker in self.schedule:
+            checker.stepped()
 
     def _at_risk(self) -> list[str]:
         """Jobs that somebody held and lost; if there are none, those that somebody holds."""
@@ -277,7 +287,7 @@ class Simulation:
     def _patience_s(self) -> float:
         """In calm weather everything must be over by then: each job's tries, one after the other, and some waiting."""
         policy, scenario = self.scenario.policy, self.scenario
-        work = sum(1.2 * work_s for work_s in scenario.work_s.values())
+        work = slowest(scenario.seed) * sum(1.2 * work_s for work_s in scenario.work_s.values())
         pause = policy.backoff_max_s + policy.retry_elsewhere_grace_s + policy.prefer_cuda_grace_s
         tries = policy.max_attempts + 4  # some of them on a host that is taken out for it
         lease = 6 * policy.stale_after_s

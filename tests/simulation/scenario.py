@@ -9,6 +9,7 @@ from typing import Any
 from simulation.faults import Weather
 from simulation.illness import Illness
 from simulation.tidy import is_tidy
+from simulation.unlike import calibration, is_unlike
 from training.contract import spec_hash
 from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.scheduling.retention import Rules
@@ -70,7 +71,7 @@ class Scenario:
     @property
     def scheduling(self) -> Scheduling:
         """Return the plan's order of grants: every other fleet grants first come, first served."""
-        return Scheduling.SOONEST if self.seed % 2 else Scheduling.FIRST_COME
+        return Scheduling.SOONEST if is_unlike(self.seed) else Scheduling.FIRST_COME
 
     @property
     def slow(self) -> bool:
@@ -81,6 +82,8 @@ class Scenario:
         chance = random.Random(f"{seed}/scenario")
         policy = _policy(chance, SLOW_PACE if seed >= SLOW_FROM else 1.0)
         machines = [_machine(chance, number) for number in range(chance.randint(2, 5))]
+        for machine in machines:
+            machine.capability.update(calibration(seed, machine.name))
         settings = _settings(chance, policy)
         stormy_s = _CALLS_IN_ALL / (len(machines) * _calls_per_s(settings, policy))
         known = [_job(chance, machines, number) for number in range(chance.randint(4, 12))]

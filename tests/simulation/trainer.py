@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from simulation.faults import Fault, Weather
 from simulation.tidy import is_tidy, quality
+from simulation.unlike import progress
 from simulation.world import Timer, World
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.worker.state.events import Assignment
@@ -176,6 +177,11 @@ class Trainer:
         at = fate.work_s * (self._lines + 1) / (fate.lines + 1)
         self._timer = self._world.after(max(0.0, at - self._done_s), self._reached)
 
+    def _line(self, told: dict[str, object], epoch: int) -> str:
+        fate, claim_id = self.fate, self.assignment.claim_id
+        tale = progress(self._world.seed, claim_id, epoch, fate.lines * fate.burst, self._done_s)
+        return json.dumps({**told, "epoch": epoch, "loss": epoch / 2, **tale})
+
     def _reached(self) -> None:
         self._done_s += self._world.now - self._since
         self._since = self._world.now
@@ -187,7 +193,7 @@ class Trainer:
             told: dict[str, object] = {"event": "epoch", "of": claim}
             if is_tidy(self._world.seed):
                 told["metric"] = quality(self.assignment.job_id)
-            self._printed([json.dumps({**told, "epoch": n, "loss": n / 2}) for n in range(first, first + burst)])
+            self._printed([self._line(told, n) for n in range(first, first + burst)])
         elif self.fate.hangs:
             self._world.fault(Fault.HANG, "trainer", self.assignment.job_id[:8])
         else:

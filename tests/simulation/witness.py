@@ -43,6 +43,7 @@ class Facts(NamedTuple):
     ram_above_gib: float
     vram_above_gib: float
     held_by: str | None
+    class_id: int
 
     def wants(self) -> dict[str, Any]:
         """Return what the job asks for, and what was learned of its memory."""
@@ -86,6 +87,7 @@ _FACTS = f"SELECT {', '.join(Facts._fields)} FROM jobs ORDER BY seq"
 _LIVE = f"SELECT {', '.join(Live._fields)} FROM attempts WHERE ended_at IS NULL ORDER BY claim_id"
 _REMOVED = "SELECT 1 FROM removals WHERE what = 'bundle' AND back_at IS NULL AND subject = ?"
 _OUT = "SELECT host, cause FROM quarantines WHERE ended_at IS NULL"
+_WAITS = "SELECT host, kind, by_host, open_at FROM declines WHERE ended_at IS NULL"
 _EVENTS = (
     "SELECT seq, job_id, transition, from_status, to_status, attempt, host, detail FROM events "
     "WHERE seq > ? ORDER BY seq"
@@ -100,6 +102,7 @@ class Snapshot:
     live: dict[str, Live]  # by claim id
     event_seq: int
     out: dict[str, str]  # hosts that are taken out → cause
+    waits: dict[tuple[str, str], tuple[str, float]]  # host and kind → for whom, and until when by its clock
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class Witness:
         self.world = world
         self.checkers = checkers
         self.receiver: Coordinator
-        self.now = Snapshot({}, {}, 0, {})  # as last committed
+        self.now = Snapshot({}, {}, 0, {}, {})  # as last committed
         self._staged = self.now
         self._pending: list[Observation] = []
         self._refused = False
@@ -240,7 +243,8 @@ class Witness:
             jobs = known.jobs
         if live == known.live:
             live = known.live
-        return Snapshot(jobs, live, seq, dict(self.rows(_OUT))), events
+        waits = {(host, kind): (by, open_at) for host, kind, by, open_at in self.rows(_WAITS)}
+        return Snapshot(jobs, live, seq, dict(self.rows(_OUT)), waits), events
 
     def _say(self, event: Event) -> None:
         source = event.source or "–"

@@ -68,7 +68,7 @@ class Ahead:
         self._classes, self._events = classes, events
         self.learned = Learned(db)  # the service puts one here that knows data sets and calibrations, too
         self.declines = Declines(db, clock)
-        self.rolling = self._as_promised()
+        self.rolling = Rolling(self._promised())
         self._made_for: tuple[int, frozenset[tuple[str, bool]]] | None = None
         self._made_at = self._cost_s = 0.0
         self._told: dict[int, dict[Machine, Prediction]] = {}  # of each class: predictions …
@@ -92,6 +92,8 @@ class Ahead:
             return self.rolling
         if now - self._made_at >= pause_s:
             facts = self.facts(hosts, policy)
+            # What is remembered may be of a commit that was lost; the rows tell.
+            self.rolling.promises = {**self._promised(), **self.rolling.promises}
             self.rolling.renew(facts.kinds, facts.slots, now)
             self.declines.end_but(self.rolling.promises.keys())
             self._made_for, self._made_at = (stamp, names), now
@@ -133,10 +135,10 @@ class Ahead:
         self.rolling.waits_no_more(host)
         self.declines.end(host)
 
-    def _as_promised(self) -> Rolling:
-        """Begin with what was promised before this process."""
+    def _promised(self) -> dict[tuple[str, str], Promise]:
+        """Return what was promised, also before this process."""
         now, wall = self._clock.monotonic(), self._clock.now()
-        return Rolling({key: Promise(by, now + open_at - wall) for key, (by, open_at) in self.declines.open().items()})
+        return {key: Promise(by, now + open_at - wall) for key, (by, open_at) in self.declines.open().items()}
 
     def facts(self, hosts: Sequence[Host], policy: Policy) -> Facts:
         """Read what waits and what runs; ``hosts`` are those that count."""

@@ -9,6 +9,8 @@ from training.clock import Clock
 from training.fleet.database.writer import Database
 from training.printable import clock_time
 
+_SHORTER_S = 1.0  # by less a row is not written again
+
 
 @dataclass(frozen=True, slots=True)
 class Declined:
@@ -34,25 +36,26 @@ class Declined:
 class Declines:
     """Keeps one row for each kind of job that a host waits for, written when the wait begins and when it ends.
 
-    What was promised outlives the receiver: a wait does not begin anew with it.
+    What was promised outlives the receiver: a wait does not begin anew with it. Nothing is remembered here, because a
+    commit may be lost.
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
-        self._open: dict[tuple[str, str], str] | None = None  # host and kind → for whom
 
     def open(self) -> dict[tuple[str, str], tuple[str, float]]:
         """Return who waits: host and kind → for whom, and until when (epoch seconds) at the latest."""
         rows = self._db.all("declines_open")
-        self._open = {(row["host"], row["kind"]): row["by_host"] for row in rows}
         return {(row["host"], row["kind"]): (row["by_host"], row["open_at"]) for row in rows}
 
     def note(self, host: str, kind: str, told: Declined) -> None:
-        """Keep that a host was declined; while it waits for the same host nothing is written again."""
-        waits = self._waits()
-        if waits.get((host, kind)) == told.by:
+        """Keep that a host was declined; while it waits for the same host only a wait that became shorter is."""
+        row = self._db.one("decline", host=host, kind=kind)
+        if row is not None and row["by_host"] == told.by:
+            if told.open_at < row["open_at"] - _SHORTER_S:
+                self._db.run("shorten_decline", host=host, kind=kind, open_at=told.open_at)
             return
-        self._end([(host, kind)])
+        self._db.run("end_decline", host=host, kind=kind, now=self._clock.now())
         self._db.run(
             "add_decline",
             host=host,
@@ -65,23 +68,12 @@ class Declines:
             here_until=told.here_until,
             open_at=told.open_at,
         )
-        waits[host, kind] = told.by
 
     def end(self, host: str) -> None:
         """Note that a host waits no more: it got a job."""
-        self._end([key for key in self._waits() if key[0] == host])
+        self._db.run("end_declines_of", host=host, now=self._clock.now())
 
     def end_but(self, kinds: Collection[tuple[str, str]]) -> None:
         """Note that all waits are over but these: of the other kinds no job waits any more."""
-        self._end([key for key in self._waits() if key not in kinds])
-
-    def _waits(self) -> dict[tuple[str, str], str]:
-        if self._open is None:
-            self.open()
-        assert self._open is not None
-        return self._open
-
-    def _end(self, keys: Collection[tuple[str, str]]) -> None:
-        for host, kind in keys:
-            if self._waits().pop((host, kind), None) is not None:
-                self._db.run("end_decline", host=host, kind=kind, now=self._clock.now())
+        for host, kind in sorted(self.open().keys() - set(kinds)):
+            self._db.run("end_decline", host=host, kind=kind, now=self._clock.now())

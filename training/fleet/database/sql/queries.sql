@@ -41,6 +41,15 @@ VALUES (:host, :kind, :job_id, :by_host, :now, :begins_at, :ends_at, :here_until
 -- name: end_decline — it waits no more
 UPDATE declines SET ended_at = :now WHERE host = :host AND kind = :kind AND ended_at IS NULL
 
+-- name: end_declines_of — a host waits for nothing any more
+UPDATE declines SET ended_at = :now WHERE host = :host AND ended_at IS NULL
+
+-- name: decline — whom a host waits for
+SELECT by_host, open_at FROM declines WHERE host = :host AND kind = :kind AND ended_at IS NULL
+
+-- name: shorten_decline — it waits no longer than until then
+UPDATE declines SET open_at = :open_at WHERE host = :host AND kind = :kind AND ended_at IS NULL
+
 -- name: declines_open — who waits for whom
 SELECT host, kind, by_host, open_at FROM declines WHERE ended_at IS NULL
 
