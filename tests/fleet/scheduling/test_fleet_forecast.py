@@ -34,10 +34,12 @@ def normal(seed: int = 0) -> Callable[[], float]:
     return random.Random(seed).gauss
 
 
-@given(drawn_works, drawn_slots)
-def test_every_job_comes_once_and_no_slot_does_two_at_a_time(works: list[Work], slots: list[Slot]) -> None:
+@given(drawn_works, drawn_slots, st.booleans())
+def test_every_job_comes_once_and_no_slot_does_two_at_a_time(
+    works: list[Work], slots: list[Slot], first_come: bool
+) -> None:
     training = [f"now-{n}" if slot.ready_s else None for n, slot in enumerate(slots)]
-    made = forecast(Question(works, slots, training), normal(), 5)
+    made = forecast(Question(works, slots, training, first_come=first_come), normal(), 5)
     here = {slot.host for slot in slots}
     fit = [job for each in works if here & set(each.kind.seconds) for job in each.jobs]
     now = [job for job in training if job is not None]
@@ -50,6 +52,19 @@ def test_every_job_comes_once_and_no_slot_does_two_at_a_time(works: list[Work], 
         assert stay.begin_s >= free[stay.slot]
         assert stay.job in now or stay.host in kinds[stay.job].seconds
         free[stay.slot] = stay.end_s
+
+
+def test_first_come_gives_the_first_job_of_the_highest_priority_to_whoever_is_free() -> None:
+    works = [
+        work("low", 1, {"pi": 5.0}),
+        work("long", 1, {"desk": 10.0, "pi": 1000.0}, 1),
+        work("next", 1, {"pi": 7.0}, 1),
+    ]
+    slots = [Slot("pi"), Slot("desk", 1.0, 1.0)]
+    stays = forecast(Question(works, slots, first_come=True), normal(), 0).stays
+    assert [(stay.job, stay.host) for stay in stays] == [("long-0", "pi"), ("next-0", "pi"), ("low-0", "pi")]
+    best = forecast(Question(works, slots), normal(), 0).stays
+    assert ("long-0", "desk") in [(stay.job, stay.host) for stay in best]
 
 
 @given(drawn_works, drawn_slots)

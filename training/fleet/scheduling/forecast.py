@@ -66,6 +66,7 @@ class Question:
     slots: Sequence[Slot]
     training: Sequence[str | None] = ()  # the job that each slot trains now
     promised: Mapping[str, float] = field(default_factory=dict)  # as for schedule()
+    first_come: bool = False  # the first of ``works`` of the highest priority goes to the first host that asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,9 @@ class _Play:
         self._slots, self._works = slots, works
         self._kinds = made.kinds
         self._world = world
+        self._in_turn: list[int] = []  # kinds in the order in which they are granted; empty: by the schedule
+        if question.first_come:
+            self._in_turn = sorted(range(len(works)), key=lambda k: -works[k].kind.priority)
         self._keys = [work.kind.key for work in works]
         self._known = {work.kind.key: k for k, work in enumerate(works)}
         self._shares = [{self._known[share.kind]: share.count for share in shares} for shares in made.shares]
@@ -251,6 +255,9 @@ class _Play:
 
     def _ask(self, n: int, now: float) -> None:
         """Let a slot ask: its own next job, one of another's, or none for now."""
+        if self._in_turn:
+            self._take_first(n, now)
+            return
         if self._shares[n]:
             self._take(n, n, next(iter(self._shares[n])), now)
             return
@@ -271,6 +278,15 @@ class _Play:
         elif isinstance(said, Decline) and host not in self.waits:
             self.waits[host] = Waits(host, now, self._first_of(self._known[said.kind]), said)
 
+    def _take_first(self, n: int, now: float) -> None:
+        """Let a slot take the first job that it can do, whatever the schedule gave to whom."""
+        fits = (k for k in self._in_turn if self._left[k] and self._times[n][k] < math.inf)
+        k = next(fits, None)
+        if k is None:
+            self._idle.discard(n)
+            return
+        self._take(n, next(m for m, shares in enumerate(self._shares) if k in shares), k, now)
+
     def _first_of(self, k: int) -> str:
         """Name the next job of this kind."""
         return self._works[k].jobs[self._given[k]]
@@ -286,7 +302,9 @@ class _Play:
         self._shares[of][k] -= lot
         if not self._shares[of][k]:
             del self._shares[of][k]
-        if n == of:
+        if self._in_turn:
+            pass  # nobody looks at the schedule
+        elif n == of:
             first = self._placed[n][0]
             rest = Share(first.kind, first.count - lot, first.begin_s + lot * first.each_s, first.each_s)
             self._placed[n] = (*((rest,) if rest.count else ()), *self._placed[n][1:])

@@ -317,7 +317,9 @@ class _Answer:
         slots.sort(key=lambda each: each[0])
         works = self._works(asked, busy)
         training = [None if each is None else each.job.job_id for _, _, each in slots]
-        made = forecast(Question(works, [slot for _, slot, _ in slots], training), random.Random(0).gauss)
+        first_come = facts.registry.plan.scheduling is rules.Scheduling.FIRST_COME
+        question = Question(works, [slot for _, slot, _ in slots], training, first_come=first_come)
+        made = forecast(question, random.Random(0).gauss)
         return self._told(made, asked, slots)
 
     def _choose_hosts(self) -> None:
