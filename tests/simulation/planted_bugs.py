@@ -11,7 +11,17 @@ from simulation.planted_in_healing import HEALING_BUGS
 from simulation.planted_in_plan import PLAN_BUGS
 from simulation.planted_in_receiver import RECEIVER_BUGS
 from simulation.planted_in_retention import RETENTION_BUGS
+from simulation.planted_in_schedule import SCHEDULE_BUGS
 from simulation.planted_in_store import STORE_BUGS
 from simulation.planted_in_worker import WORKER_BUGS
 
-BUGS = (*RECEIVER_BUGS, *PLAN_BUGS, *HEALING_BUGS, *STORE_BUGS, *RETENTION_BUGS, *WORKER_BUGS, *FOLDER_BUGS)
+BUGS = (
+    *RECEIVER_BUGS,
+    *PLAN_BUGS,
+    *SCHEDULE_BUGS,
+    *HEALING_BUGS,
+    *STORE_BUGS,
+    *RETENTION_BUGS,
+    *WORKER_BUGS,
+    *FOLDER_BUGS,
+)
