@@ -156,7 +156,7 @@ def test_what_coordinates_loads_no_ml_library(module: str) -> None:
 LATE = """click difflib multiprocessing pickle email.message html.entities uvicorn.main jinja2 cryptography ctypes xml
     http.server urllib.request websockets h11 anyio._backends importlib.metadata tree_sitter prometheus_client
     training.recording training.fleet.pages training.fleet.receiver.metrics.snapshot training.fleet.process.supervise
-    training.fleet.receiver.notify.senders
+    training.fleet.receiver.notify.senders training.fleet.service.forecasts training.fleet.scheduling.forecast
 """
 
 

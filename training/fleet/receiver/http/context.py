@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
@@ -24,7 +24,6 @@ from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
-from training.fleet.service.forecasts import Forecasts
 from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
@@ -35,6 +34,7 @@ from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, ProblemType, Refusa
 
 if TYPE_CHECKING:
     from training.fleet.receiver.metrics.exposition import Exposition
+    from training.fleet.service.forecasts import Forecasts
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -133,7 +133,6 @@ class Context:
         self.large_bodies = asyncio.Semaphore(_LARGE_BODIES)
         self.retention = Retention(self.service, self.store, self.datasets, self.reader)
         self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
-        self.forecasts = Forecasts(self.service, self.reader, self.previews)
         self.live = Live(self.reader, self.look)
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self.tally = Tally()
@@ -191,6 +190,13 @@ class Context:
             return await asyncio.get_running_loop().run_in_executor(self._plans, lambda: look(previews))
         finally:
             self._previewing -= 1
+
+    @cached_property
+    def forecasts(self) -> Forecasts:
+        """The answers about the future; loaded at the first question."""
+        from training.fleet.service.forecasts import Forecasts
+
+        return Forecasts(self.service, self.reader, self.previews)
 
     async def foretell(self, look: Callable[[Forecasts], T]) -> T:
         """Make a forecast off the event loop, one after the other."""

@@ -9,7 +9,6 @@ from training.fleet.receiver.http.bodies import read_json
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.plans import check_reader
 from training.fleet.receiver.http.problems import reply
-from training.fleet.service.forecasts import Forecasts
 from training.fleet.wire.forecasts import ForecastRequest
 from training.fleet.wire.plans import PLAN_BODY_MAX
 
@@ -17,7 +16,7 @@ from training.fleet.wire.plans import PLAN_BODY_MAX
 async def forecast(context: Context, request: Request) -> Response:
     """Foretell the queue as it is."""
     check_reader(request)
-    return reply(await context.foretell(Forecasts.now))
+    return reply(await context.foretell(lambda forecasts: forecasts.now()))
 
 
 async def forecast_of(context: Context, request: Request) -> Response:
@@ -32,4 +31,4 @@ async def forecast_of(context: Context, request: Request) -> Response:
 async def forecast_review(context: Context, request: Request) -> Response:
     """Hold forecasts against what came."""
     check_reader(request)
-    return reply(await context.foretell(Forecasts.review))
+    return reply(await context.foretell(lambda forecasts: forecasts.review()))

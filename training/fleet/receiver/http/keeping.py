@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from training.fleet.queue.forecasts import keep
+from training.fleet.queue.forecasts import keep, untold
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.scheduling.retention import Kind, Removal
-from training.fleet.service.forecasts import Forecasts
 
 
 async def keep_house(context: Context) -> None:
@@ -30,7 +29,7 @@ async def let_go(context: Context, most: int = 2**62) -> list[Removal]:
 
 async def keep_forecasts(context: Context) -> None:
     """Keep what is foretold of jobs that are new or have begun, for the review."""
-    if context.halted is None:
-        told = await context.foretell(Forecasts.to_keep)
+    if context.halted is None and await context.look(lambda: bool(untold(context.reader))):
+        told = await context.foretell(lambda forecasts: forecasts.to_keep())
         if told:
             await context.call(lambda: keep(context.service.queue.db, told))

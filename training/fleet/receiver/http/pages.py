@@ -15,7 +15,6 @@ from training.fleet.receiver.http.health import health_now
 from training.fleet.receiver.http.problems import PLAIN
 from training.fleet.receiver.http.results import refuse_hosts
 from training.fleet.receiver.security import access
-from training.fleet.service.forecasts import Forecasts
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.routes import HTML, ROUTES
 
@@ -32,7 +31,7 @@ async def fleet_page(context: Context, request: Request) -> Response:
     health = await health_now(context)
     foretold = None
     with contextlib.suppress(Refusal):  # others are being made: the page goes without
-        foretold = await context.foretell(Forecasts.now)
+        foretold = await context.foretell(lambda forecasts: forecasts.now())
 
     def make(frame: Frame) -> str:
         from training.fleet.pages import fleet
