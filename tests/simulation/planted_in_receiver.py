@@ -54,7 +54,7 @@ RECEIVER_BUGS = (
         "adopt across a requeue", policy.may_adopt, "and attempt.generation == job.generation", "and True", seed=138
     ),
     Mutant(
-        "readopt for ever", policy.may_readopt, "and attempt.readoptions < policy.max_readoptions", "and True", seed=13
+        "readopt for ever", policy.may_readopt, "and attempt.readoptions < policy.max_readoptions", "and True", seed=12
     ),
     Mutant("adopt from any state", policy.may_adopt, "job.status is JobStatus.PENDING", "True", seed=2),
     # ── granting ────────────────────────────────────────────────────────────────────────────
@@ -205,7 +205,7 @@ RECEIVER_BUGS = (
         "settle_job",
         "SET status = :status, claim_id = NULL",
         "SET status = :status, held_by = NULL, held_at = NULL, claim_id = NULL",
-        seed=5,
+        seed=12,
     ),
     Mutant(
         "a reload lets go what is held",
