@@ -127,7 +127,7 @@ class _Asking:
     def _declined(self, verdict: Decline, rolling: Rolling, declines: Declines) -> NoJob:
         class_id, priority = place_of(verdict.kind)
         row = self._db.one("head", class_id=class_id, avoid_host=_OPEN, below=priority + 1)
-        if row is None:  # taken a moment ago
+        if row is None or row["priority"] < priority:  # taken a moment ago
             return self._nothing(None)
         told = Declined(
             job_id=row["job_id"],
