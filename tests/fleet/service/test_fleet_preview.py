@@ -136,12 +136,22 @@ def test_a_preview_says_what_the_reload_then_says_and_writes_nothing(stage: Stag
 
 
 @pytest.mark.parametrize("judge", [Stage.given, Stage.own])
-@pytest.mark.parametrize("table", [HOOK.format(name="one", command="a"), "[retention]\nkeep_logs_days = 3\n"])
-def test_an_edit_of_one_table_alone_is_a_change_and_stands_in_the_audit(stage: Stage, judge: Any, table: str) -> None:
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [
+        ("", HOOK.format(name="one", command="a")),
+        ("", "[retention]\nkeep_logs_days = 3\n"),
+        ("", "[retention]\nkeep_states_days = 3\n"),
+        ('scheduling = "first-come"\n', ""),
+    ],
+)
+def test_an_edit_of_one_key_alone_is_a_change_and_stands_in_the_audit(
+    stage: Stage, judge: Any, above: str, below: str
+) -> None:
     stage.take(FIRST)
     before = stage.audited()
-    assert judge(stage, FIRST + table).changed
-    stage.take(FIRST + table)
+    assert judge(stage, above + FIRST + below).changed
+    stage.take(above + FIRST + below)
     assert stage.audited() == before + 1
     assert judge(stage, FIRST).changed
 

@@ -17,6 +17,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.durations import Machine, Workload
 from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.retention import Rules
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.views import JobFilter, Place, Views
 from training.fleet.wire.messages import JobsReply, JobView, ProblemType, Refusal
@@ -208,6 +209,13 @@ def test_an_unknown_job_is_said_to_be_one(fleet: Looking, question: str) -> None
 
 
 # ── one job ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_job_tells_how_long_the_plan_keeps_what_its_trainer_saved(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    assert fleet.views.job("id-one").keep_state_s is None
+    fleet.service.reload([a_job("one")], Plan(retention=Rules(states_days=7.0)))
+    assert fleet.views.job("id-one").keep_state_s == 604_800.0
 
 
 def test_a_job_shows_its_whole_history(fleet: Looking) -> None:

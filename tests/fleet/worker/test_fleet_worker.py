@@ -360,6 +360,24 @@ def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work
     assert _left(tmp_path / "r") == [3, 4, 5, 6], "one that failed may be requeued"
 
 
+@pytest.mark.parametrize(
+    ("keep_s", "left"), [(None, [1, 9]), (5, [9]), (0.5, []), (-1, [1, 9]), (True, [1, 9]), ("5", [1, 9])]
+)
+def test_the_plan_says_how_long_saved_states_of_waiting_jobs_stay(
+    tmp_path: Path, keep_s: object, left: list[int]
+) -> None:
+    _saved_states(tmp_path / "r", 1, 9)
+
+    class Told:
+        def request(self, *_: Any, **_more: Any) -> Response:
+            told = {"job": {"status": "pending"}, "keep_state_s": keep_s}
+            return Response(200, {HEADER_DATABASE.lower(): "d" * 32}, json.dumps(told).encode())
+
+    client = FleetClient("http://receiver", "h", transport=Told(), tries=1)
+    saved_states.Leftovers(tmp_path / "r", lambda: 10.0).drop(client)
+    assert _left(tmp_path / "r") == left
+
+
 def test_what_a_worker_killed_at_packing_left_goes_with_its_attempt(tmp_path: Path) -> None:
     for number in range(KEPT_ATTEMPTS + 1):
         folder = tmp_path / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"

@@ -307,6 +307,7 @@ def check_retention(root: Table) -> Rules:
         curves_days=table.take("keep_curves_days", _days, None),
         events_days=table.take("keep_events_days", _days, None),
         datasets_days=table.take("keep_datasets_days", _days, None),
+        states_days=table.take("keep_states_days", _days, None),
     )
     table.finish("[retention]")
     return checked

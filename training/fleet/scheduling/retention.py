@@ -37,10 +37,17 @@ class Rules:
     curves_days: float | None = None
     events_days: float | None = None
     datasets_days: float | None = None
+    states_days: float | None = None  # saved states of trainers, which workers keep and let go
 
     @property
     def keeps_all(self) -> bool:
-        return self == Rules(models_days=self.models_days)
+        """Return True when the receiver lets nothing go."""
+        return self == Rules(models_days=self.models_days, states_days=self.states_days)
+
+    @property
+    def states_s(self) -> float | None:
+        """Return how long workers keep saved states, in seconds; None: as long as limits of their own."""
+        return None if self.states_days is None else self.states_days * _DAY_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,6 +262,7 @@ class Views:
             now=self._clock.now(),
             result=self.models.result(row),
             removed=removed,
+            keep_state_s=self._service.plan.retention.states_s,
         )
 
     def log(self, job_id: str, *, attempt: int | None = None, after: int = 0) -> LogReply:

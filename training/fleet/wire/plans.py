@@ -93,6 +93,7 @@ class GivenRetention(Given, frozen=True, kw_only=True):
     keep_curves_days: _Figure | None = None
     keep_events_days: _Figure | None = None
     keep_datasets_days: _Figure | None = None
+    keep_states_days: _Figure | None = None
 
 
 class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):

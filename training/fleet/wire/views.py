@@ -208,6 +208,8 @@ class JobDetail(Wire, frozen=True, kw_only=True):
     now: float
     result: ResultView | None = None  # of a completed job; null: its report is not here
     removed: list[RemovedView] = []  # of its attempts: what [retention] took away, oldest first
+    # how long a worker keeps what its trainer saved to resume from, in seconds; null: as its own limits say
+    keep_state_s: float | None = None
 
 
 class HostVerdict(Wire, frozen=True, kw_only=True):
