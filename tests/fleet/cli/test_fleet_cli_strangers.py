@@ -59,6 +59,7 @@ TALKING = [
     "wait x",
     "wait --all",
     "reload",
+    "act hold --status pending --yes",
     "logs x",
     "logs x --follow",
     "get x",
