@@ -18,7 +18,7 @@ _SLACK_S = 2.0  # a row is kept to the second
 
 
 class ScheduleChecker(Checker):
-    """What a claim was answered, and which jobs its host might have had."""
+    """The answer to a claim, and the jobs that its host might have had."""
 
     def __init__(self, world: World, scenario: Scenario) -> None:
         super().__init__(world)

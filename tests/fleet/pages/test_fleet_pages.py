@@ -130,7 +130,7 @@ def test_no_template_can_forget_to_make_a_value_harmless() -> None:
 
 
 def test_templates_that_are_kept_compiled_are_not_compiled_again(tmp_path: Path) -> None:
-    """Whoever may not write there compiles; what was written for other settings is not used."""
+    """A process that may not write there compiles; code written for other settings is not used."""
     settings, kept = tmp_path / "settings.py", tmp_path / "kept"
     settings.write_text("as they are")
 

@@ -1,4 +1,4 @@
-"""What is learned attempt by attempt is what all attempts teach at once, whatever the clock says."""
+"""Learning attempt by attempt equals learning from all attempts at once, whatever the clock says."""
 
 from __future__ import annotations
 

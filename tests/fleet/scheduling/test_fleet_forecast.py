@@ -93,7 +93,7 @@ def test_a_host_that_lets_a_job_go_is_named_with_the_reason() -> None:
 
 
 def test_a_host_that_has_nothing_takes_from_one_that_comes_late() -> None:
-    """What the other trains may go on for long; who waits takes the job over before that."""
+    """The present job of the other host may go on for long; the host that waits takes the job over before that."""
     question = Question([work("net", 1, {"gpu": 60.0, "desk": 90.0})], [Slot("gpu", 20.0, 2e4), Slot("desk", 15.0)])
     made = forecast(question, normal(), 40)
     assert [stay.host for stay in made.stays] == ["gpu"]

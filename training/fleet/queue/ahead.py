@@ -92,7 +92,7 @@ class Ahead:
             return self.rolling
         if now - self._made_at >= pause_s:
             facts = self.facts(hosts, policy)
-            # What is remembered may be of a commit that was lost; the rows tell.
+            # A remembered promise may be of a commit that was lost; the rows tell.
             self.rolling.promises = {**self._promised(), **self.rolling.promises}
             self.rolling.renew(facts.kinds, facts.slots, now)
             self.declines.end_but(self.rolling.promises.keys())
@@ -144,7 +144,7 @@ class Ahead:
         """Read what waits and what runs; ``hosts`` are those that count."""
         busy = self._busy({host.name: host for host in hosts})
         fleet = Fleet(alive=tuple(hosts), known=tuple(hosts))
-        at_best = [_at_best(host) if busy.get(host.name) else host for host in hosts]
+        at_best = [host.at_best() if busy.get(host.name) else host for host in hosts]
         now = self._clock.now()
         kinds = [self._kind(each, at_best, fleet, policy, now) for each in self.waiting()]
         return Facts(kinds, [slot for host in hosts for slot in _slots(host, busy.get(host.name, ()))])
@@ -203,15 +203,6 @@ def _goes_later(needs: Needs, of: Waiting, host: Host, fleet: Fleet, policy: Pol
     if not needs.prefer_cuda:
         return False
     return of.since + rules.hold(needs, host, replace(fleet, waiting=()), policy).seconds > now
-
-
-def _at_best(host: Host) -> Host:
-    """Return a host that trains as it will be when it has ended: its memory is free again."""
-    return replace(
-        host,
-        ram_available_gib=max(host.ram_available_gib, host.ram_total_gib),
-        vram_free_gib=max(host.vram_free_gib, host.vram_total_gib),
-    )
 
 
 def _slots(host: Host, busy: Sequence[tuple[float, float]]) -> list[Slot]:

@@ -150,7 +150,7 @@ class Prediction:
         z = (math.log(elapsed_s) - math.log(self.seconds)) / spread
         halvings = -math.log2(1.0 - share)  # of what goes on
         outlives = math.erfc(z / math.sqrt(2.0)) / 2
-        # Where the tail's probabilities are too small for numbers, its limit
+        # Beyond 30 deviations the tail's probabilities are too small for numbers; its limit
         later = -_NORMAL.inv_cdf(outlives * (1.0 - share)) if z < 30 else z + halvings * math.log(2.0) / z
         beyond = max(0.0, elapsed_s - self.at(0.9)) / 2 * halvings
         return beyond + max(elapsed_s * math.expm1(spread * (later - z)), 0.0)

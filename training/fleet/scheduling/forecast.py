@@ -229,7 +229,7 @@ class _Play:
         self._given = [0] * len(works)
         self._times = [[work.kind.seconds.get(slot.host, math.inf) for work in works] for slot in slots]
         self._slowest_first = [sorted(range(len(row)), key=row.__getitem__, reverse=True) for row in self._times]
-        # What each slot does: since when, and what was expected of it.
+        # The present job of each slot: its begin, and its expected duration.
         self._doing = [(0.0, Prediction(max(slot.ready_s, LEAST_S), _ready_spread(slot))) for slot in slots]
         self.ready = [slot.ready_s * late for slot, late in zip(slots, world.ready, strict=True)]
         self._events = [(at, n) for n, at in enumerate(self.ready)]

@@ -239,6 +239,14 @@ class Host:
             outdated=frozenset(outdated),
         )
 
+    def at_best(self) -> Host:
+        """Return the host as it will be when what it trains has ended: its memory is free again."""
+        return replace(
+            self,
+            ram_available_gib=max(self.ram_available_gib, self.ram_total_gib),
+            vram_free_gib=max(self.vram_free_gib, self.vram_total_gib),
+        )
+
 
 def _capped(detected: float, declared: float | None) -> float:
     return detected if declared is None else min(detected, declared)

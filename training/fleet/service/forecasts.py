@@ -264,15 +264,6 @@ def _reviewed(each: Came) -> ForecastReview:
     )
 
 
-def at_best(host: Host) -> Host:
-    """Return a host as it will be when what it trains has ended: its memory is free again."""
-    return replace(
-        host,
-        ram_available_gib=max(host.ram_available_gib, host.ram_total_gib),
-        vram_free_gib=max(host.vram_free_gib, host.vram_total_gib),
-    )
-
-
 # ── the answer ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -356,7 +347,7 @@ class _Answer:
             can["cuda_available"] = gib > 0
             can["cuda_devices"] = [{"vram_free_gib": gib, "vram_total_gib": gib}] if gib else []
         host = Host.of(name, can, registry.plan.declared(name))
-        self.hosts[name] = at_best(replace(host, datasets=registry.datasets))
+        self.hosts[name] = replace(host, datasets=registry.datasets).at_best()
         self.machines[name] = Machine(name if model is None else model.name, host.cuda)
         self.notes.pop(name, None)
 
@@ -369,7 +360,7 @@ class _Answer:
             groups = {}
             for each in asked:
                 groups.setdefault((each.needs, each.work.family, each.priority), []).append(each)
-        hosts = {name: at_best(host) if name in busy else host for name, host in self.hosts.items()}
+        hosts = {name: host.at_best() if name in busy else host for name, host in self.hosts.items()}
         works = []
         for n, ((needs, _, priority), jobs) in enumerate(groups.items()):
             told = {
