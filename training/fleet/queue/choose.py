@@ -49,7 +49,7 @@ class Chooser:
         Of the highest priority that the schedule has for it; ``first_come``: the oldest of the highest priority.
         """
         asking = _Asking(self._db, self._classes, host, fleet, policy, self._clock)
-        # Where one host does it all, no order is done sooner.
+        # One host alone is done no sooner by any order.
         chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
         if not isinstance(chosen, NoJob):
             self._ahead.waits_no_more(host.name)
@@ -90,8 +90,10 @@ class _Asking:
         rolling = ahead.current(self._host, self._fleet, self._policy)
         verdict, head = self._scheduled(rolling)
         if head is None and avoiding is None:
+            made = rolling.made
             rolling = ahead.current(self._host, self._fleet, self._policy, or_idle=True)
-            verdict, head = self._scheduled(rolling)
+            if rolling.made is not made:  # or it would say the same again
+                verdict, head = self._scheduled(rolling)
         if avoiding is not None and (head is None or avoiding[0][0] <= head[0][0]):
             return avoiding[1]
         if head is not None:
