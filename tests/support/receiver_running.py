@@ -25,7 +25,7 @@ from training.fleet.receiver.program import create_app
 from training.fleet.receiver.security.tls import Security
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
-from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import ArtifactStore
@@ -63,7 +63,8 @@ class WatchedRoom(WaitingRoom):
 class Receiver:
     """Runs between ``with``; everything it consists of is within reach of the test.
 
-    ``fleet_clock`` is the whole receiver's, ``clock`` that of its HTTP side alone.
+    ``fleet_clock`` is the whole receiver's, ``clock`` that of its HTTP side alone. The oldest job goes to the
+    first that asks: by the measured duration of a job of milliseconds, chance would decide.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Receiver:
         security: Security | None = None,
         clock: Clock | None = None,
         fleet_clock: Clock | None = None,
+        scheduling: Scheduling = Scheduling.FIRST_COME,
         **settings: Any,
     ) -> None:
         self.folder = folder
@@ -83,7 +85,8 @@ class Receiver:
         self.queue.sync_from_manifest(self.plan)
         self.store = ArtifactStore(folder / "models", self.disk)
         self.store.mark(self.queue.database_id)
-        self.service = Service(self.queue, self.store)
+        self.read = Plan(scheduling=scheduling)  # what a reload reads
+        self.service = Service(self.queue, self.store, self.read)
         self.writer = Writer(self.queue.db)
         self.reader = SqliteDatabase(folder / "jobs.db")
         app = create_app(
@@ -157,7 +160,7 @@ class Receiver:
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def _reload(self, _who: str) -> ReloadReply:
-        return self.writer.submit(lambda: self.service.reload(self.plan, Plan())).result()
+        return self.writer.submit(lambda: self.service.reload(self.plan, self.read)).result()
 
 
 def job_id(job: Mapping[str, Any]) -> str:
