@@ -69,3 +69,12 @@ def test_a_reader_that_went_away_is_known_on_every_system(error, system, seen, m
     told = has_seen_enough(error)
     monkeypatch.undo()
     assert told is seen
+
+
+def test_the_help_of_a_bare_command_ends_quietly_when_its_reader_went_away():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "training.fleet.cli.program"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -416,21 +416,9 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
     """Run one command; returns the exit code. Every error is one sentence on standard error."""
     context = context or CommandContext()
     replace_unprintable(context.out, context.err)
-    command = typer.main.get_command(app)
     try:
-        given = sys.argv[1:] if argv is None else list(argv)
-        code = command.main(
-            given,
-            prog_name="cis490-jobs",
-            standalone_mode=False,
-            obj=context,
-        )
-        return code if isinstance(code, int) else DONE
+        return _run(sys.argv[1:] if argv is None else list(argv), context)
     except typer.TyperException as error:  # wrong usage
-        asked: Any = getattr(error, "ctx", None)
-        if asked is not None and error.format_message() == "Missing command.":  # of all, or of a group's
-            print(asked.get_help(), file=context.out)
-            return DONE
         said = error.format_message().replace("Value error, ", "", 1).rstrip(".")  # a type's name
         context.complain(f"{said}; see cis490-jobs --help")
         return USAGE
@@ -465,6 +453,19 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
             f"the receiver's answer has another form than expected ({_where(error)}); is it another version?"
         )
         return REFUSED
+
+
+def _run(given: list[str], context: CommandContext) -> int:
+    """Run one command; a group that is named alone prints its help."""
+    try:
+        code = typer.main.get_command(app).main(given, prog_name="cis490-jobs", standalone_mode=False, obj=context)
+    except typer.TyperException as error:
+        asked: Any = getattr(error, "ctx", None)
+        if asked is None or error.format_message() != "Missing command.":
+            raise
+        print(asked.get_help(), file=context.out)
+        return DONE
+    return code if isinstance(code, int) else DONE
 
 
 def _where(error: Exception) -> str:
