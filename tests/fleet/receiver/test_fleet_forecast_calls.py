@@ -15,6 +15,8 @@ from training.fleet.receiver.http.keeping import keep_forecasts
 
 def test_a_forecast_is_asked_for_varied_and_kept(tmp_path: Path) -> None:
     with running(tmp_path, "one", "two") as receiver:
+        asyncio.run(keep_forecasts(receiver.hub))
+        assert "forecasts" not in vars(receiver.hub), "without a host there is no forecast to load"
         assert receiver.client("pi").claim(a_capability()) is not None
         operator = receiver.client(token=TOKEN)
         told = operator.forecast()

@@ -92,6 +92,7 @@ class SqliteDatabase:
         self._pragma("trusted_schema = OFF")
         self._pragma("mmap_size = 0")
         self._migrate()
+        self._pragma("shrink_memory")  # a first start has every page of the new file in memory
         seals.learn(self.connection)
         seals.keep(self.connection)
 

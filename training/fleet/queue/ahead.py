@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median_low
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
@@ -194,7 +193,7 @@ class Ahead:
             if rules.fits(needs, host) is None and not _goes_later(needs, of, host, fleet, policy, now)
         }
         seconds = {name: each.mean for name, each in told.items()}
-        spread = median_low([each.spread for each in told.values()]) if told else 0.0
+        spread = sorted(each.spread for each in told.values())[(len(told) - 1) // 2] if told else 0.0
         return Kind(of.key, of.count, seconds, of.priority, spread)
 
 

@@ -16,11 +16,14 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from statistics import NormalDist
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from training import strict_json
 from training.fleet.scheduling.job import Host
+
+if TYPE_CHECKING:
+    from statistics import NormalDist
 
 Term = tuple[str, ...]
 
@@ -28,7 +31,6 @@ LEAST_S, MOST_S = 0.01, 30 * 86_400.0  # what is taken for a duration; what is l
 _SEEDS = frozenset({"seed", "random_state", "random_seed"})  # hyperparameters that change no duration
 _LINEAR = ("epoch", "round", "step", "tree", "iter", "estimator")  # in the names of sizes that tell how often
 _SIZE_STEP = 1.25  # factor between two sizes that make different kinds
-_NORMAL = NormalDist()
 _MEAN_MOST = math.log(4.0)  # the mean over the median, at most
 _SURPRISE = 9.0  # an attempt beyond three standard deviations
 _LONGEST_S = 100 * 365 * 86_400.0  # no attempt has trained for longer
@@ -137,7 +139,7 @@ class Prediction:
 
     def at(self, share: float) -> float:
         """Return the seconds within which it ends with this probability, in (0, 1)."""
-        return self.seconds * math.exp(self.spread * _NORMAL.inv_cdf(share))
+        return self.seconds * math.exp(self.spread * _normal().inv_cdf(share))
 
     def left(self, elapsed_s: float, share: float = 0.5) -> float:
         """Return the further seconds within which one ends that has trained for ``elapsed_s``, with this probability.
@@ -151,7 +153,7 @@ class Prediction:
         halvings = -math.log2(1.0 - share)  # of what goes on
         outlives = math.erfc(z / math.sqrt(2.0)) / 2
         # Beyond 30 deviations the tail's probabilities are too small for numbers; its limit
-        later = -_NORMAL.inv_cdf(outlives * (1.0 - share)) if z < 30 else z + halvings * math.log(2.0) / z
+        later = -_normal().inv_cdf(outlives * (1.0 - share)) if z < 30 else z + halvings * math.log(2.0) / z
         beyond = max(0.0, elapsed_s - self.at(0.9)) / 2 * halvings
         return beyond + max(elapsed_s * math.expm1(spread * (later - z)), 0.0)
 
@@ -457,3 +459,11 @@ class _Table:
 
 def _effects(family: str, host: str, cuda: bool) -> tuple[Term, ...]:
     return ("family", family), ("host", host), ("sort", "cuda" if cuda else "cpu", family)
+
+
+@cache
+def _normal() -> NormalDist:
+    """Return the bell curve; loaded with the first range, since fractions and decimals come with it."""
+    from statistics import NormalDist
+
+    return NormalDist()

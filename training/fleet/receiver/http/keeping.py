@@ -28,8 +28,10 @@ async def let_go(context: Context, most: int = 2**62) -> list[Removal]:
 
 
 async def keep_forecasts(context: Context) -> None:
-    """Keep what is foretold of jobs that are new or have begun, for the review."""
-    if context.halted is None and await context.look(lambda: bool(untold(context.reader))):
+    """Keep what is foretold of jobs that are new or have begun, for the review. Without hosts there is nothing."""
+    if context.halted is not None or not context.service.known_hosts():
+        return
+    if await context.look(lambda: bool(untold(context.reader))):
         told = await context.foretell(lambda forecasts: forecasts.to_keep())
         if told:
             await context.call(lambda: keep(context.service.queue.db, told))
