@@ -53,15 +53,20 @@ def printable_lines(text: object) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the two largest units that matter."""
+    """A length of time in the two largest units that matter, rounded: below two minutes to the second."""
     left = max(0, round(seconds))
-    if left < 60:
-        return f"{left} s"
-    if left < 3600:
-        return f"{left // 60} min"
-    if left < 86400:
-        return f"{left // 3600} h {left % 3600 // 60:02d} min"
-    return f"{left // 86400} d {left % 86400 // 3600} h"
+    if left < 120:
+        return f"{left} s" if left < 60 else f"1 min {left % 60} s" if left > 60 else "1 min"
+    minutes, hours = _nearest(left, 60), _nearest(left, 3600)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 1440:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def _nearest(count: int, unit: int) -> int:
+    return (count + unit // 2) // unit
 
 
 def clock_time(at: float, now: float) -> str:

@@ -230,7 +230,7 @@ def test_status_shows_state_host_progress_and_eta(run):
     lines = run.out.splitlines()
     assert lines[0] == "4 jobs: 1 running, 1 pending, 1 failed, 1 completed"
     (row,) = [line for line in lines if line.startswith("gbt-oracle")]
-    assert row.split() == ["gbt-oracle", "running", "pi", "12/60", "(20%)", "3", "min", "1", "min", "ago"]
+    assert row.split() == ["gbt-oracle", "running", "pi", "12/60", "(20%)", "3", "min", "1", "min", "30", "s", "ago"]
 
 
 def test_status_names_each_failure_and_each_job_that_cannot_run(run):
@@ -297,13 +297,13 @@ def test_status_of_an_empty_fleet():
 def test_a_silent_hosts_job_shows_its_silence_in_place_of_the_time_left(run):
     run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - 720}
     run("status")
-    assert "12/60 (20%)   not seen for 12 min   1 min ago" in run.out
+    assert "12/60 (20%)   not seen for 12 min   1 min 30 s ago" in run.out
     run("show", "gbt-oracle")
     assert "12/60 (20%), not seen for 12 min" in run.out
-    for silence, shown in ((61, "not seen for 1 min"), (60, "3 min"), (-5, "3 min")):
+    for silence, shown in ((61, "not seen for 1 min 1 s"), (60, "3 min"), (-5, "3 min")):
         run.receiver.views["gbt-oracle"] = RUNNING | {"heartbeat_at": NOW - silence}
         run("status")
-        assert f"12/60 (20%)   {shown}   1 min ago" in run.out
+        assert f"12/60 (20%)   {shown}   1 min 30 s ago" in run.out
     over = RUNNING | {"heartbeat_at": NOW - 720, "status": "completed"}
     run.receiver.views["gbt-oracle"] = over
     run("status")
@@ -419,7 +419,7 @@ def test_explain_shows_every_hosts_word(run):
     run("explain", "cnn-oracle")
     assert "cnn-oracle: no known host can run it" in run.out
     assert "prefers CUDA" in run.out
-    assert "4 min" in run.out
+    assert "5 min" in run.out
 
 
 def test_workers_show_what_they_have_and_what_is_wrong(run):
@@ -650,7 +650,7 @@ def test_reload_prints_the_counts_or_every_mistake(run):
     run.receiver.answers["POST", "/v1/manifest/reload"] = counts | details | {"removed": 0}
     assert run("reload") == 0
     assert run.out.splitlines() == [
-        "p.toml, saved 1 min ago: 2 new, 1 changed, 11 unchanged, 0 removed, 1 renamed",
+        "p.toml, saved 1 min 12 s ago: 2 new, 1 changed, 11 unchanged, 0 removed, 1 renamed",
         "1 job of the plan is cancelled: requeue it",
         "  old is called new now",
         "  b: it stays cancelled, 1 min ago",
@@ -1445,7 +1445,10 @@ def test_the_entry_by_path_works_from_anywhere(tmp_path):
         (0, "0 s"),
         (59.4, "59 s"),
         (60, "1 min"),
-        (3599, "59 min"),
+        (119, "1 min 59 s"),
+        (149, "2 min"),
+        (3569, "59 min"),
+        (3599, "1 h 00 min"),
         (3661, "1 h 01 min"),
         (90000, "1 d 1 h"),
         (-5, "0 s"),
@@ -1458,3 +1461,12 @@ def test_the_entry_by_path_works_from_anywhere(tmp_path):
 )
 def test_durations_in_words(seconds, words):
     assert duration(seconds) == words
+
+
+@given(st.integers(0, 10_000_000))
+def test_a_duration_in_words_is_never_off_by_more_than_a_fifth(seconds):
+    units = {"d": 86400, "h": 3600, "min": 60, "s": 1}
+    words = duration(seconds).split()
+    said = sum(int(count) * units[unit] for count, unit in zip(words[::2], words[1::2], strict=True))
+    assert abs(said - seconds) <= seconds / 5
+    assert len(words) <= 4

@@ -65,7 +65,7 @@ def test_who_trains_what_when_and_when_all_is_done() -> None:
     said, questions = asked()
     assert questions == [None]
     flat = " ".join(said.split())
-    assert said.startswith("4 jobs are done in about 1 h 06 min, at ")
+    assert said.startswith("4 jobs are done in about 1 h 07 min, at ")
     assert "laptop takes no part: not seen for 3 h" in flat
     assert "waits: desk will have cnn done at" in flat
     assert "big is trained nowhere: desk: vram_free 8.0 < 24.0 GiB" in flat

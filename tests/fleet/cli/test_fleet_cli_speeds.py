@@ -34,9 +34,9 @@ def shown(*argv: str, kinds: list[dict[str, Any]] | None = None) -> str:
 def test_each_time_says_what_it_rests_on() -> None:
     lines = shown().splitlines()
     assert [" ".join(line.split()) for line in lines[2:6]] == [
-        "gbt oracle · max_depth 4 · up to 419.8 MiB desk 1 min 50 s to 3 min 2 such jobs here",
-        "pi\\x1b[31m 1 h 06 min 33 min to 2 h 13 min other gbt jobs here",
-        "laptop 5 min 2 min to 10 min gbt on other hosts",
+        "gbt oracle · max_depth 4 · up to 419.8 MiB desk 1 min 40 s 50 s to 3 min 2 such jobs here",
+        "pi\\x1b[31m 1 h 07 min 33 min to 2 h 13 min other gbt jobs here",
+        "laptop 5 min 3 min to 10 min gbt on other hosts",
         "mlp oracle desk 10 s 5 s to 20 s a guess",
     ]
     assert lines[-1] == "from 3 completed jobs"

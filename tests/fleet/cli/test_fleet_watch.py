@@ -135,7 +135,7 @@ def test_it_draws_in_place_follows_what_happens_and_quits(receiver: Receiver, tm
     until(lambda: "3/4 (75%)" in shown(), "the bar follows")
     (desk_now,) = (each for each in shown().splitlines() if each.startswith("desk"))
     assert "gbt-oracle" in desk_now
-    assert "1 min left" in desk_now
+    assert "1 min 20 s left" in desk_now
     assert "█" in desk_now
     tmux("resize-window", "-t", "w", "-x", "50", "-y", "10")
     until(lambda: max(map(len, shown().splitlines())) <= 50 and "q quits" in shown().splitlines()[-1], "it fits")

@@ -121,7 +121,7 @@ def test_a_certificate_that_nobody_renews_is_told_once_and_a_renewed_or_revoked_
     assert told == ("certificate", "the certificate of host pi expires in 6 d 12 h: a running worker renews its own")
     assert len(world.told()) == 1
     world.clock.advance(30 * DAY_S - CERTIFICATE_S + 1)
-    assert world.told()[1][1].startswith("the certificate of operator ada expires in 6 d 23 h")
+    assert world.told()[1][1].startswith("the certificate of operator ada expires in 7 d 0 h")
     issue("host", "pi", 60)
     world.told()
     assert world.outbox.lasting(NoticeKind.CERTIFICATE) == {"operator ada"}
