@@ -21,6 +21,7 @@ from training.printable import json_text, printable_lines
 POLL_S = 2.0  # between two looks without a stream …
 LOOK_S = 30.0  # … and with one
 LATE_LOOKS = 5  # after the attempt's end, for its last lines
+LATE = "its last lines have not arrived"
 
 Json = dict[str, Any]
 
@@ -55,13 +56,15 @@ def logs(
         if not machine:
             _print(context, page)
     if machine:
-        shape = {"job_id": reader.last["job_id"], "attempt": reader.attempt, "live": reader.last["live"]}
+        shape = {key: reader.last.get(key) for key in ("job_id", "live", "complete")} | {"attempt": reader.attempt}
         print(json_text({**shape, "lines": lines}), file=context.out)
     elif follow and (reader.last.get("live") or (reader.attempt and reader.last.get("complete") is False)):
         _follow(context, reader)
     elif (gone := reader.last.get("removed")) and not reader.after:
         when = day(gone["at"])
         context.complain(f"the output of attempt {reader.attempt} of job {job} was removed on {when}: {gone['why']}")
+    elif reader.last.get("complete") is False and not reader.last.get("live") and reader.attempt:
+        context.complain(LATE)
     elif not reader.after:
         context.complain(f"job {job} has printed nothing yet")
     return _outcome(context, reader) if follow else DONE
@@ -129,5 +132,5 @@ def _outcome(context: CommandContext, reader: Reader) -> int:
     if reason not in (None, "completed"):
         context.complain(f"attempt {reader.attempt} ended: {str(reason).replace('_', ' ')}")
     if reader.last.get("complete") is False and reason is not None:
-        context.complain("its last lines have not arrived")
+        context.complain(LATE)
     return DONE if reason in (None, "completed") else CANCELLED if reason == "cancelled" else FAILED
