@@ -37,7 +37,7 @@ from training.fleet.cli.models import BundleRefused, allowed_names, unpack
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response, TransportError
 from training.fleet.wire import bundles
-from training.fleet.wire.words import duration
+from training.fleet.wire.words import duration, typed
 from training.fleet.worker.bundle import pack
 from training.printable import json_text, one_line, printable, printable_lines
 
@@ -721,6 +721,9 @@ def test_following_waits_for_the_last_lines_and_says_when_they_do_not_come(run) 
     log.complete = False
     detail = {"job": DONE, "attempts": [{"attempt": 2, "end_reason": "completed"}], "events": [], "now": NOW}
     run.receiver.answers["GET", f"/v1/job/{IDS[1]}"] = detail
+    assert run("logs", "gbt-oracle") == 0
+    assert "its last lines have not arrived" in run.err, "a part is not shown as the whole"
+    assert run.json("logs", "gbt-oracle")["complete"] is False
     run.patience = 99
     assert run("logs", "-f", "gbt-oracle") == 0
     assert len(run.slept) == 5
@@ -1461,6 +1464,13 @@ def test_the_entry_by_path_works_from_anywhere(tmp_path):
 )
 def test_durations_in_words(seconds, words):
     assert duration(seconds) == words
+
+
+def test_a_command_names_a_job_so_that_no_other_is_meant():
+    gone = {"name": "gbt", "job_id": "a1" * 32, "in_manifest": False}
+    assert typed({**gone, "in_manifest": True}) == "gbt"
+    assert typed(gone) == "a1a1a1a1a1a1", "the plan's gbt may be another job"
+    assert typed({**gone, "name": "\x1b[2J", "in_manifest": True}) == "a1" * 32
 
 
 @given(st.integers(0, 10_000_000))

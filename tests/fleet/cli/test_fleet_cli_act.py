@@ -66,6 +66,8 @@ def test_what_changed_meanwhile_is_not_done(tmp_path: Path) -> None:
         with pytest.raises(Refused, match=r"have changed meanwhile.*cancel 3 jobs \(1 running, 2 pending\)"):
             client.act("cancel", wanted, would["mark"])
         assert receiver.queue.counts()["cancelled"] == 0
+        _, said, _ = at(receiver)("cancel", "--model", "gbt", "--dry-run")
+        assert "This cannot be taken back whole: the work under way is lost." in said
         assert client.act("cancel", {})["jobs"] == 0, "who names no filter means none"
         assert client.act("cancel", {}, client.act("cancel", {})["mark"])["moved"] is None
         with pytest.raises(Refused, match="status"):

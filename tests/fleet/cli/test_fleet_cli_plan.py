@@ -214,6 +214,19 @@ def test_why_names_the_fields_of_an_id_and_those_in_which_two_differ(desk: Desk)
     assert desk("plan", "--why", "nobody") == 1
 
 
+def test_a_model_that_retention_took_is_not_shown_as_one_that_is_there() -> None:
+    done = {"state": "completed", "artifact_id": "a" * 64, "host": "pi", "at": 0.0}
+    jobs = [done | {"name": "kept"}, done | {"name": "gone", "removed": {"at": 86400.0, "why": "too old"}}]
+    out = io.StringIO()
+    Console(file=out, width=200).print(
+        render_plan({"reload": {}, "jobs": jobs, "states": {"completed": 2}, "now": 9.0})
+    )
+    there, _, went = out.getvalue().partition("Trained, its model not kept")
+    assert "Already trained (1)" in there
+    assert "gone" not in there
+    assert went.endswith("requeued (1)\n  gone: removed on 1970-01-02: too old\n")
+
+
 def test_memory_is_proposed_beside_what_is_asked_now() -> None:
     told = {"jobs": ["a", "b", "c", "d"], "count": 7, "asked_gib": 0.0, "held_gib": 2.0, "propose_gib": 2.4}
     out = io.StringIO()

@@ -113,7 +113,7 @@ def test_a_site_has_the_models_of_every_page_of_every_test() -> None:
                 "tests": tests,
                 "models": models,
                 "without": 0,
-                "without_names": [],
+                "without_jobs": [],
                 "now": 0.0,
                 "next_after": more,
             }

@@ -23,7 +23,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.scheduling.quarantine import Cause
 from training.fleet.service import acts
-from training.fleet.service.acts import Doing, Done, Target, applies, forecast_of
+from training.fleet.service.acts import Doing, Done, Target, applies, for_good, forecast_of
 from training.fleet.service.acts import in_words as what
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.plan import Reloader
@@ -94,6 +94,15 @@ def test_what_is_lost_is_said_and_what_is_not_is_not() -> None:
     )
     assert what(forecast_of(Doing.HOLD, found, 5400.0)) == "hold 3 jobs (2 running, 1 pending)"
     assert what(forecast_of(Doing.UNHOLD, found, 5400.0)) == "unhold no jobs"
+    over = [job(status) for status in (JobStatus.COMPLETED, JobStatus.CANCELLED)]
+    for doing, targets, said in (
+        (Doing.CANCEL, found, "back whole: the work under way is lost."),
+        (Doing.CANCEL, found[2:], ""),
+        (Doing.REQUEUE, over, "back whole: completed jobs are completed again only by another training."),
+        (Doing.REQUEUE, over[1:], ""),
+        (Doing.HOLD, found, ""),
+    ):
+        assert for_good(forecast_of(doing, targets, 5400.0)).removeprefix("This cannot be taken ") == said
     assert not applies(Doing.CANCEL, job(JobStatus.FAILED)), "a failed job of the plan is to be seen"
 
 
@@ -105,6 +114,7 @@ def test_a_question_says_the_number_and_the_act_is_that_one(receiver: Receiver) 
     status, page = look(receiver, "/act?what=cancel&all=1&model=mlp", Cookie=session)
     assert status == 200
     assert "Cancel 4 jobs (1 running, 3 pending); 2 h 10 min of work is lost." in words_of(page)
+    assert "This cannot be taken back whole: the work under way is lost." in words_of(page)
     assert receiver.queue.counts()["cancelled"] == 0, "a question changes nothing"
     status, _, page = send(receiver, "/act", body=fields_of(page), Cookie=session)
     assert (status, "4 jobs were cancelled." in page) == (200, True)

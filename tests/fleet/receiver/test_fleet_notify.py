@@ -19,7 +19,7 @@ from receiver_running import Receiver, running
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Refused
-from training.fleet.manifest.channels import Channel, ChannelKind
+from training.fleet.manifest.channels import Channel, ChannelKind, Secret
 from training.fleet.receiver.http.notify import Notifier
 from training.fleet.service.notify.rules import Message
 from training.fleet.service.notify.secret import SendError
@@ -91,6 +91,17 @@ def test_a_failed_job_reaches_a_command_and_a_broken_channel_says_so(receiver: R
     code, shown = run(receiver, "notify")
     assert code == 0
     assert "`/no/such` cannot be started" in " ".join(shown.split())
+
+
+def test_a_channel_whose_secret_cannot_be_read_is_not_called_ready(receiver: Receiver, tmp_path: Path) -> None:
+    secret = tmp_path / "topic"
+    dumb = Channel(name="phone", kind=ChannelKind.NTFY, url=Secret(file=str(secret)))
+    receiver.writer.submit(lambda: receiver.service.reload(receiver.plan, Plan(channels=(dumb,)))).result()
+    _, shown = run(receiver, "notify")
+    assert "cannot be read" in " ".join(shown.split())
+    assert "ready" not in shown
+    secret.write_text("http://127.0.0.1:9/topic\n")
+    assert "ready" in run(receiver, "notify")[1]
 
 
 def test_a_bug_in_a_channel_takes_nothing_with_it(receiver: Receiver) -> None:

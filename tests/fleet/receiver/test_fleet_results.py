@@ -19,6 +19,7 @@ from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.restore import Restore
 from training.fleet.service.retention import note_removed
+from training.fleet.service.service import Plan
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import Artifact, Removed
 from training.fleet.wire import results
@@ -72,8 +73,11 @@ def test_a_report_is_kept_as_it_came_and_shown_in_short(receiver: Receiver) -> N
         client.get_json(f"/v1/job/{bare}/report")
     found = client.models()
     assert [(each["name"], each["standing"]) for each in found["models"]] == [("one", "first")]
-    assert (found["without"], found["without_names"]) == (1, ["two"])
-    listed = {view["name"]: view["auroc"] for view in client.jobs()["jobs"]}
+    assert (found["without"], [each["name"] for each in found["without_jobs"]]) == (1, ["two"])
+    plan = [a_job("one"), a_job("two", model="mlp", mode="oracle")]  # another job is called so now
+    receiver.writer.submit(lambda: receiver.service.reload(plan, Plan())).result()
+    assert f'href="/jobs/{bare}">two</a>' in page_of(receiver, "/models")
+    listed = {view["name"]: view["auroc"] for view in client.jobs()["jobs"] if view["artifact_id"]}
     assert listed["one"]["value"] == 0.937
     assert listed["two"] is None
 

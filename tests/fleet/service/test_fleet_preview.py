@@ -188,6 +188,11 @@ def test_every_job_says_what_became_of_it(stage: Stage) -> None:
     assert (trained.job_id, trained.artifact_id, trained.host, trained.at) == (done, A, "pi", stage.clock.now())
     assert (live.job_id, live.host, live.at, live.artifact_id) == (runs, "pi", stage.clock.now(), None)
     assert stage.given(FIRST).reload.cancelled == 1
+    went = {"what": "bundle", "subject": f"gbt_oracle/{A}", "number": 0, "size": 10, "why": "older", "newest": None}
+    stage.writer.submit(lambda: stage.queue.db.run("add_removal", at=7.0, done_at=8.0, **went)).result()
+    removed = {each.name: each.removed for each in stage.given(FIRST).jobs}
+    assert (removed["j0"].at, removed["j0"].why) == (7.0, "older")
+    assert removed["j1"] is None
     edited = stage.given(FIRST.replace('"j3"', '"three"').replace("seed = 0\n", "seed = 0\nmin_cores = 2\n")).jobs
     assert [(each.keys, each.was) for each in edited if each.outcome == "updated"] == [
         (["min_cores"], None),

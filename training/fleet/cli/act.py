@@ -77,6 +77,7 @@ def _outlook(would: Json) -> list[str]:
     lines += [f"  … and {more:,} more"] if more > 0 else []
     left = would["left_alone"]
     lines += [f"{counted(left, 'jobs')} of those found {'is' if left == 1 else 'are'} left alone."] if left else []
+    lines += [one_line(would["for_good"], 400)] if would["for_good"] else []
     return lines + ([] if would["whole"] else ["More were found than one act takes; repeat it for the rest."])
 
 

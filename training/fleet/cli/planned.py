@@ -10,7 +10,7 @@ from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, short_id, table
 from training.fleet.scheduling.edits import LISTED_MAX, TABLES, sentence
-from training.fleet.wire.words import Json, ago, number, size
+from training.fleet.wire.words import Json, ago, day, number, size
 from training.printable import counted, one_line, printable
 
 NAMES_MAX = 40  # of one kind, in the list
@@ -34,14 +34,17 @@ def render_plan(answer: Json, file: Path | None = None) -> RenderableType:
     running = [each for each in jobs if each.get("state") in ("claimed", "running")]
     parts += _section("Running, and goes on", len(running), (_line(_where(each, now)) for each in running))
     states = answer.get("states") or {}
-    trained = [each for each in jobs if each.get("state") == "completed"]
+    completed = [each for each in jobs if each.get("state") == "completed"]
+    gone = [each for each in completed if each.get("removed")]
+    trained = [each for each in completed if not each.get("removed")]
     if trained:
-        parts += [
-            Text(),
-            Text(f"Already trained ({states.get('completed', len(trained))})", "bold"),
-            _trained(trained, now),
-        ]
-        parts += _more(int(states.get("completed") or 0) - min(len(trained), NAMES_MAX))
+        count = int(states.get("completed") or len(completed)) - len(gone)
+        parts += [Text(), Text(f"Already trained ({count})", "bold"), _trained(trained, now)]
+        parts += _more(count - min(len(trained), NAMES_MAX))
+    lines = (f"{each['name']}: removed on {day(each['removed']['at'])}: {each['removed']['why']}" for each in gone)
+    parts += _section(
+        "Trained, its model not kept, and not trained again until it is requeued", len(gone), map(_line, lines)
+    )
     over = [each for each in jobs if each.get("state") in ("failed", "cancelled")]
     lines = (f"{each['name']}: {each['state']}{_because(each)}" for each in over)
     parts += _section("Over without a model, and stays so until it is requeued", len(over), map(_line, lines))

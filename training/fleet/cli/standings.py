@@ -70,8 +70,8 @@ def _drawn(reply: dict[str, Any]) -> RenderableType:
         )
         parts.append(Text(f"Other models were judged on other tests: {others}", "dim"))
     if reply["without"]:
-        names = ", ".join(one_line(name, 60) for name in reply["without_names"])
-        more = reply["without"] - len(reply["without_names"])
+        names = ", ".join(one_line(each["name"], 60) for each in reply["without_jobs"])
+        more = reply["without"] - len(reply["without_jobs"])
         said = f"{counted(reply['without'], 'trained jobs')} came without a report: {names}"
         parts.append(Text(said + (f" and {more} more" if more > 0 else ""), "dim"))
     return Group(*parts)

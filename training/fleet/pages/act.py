@@ -9,7 +9,18 @@ from urllib.parse import urlencode
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.scheduling.edits import TABLES
 from training.fleet.scheduling.edits import sentence as edit_in_words
-from training.fleet.service.acts import INVERSE, JOBS_MAX, Acted, Doing, Done, Forecast, Selection, in_words, state_word
+from training.fleet.service.acts import (
+    INVERSE,
+    JOBS_MAX,
+    Acted,
+    Doing,
+    Done,
+    Forecast,
+    Selection,
+    for_good,
+    in_words,
+    state_word,
+)
 from training.fleet.wire.messages import ReloadReply
 from training.printable import counted, one_line
 
@@ -33,6 +44,9 @@ _TAKEN_BACK: Mapping[Doing, str] = {
     Doing.HOLD: "Unhold them to let hosts have them again.",
     Doing.UNHOLD: "Hold them again; a host that got one meanwhile goes on.",
 }
+
+
+_RELEASED = "No act takes that back: to keep it from jobs, stop its worker or revoke it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,7 @@ def jobs_question(forecast: Forecast, selection: Selection) -> Question:
     alone = f"{counted(forecast.left_alone, 'jobs')} of those found {_are(forecast.left_alone)} left alone."
     most = f"One act takes {JOBS_MAX:,} jobs; more were found, so narrow the filters or go on after this one."
     says = [_MEANS[forecast.doing]] if forecast.targets else ["There is nothing to do."]
+    says += filter(None, [for_good(forecast)])
     says += [alone] if forecast.left_alone else []
     says += [] if forecast.whole else [most]
     verb = forecast.doing.capitalize()
@@ -126,12 +141,16 @@ def _were(number: int) -> str:
 def release_question(host: str, reason: str, mark: str) -> Question:
     """Ask whether to let a host in again."""
     name = one_line(host, 60)
-    says = [f"It is {one_line(reason, 400)}", "It may get a job at once; if it fails again, it is taken out again."]
+    says = [
+        f"It is {one_line(reason, 400)}",
+        "It may get a job at once; if it fails again, it is taken out again.",
+        _RELEASED,
+    ]
     return Question(f"Release {name}.", says, f"Release {name}", [("what", "release"), ("host", host), ("mark", mark)])
 
 
 def release_outcome(host: str) -> Outcome:
-    return Outcome(f"{one_line(host, 60)} was released.", ["To keep it from jobs again, stop its worker or revoke it."])
+    return Outcome(f"{one_line(host, 60)} was released.", [_RELEASED])
 
 
 def reload_question(would: ReloadReply, mark: str, file: str) -> Question:

@@ -58,7 +58,7 @@ class ResultCopies:
         begin = int(after) if after.isdigit() else 0
         shown: list[ModelView] = reply.models[begin : begin + limit]
         more = str(begin + limit) if len(reply.models) > begin + limit else None
-        kept = {name: getattr(reply, name) for name in ("test", "tests", "without", "without_names", "now")}
+        kept = {name: getattr(reply, name) for name in ("test", "tests", "without", "without_jobs", "now")}
         return ModelsReply(**kept, models=shown, next_after=more)
 
 

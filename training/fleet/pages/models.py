@@ -30,7 +30,7 @@ def page(views: Source, frame: Frame, *, test: str | None = None, after: str = "
         tests=[(address(each["test"]), each, n) for n, each in enumerate(reply["tests"], start=1)],
         test=chosen,
         without=reply["without"],
-        without_names=reply["without_names"],
+        without_jobs=reply["without_jobs"],
         following=address(chosen, reply["next_after"]) if reply["next_after"] else None,
         tied=any(each["standing"] == "tied" for each in reply["models"]),
     )

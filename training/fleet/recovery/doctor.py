@@ -238,4 +238,5 @@ def _delivery(row: Row) -> Delivery:
         {key: row[key] for key in _GRANT},
         row["report"],
         row["report_bytes"] or 0,
+        bool(row["in_manifest"]),
     )

@@ -21,7 +21,7 @@ from training.fleet.store.errors import BadName
 from training.fleet.store.incoming import PART_SUFFIX
 from training.fleet.store.index import IndexRow
 from training.fleet.store.provenance import BrokenSeal, unsealed
-from training.fleet.wire.words import day
+from training.fleet.wire.words import day, typed
 
 _DAY_S = 86_400.0
 _IN_FLIGHT_S = 120.0  # a file may be written so much later than the rows were read, and its row follow
@@ -52,6 +52,7 @@ class Delivery:
     grant: Mapping[str, Any] = field(default_factory=dict)
     report: str | None = None  # SHA-256 of the report beside it
     report_bytes: int = 0
+    in_manifest: bool = True
 
     @property
     def what(self) -> str:
@@ -59,7 +60,7 @@ class Delivery:
 
     @property
     def remedy(self) -> str:
-        return LOST.format(name=self.name)
+        return LOST.format(name=typed({"name": self.name, "job_id": self.job_id, "in_manifest": self.in_manifest}))
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,18 @@ INVERSE: Mapping[Doing, Doing] = {
 }
 
 
+# What the inverse of an act does not bring back, by the state in which it found a job.
+_WORK = "the work under way is lost"
+_LOST: Mapping[Doing, Mapping[str, str]] = {
+    Doing.CANCEL: {_LIVE: _WORK, "failed": "failed jobs wait again when they are requeued"},
+    Doing.REQUEUE: {
+        _LIVE: _WORK,
+        "failed": "failed jobs are only cancelled by the way back, not failed",
+        "completed": "completed jobs are completed again only by another training",
+    },
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Acted:
     """The rows of the audit that an act left: what it did can be found by them, and taken back."""
@@ -147,6 +159,13 @@ def in_words(forecast: Forecast) -> str:
         which = f"{parts[0] if parts else 'no'} {'job' if number == 1 else 'jobs'}"
     lost = f"; {duration(forecast.lost_s)} of work is lost" if forecast.lost_s else ""
     return f"{forecast.doing} {which}{lost}"
+
+
+def for_good(forecast: Forecast) -> str:
+    """Say what of an act cannot be taken back; empty when its inverse leaves everything as it was."""
+    lost = _LOST.get(forecast.doing, {})
+    said = "; ".join(lost[state] for state in _STATES if state in lost and forecast.states.get(state))
+    return f"This cannot be taken back whole: {said}." if said else ""
 
 
 def state_word(state: str) -> str:

@@ -17,6 +17,7 @@ from training.fleet.wire.views import (
     Figure,
     ModelsReply,
     ModelView,
+    NamedJob,
     RemovedView,
     ReportView,
     ResultView,
@@ -43,7 +44,7 @@ class Models:
 
     def __init__(self, database: Database, clock: Clock, store: Reports | None) -> None:
         self._db, self._clock, self._store = database, clock, store
-        self._known: tuple[list[TestView], int, list[str]] = [], 0, []
+        self._known: tuple[list[TestView], int, list[NamedJob]] = [], 0, []
         self._known_as_of, self._counted_at = -1, 0.0  # an event; when
 
     def result(self, job: Mapping[str, Any]) -> ResultView | None:
@@ -81,7 +82,7 @@ class Models:
     def models(self, *, test: str | None = None, after: str = "", limit: int = PAGE) -> ModelsReply:
         """Return a page of the models judged on a test (by default the most used one), the best first."""
         most = max(1, min(limit, PAGE_MAX))
-        tests, without, names = self._tests()
+        tests, without, named = self._tests()
         chosen = tests[0].test if test is None and tests else test or ""
         place, job_id = _place(after)
         key = {"test": chosen or None}
@@ -96,7 +97,7 @@ class Models:
                 self._model(row, best, leads=bool(chosen) and row["job_id"] == first[0]["job_id"]) for row in shown
             ],
             without=without,
-            without_names=names,
+            without_jobs=named,
             now=self._clock.now(),
             next_after=f"{shown[-1]['place']!r},{shown[-1]['job_id']}" if len(rows) > most else None,
         )
@@ -131,7 +132,7 @@ class Models:
             return None
         return self._db.one("result", job_id=job["job_id"], attempt=job["attempt"])
 
-    def _tests(self) -> tuple[list[TestView], int, list[str]]:
+    def _tests(self) -> tuple[list[TestView], int, list[NamedJob]]:
         """List the tests and the jobs without a report, anew when anything has happened since."""
         row = self._db.one("newest_event")
         head = row["seq"] if row is not None else 0
@@ -142,7 +143,8 @@ class Models:
                 for each in self._db.all("results_tests", most=TESTS_MAX)
             ]
             missing = self._db.all("results_missing", most=WITHOUT_NAMED)
-            self._known = tests, missing[0]["n"] if missing else 0, [each["name"] for each in missing]
+            named = [NamedJob(job_id=each["job_id"], name=each["name"]) for each in missing]
+            self._known = tests, missing[0]["n"] if missing else 0, named
             self._known_as_of, self._counted_at = head, self._clock.monotonic()
         return self._known
 

@@ -25,7 +25,7 @@ from training.fleet.scheduling.job import Needs
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.hosts import Plan
 from training.fleet.service.kept_plan import keep, kept, origin
-from training.fleet.service.notify.secret import SendError, read_secret
+from training.fleet.service.notify.secret import unreadable
 from training.fleet.service.references import References, unknown
 from training.fleet.service.service import Service
 from training.fleet.store.datasets import DatasetStore
@@ -225,11 +225,8 @@ def taken_over(
 def _unreadable_secrets(channels: Iterable[Channel]) -> Iterator[str]:
     """Note the channels that could send nothing: better now than when there is something to tell."""
     for channel in channels:
-        for secret in channel.secrets:
-            try:
-                read_secret(secret)
-            except SendError as error:
-                yield f"[notify.{channel.name}] can send nothing: {error}"
+        if (why := unreadable(channel)) is not None:
+            yield f"[notify.{channel.name}] can send nothing: {why}"
 
 
 def _dataset_jobs(jobs: Iterable[JobSpec], found: Mapping[str, str]) -> dict[str, tuple[str, int]]:

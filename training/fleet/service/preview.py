@@ -25,14 +25,14 @@ from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import jobs_by_host
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import Kind
-from training.fleet.scheduling.job import LIVE, Host, JobStatus, Needs
+from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.quarantine import Quarantine
 from training.fleet.service.changes import told
 from training.fleet.service.hosts import HostRegistry
 from training.fleet.service.memory import advise
 from training.fleet.service.plan import Proposal, Reloader
 from training.fleet.service.references import References
-from training.fleet.service.views import outlook
+from training.fleet.service.views import bundle_gone, outlook
 from training.fleet.wire.plans import (
     HOSTS_MAX,
     SHOWN_MAX,
@@ -42,6 +42,7 @@ from training.fleet.wire.plans import (
     PlanReply,
     PlanRequest,
 )
+from training.fleet.wire.views import RemovedView
 from training.printable import duration
 
 NEW = "new"
@@ -98,7 +99,7 @@ class Previews:
             changed=reload.changed,
             reload=reload,
             states=dict(Counter(_state(each) for each in jobs)),
-            jobs=[_planned(each) for each in jobs[:SHOWN_MAX]],
+            jobs=[_planned(each, self._removed(each.job)) for each in jobs[:SHOWN_MAX]],
             waiting=sum(map(len, waiting.values())),
             hosts=hosts[:HOSTS_MAX],
             nowhere=nowhere,
@@ -108,6 +109,12 @@ class Previews:
             machine=platform.node(),
             now=service.queue.clock.now(),
         )
+
+    def _removed(self, job: Job | None) -> RemovedView | None:
+        """Return when and why a job's model went, if it did."""
+        if job is None or job.artifact_id is None:
+            return None
+        return bundle_gone(self.reader, job.model, job.mode, job.artifact_id)
 
     def _planned_ids(self) -> frozenset[str]:
         """Return the ids of the present plan's jobs, read once after each reload.
@@ -153,7 +160,7 @@ def _state(each: Foreseen) -> str:
     return each.status or NEW
 
 
-def _planned(each: Foreseen) -> PlannedJob:
+def _planned(each: Foreseen, removed: RemovedView | None) -> PlannedJob:
     job, spec = each.job, each.spec
     keys = [key for edit in each.change.edits if edit.kind is Kind.JOB for key in edit.keys]
     common = {"name": str(spec["name"]), "job_id": spec["job_id"], "state": _state(each)}
@@ -165,6 +172,7 @@ def _planned(each: Foreseen) -> PlannedJob:
         host=None if each.status is JobStatus.PENDING else job.worker_hostname,
         at=job.claimed_at if each.status in LIVE else job.finished_at,
         artifact_id=job.artifact_id,
+        removed=removed,
         keys=keys,
         was=next((edit.was for edit in each.change.edits if edit.kind is Kind.RENAME), None),
         ended_by=job.ended_by,

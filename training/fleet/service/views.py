@@ -425,11 +425,10 @@ class Views:
 
     def bundle_gone(self, model: str, mode: str, artifact_id: str) -> RemovedView | None:
         """Return when and why retention took a bundle away; None when it did not."""
-        return self._gone("bundle", f"{model}_{mode}/{artifact_id}", 0)
+        return bundle_gone(self._db, model, mode, artifact_id)
 
     def _gone(self, what: str, job_id: str, attempt: int) -> RemovedView | None:
-        row = self._db.one("removal", what=what, subject=job_id, number=attempt)
-        return None if row is None else RemovedView(what=what, attempt=attempt, at=row["at"], why=row["why"])
+        return _gone(self._db, what, job_id, attempt)
 
     def _looks(self) -> dict[int, Outlook]:
         """Map each requirement class with waiting jobs to their obstacle."""
@@ -562,6 +561,16 @@ def _attempt(row: Row, number: int | None) -> int:
         known = f"the last one is {last}" if last else "it has not been granted yet"
         raise Refusal(ProblemType.NOT_FOUND, f"{one_line(row['name'], 60)} has no attempt {number}; {known}")
     return last if number is None else number
+
+
+def bundle_gone(db: Database, model: str, mode: str, artifact_id: str) -> RemovedView | None:
+    """Return when and why retention took a bundle away; None when it did not."""
+    return _gone(db, "bundle", f"{model}_{mode}/{artifact_id}", 0)
+
+
+def _gone(db: Database, what: str, subject: str, number: int) -> RemovedView | None:
+    row = db.one("removal", what=what, subject=subject, number=number)
+    return None if row is None else RemovedView(what=what, attempt=number, at=row["at"], why=row["why"])
 
 
 def _removed(row: Row) -> RemovedView:

@@ -345,6 +345,7 @@ class ActReply(Wire, frozen=True, kw_only=True):
     names: list[str]  # of the first 50
     left_alone: int  # found, and it does not apply to them
     lost_s: float  # of work of live attempts
+    for_good: str  # a sentence about what cannot be taken back; empty: all can
     whole: bool  # false: more were found than one act takes
     mark: str  # of these jobs in these states
     moved: int | None = None  # null: it was only asked
@@ -638,7 +639,7 @@ class ChannelView(Wire, frozen=True, kw_only=True):
     sent_at: float | None  # its last message that arrived
     tries: int  # failed ones of the message under way
     next_at: float | None  # when that is tried again
-    error: str | None
+    error: str | None  # of the last try, or why none can succeed
 
 
 class NotifyReply(Wire, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from msgspec import Meta, field
 
 from training.fleet.wire.constants import HOST_ID_PATTERN
 from training.fleet.wire.messages import ReloadReply
-from training.fleet.wire.views import Wire
+from training.fleet.wire.views import RemovedView, Wire
 
 PLAN_BODY_MAX = 4 * 1024 * 1024  # bytes of a plan on the wire: some 9,000 jobs
 PLAN_JOBS_MAX = 20_000
@@ -119,6 +119,7 @@ class PlannedJob(Wire, frozen=True, kw_only=True):
     host: str | None = None  # that trains it, or trained it
     at: float | None = None  # since when it runs, or when it ended
     artifact_id: str | None = None
+    removed: RemovedView | None = None  # of its model, if that is not kept any more
     keys: list[str] = field(default_factory=list)  # which of its keys are edited
     was: str | None = None  # its name before
     ended_by: str | None = None

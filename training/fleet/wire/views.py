@@ -121,6 +121,13 @@ class TestView(Wire, frozen=True, kw_only=True):
     models: int
 
 
+class NamedJob(Wire, frozen=True, kw_only=True):
+    """A job, as far as one needs to address it."""
+
+    job_id: str
+    name: str
+
+
 class ModelsReply(Wire, frozen=True, kw_only=True):
     """``GET /v1/models``: the models that were judged on one test, the best first."""
 
@@ -128,7 +135,7 @@ class ModelsReply(Wire, frozen=True, kw_only=True):
     tests: list[TestView]  # the most used first
     models: list[ModelView]
     without: int  # completed jobs without a report
-    without_names: list[str]  # the newest of them
+    without_jobs: list[NamedJob]  # the newest of them
     now: float
     next_after: str | None = None
 

@@ -41,8 +41,13 @@ def day(at: object) -> str:
 
 
 def typed(job: Json) -> str:
-    """Return what names a job on a shell's command line: its name in quotes, or its id where nobody could type that."""
+    """Return what names a job on a shell's command line: its name in quotes.
+
+    Its id where nobody could type the name, or where that may mean another job: one that the plan names now.
+    """
     name = str(job.get("name") or "")
+    if not job.get("in_manifest", True):
+        return str(job.get("job_id"))[:ID_SHOWN]
     plain = name.strip() != "" and not name.startswith("-") and printable(name) == name
     return shlex.quote(name) if plain else str(job.get("job_id"))
 

@@ -793,7 +793,7 @@ JOIN jobs AS j ON j.job_id = r.job_id AND j.attempt = r.attempt AND j.status = '
 WHERE r.twin = :twin AND j.mode <> :mode AND j.job_id <> :job_id ORDER BY j.finished_at DESC LIMIT 1
 
 -- name: results_missing — completed jobs that have none, the newest first
-SELECT j.name, j.job_id, j.in_manifest, count(*) OVER () AS n FROM jobs AS j
+SELECT j.name, j.job_id, count(*) OVER () AS n FROM jobs AS j
 WHERE j.status = 'completed' AND NOT EXISTS (
   SELECT 1 FROM results AS r WHERE r.job_id = j.job_id AND r.attempt = j.attempt)
 ORDER BY j.finished_at DESC LIMIT :most

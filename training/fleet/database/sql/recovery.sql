@@ -35,12 +35,12 @@ SELECT * FROM (
 WHERE trainer_failures > failed OR host_losses > lost
 
 -- name: doctor_budgets — nothing waits whose budget is used up
-SELECT job_id, name, trainer_failures, host_losses, grants FROM jobs
+SELECT job_id, name, in_manifest, trainer_failures, host_losses, grants FROM jobs
 WHERE status = 'pending' AND (trainer_failures >= :max_attempts OR host_losses >= :max_host_losses
   OR grants >= :max_grants)
 
 -- name: doctor_reasons — a failed job says what ended it
-SELECT job_id, name FROM jobs WHERE status = 'failed' AND ended_by IS NULL
+SELECT job_id, name, in_manifest FROM jobs WHERE status = 'failed' AND ended_by IS NULL
 
 -- name: doctor_moves — every kind of move that was ever noted
 SELECT transition, from_status, to_status, count(*) AS n, min(seq) AS seq FROM events
@@ -64,7 +64,7 @@ WHERE COALESCE(e.to_status, '') <> j.status AND NOT (e.seq IS NULL AND EXISTS (
   SELECT 1 FROM removals AS g WHERE g.what = 'events' AND g.newest >= j.created_at))
 
 -- name: doctor_held — who holds a job, and since when, is what its last hold or unhold says
-SELECT j.job_id, j.name, j.held_by, j.held_at, e.detail AS said FROM jobs AS j
+SELECT j.job_id, j.name, j.in_manifest, j.held_by, j.held_at, e.detail AS said FROM jobs AS j
 LEFT JOIN events AS e ON e.transition = 'hold' AND e.seq = (SELECT max(seq) FROM events
   WHERE job_id = j.job_id AND transition IN ('hold', 'unhold'))
 WHERE (COALESCE(j.held_by, '') <> COALESCE(e.detail, '') OR COALESCE(j.held_at, 0.0) <> COALESCE(e.at, 0.0))
@@ -103,7 +103,7 @@ WHERE j.status = 'completed' AND (COALESCE(a.end_reason, '') <> 'completed'
   OR COALESCE(a.artifact_id, '') <> COALESCE(j.artifact_id, ' '))
 
 -- name: doctor_uncompleted — only a completed job has an artifact
-SELECT job_id, name, status FROM jobs WHERE status <> 'completed' AND artifact_id IS NOT NULL
+SELECT job_id, name, in_manifest, status FROM jobs WHERE status <> 'completed' AND artifact_id IS NOT NULL
 
 -- name: doctor_twice — a generation of a job is completed once
 SELECT job_id, generation, count(*) AS n FROM attempts WHERE end_reason = 'completed'
@@ -185,7 +185,7 @@ JOIN events AS e ON e.job_id = a.job_id AND e.attempt = a.attempt AND e.transiti
 WHERE COALESCE(e.detail, '') <> 'rebuilt' AND NOT EXISTS (SELECT 1 FROM hosts AS h WHERE h.host = a.host)
 
 -- name: doctor_workers — the host and the error that a job's row names are its last attempt's
-SELECT j.job_id, j.name, j.attempt FROM jobs AS j
+SELECT j.job_id, j.name, j.in_manifest, j.attempt FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE (j.worker_hostname IS NOT NULL AND j.worker_hostname <> COALESCE(a.host, ''))
   OR (j.error IS NOT NULL AND j.error <> COALESCE(a.error, ''))
@@ -197,7 +197,7 @@ JOIN events AS e ON e.seq = (SELECT max(seq) FROM events WHERE job_id = j.job_id
 WHERE j.status = 'cancelled' AND e.detail IS NOT NULL AND COALESCE(j.ended_by, '') <> e.detail
 
 -- name: doctor_avoids — the host that a job avoids for a while is one that had it
-SELECT job_id, name, avoid_host FROM jobs AS j WHERE (avoid_host = '' AND avoid_until IS NOT NULL)
+SELECT job_id, name, in_manifest, avoid_host FROM jobs AS j WHERE (avoid_host = '' AND avoid_until IS NOT NULL)
   OR (avoid_host <> '' AND (avoid_until IS NULL
     OR NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = j.job_id AND a.host = j.avoid_host)))
 
@@ -245,7 +245,7 @@ SELECT (SELECT count(*) FROM jobs) AS jobs, (SELECT count(*) FROM attempts) AS a
   (SELECT count(*) FROM audit) AS audit, (SELECT count(*) FROM hosts) AS hosts
 
 -- name: doctor_deliveries — what must be in the store, and which of it completed its attempt
-SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name,
+SELECT r.artifact_id, r.job_id, r.attempt, r.model, r.mode, r.size, r.stored_at, j.name, j.in_manifest,
   a.claim_id, a.generation, a.host, a.instance_id, a.granted_at,
   COALESCE(a.end_reason, '') = 'completed' AND a.artifact_id = r.artifact_id AS accepted,
   COALESCE(j.status = 'completed' AND j.attempt = r.attempt, 0) AS current, s.report, s.bytes AS report_bytes,

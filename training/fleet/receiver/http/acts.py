@@ -111,6 +111,7 @@ def _told(forecast: Forecast, done: Done | None) -> ActReply:
         names=[each.name for each in forecast.targets[:NAMES_MAX]],
         left_alone=forecast.left_alone,
         lost_s=forecast.lost_s,
+        for_good=acts.for_good(forecast),
         whole=forecast.whole,
         mark=forecast.mark,
         moved=None if done is None else done.moved,

@@ -27,7 +27,7 @@ from training.fleet.receiver.http.problems import reply
 from training.fleet.service.notify.notices import Notices
 from training.fleet.service.notify.outbox import Outbox
 from training.fleet.service.notify.rules import Message
-from training.fleet.service.notify.secret import SendError
+from training.fleet.service.notify.secret import SendError, unreadable
 from training.fleet.wire.messages import (
     ChannelView,
     NotifyReply,
@@ -151,7 +151,9 @@ async def notify(context: Context, _request: Request) -> Response:
     channels = context.service.plan.channels
     outbox = Outbox(context.reader, context.clock)
     found = await context.look(lambda: outbox.waiting(channels))
-    return reply(NotifyReply(channels=[ChannelView(**asdict(each)) for each in found], now=context.clock.now()))
+    dumb = await context.disk(lambda: {each.name: unreadable(each) for each in channels})
+    shown = [ChannelView(**asdict(each) | {"error": dumb[each.channel] or each.error}) for each in found]
+    return reply(NotifyReply(channels=shown, now=context.clock.now()))
 
 
 async def notify_test(context: Context, request: Request) -> Response:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import BinaryIO
 
+from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -58,7 +59,7 @@ async def model(context: Context, request: Request) -> Response:
     if artifact is None:
         gone = await context.look(lambda: context.views.bundle_gone(model, mode, name))
         if gone is not None:
-            raise NotStored(removed_sentence({"name": job.name, "job_id": job.job_id}, gone.at, gone.why))
+            raise NotStored(removed_sentence(to_builtins(job), gone.at, gone.why))
         raise NotStored(f"the bundle of job {job.name} is missing from the store; requeue the job")
     headers = {
         HEADER_SHA256: artifact.artifact_id,

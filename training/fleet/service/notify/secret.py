@@ -6,13 +6,23 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from training.fleet.manifest.channels import Secret
+from training.fleet.manifest.channels import Channel, Secret
 
 SECRET_BYTES_MAX = 4096
 
 
 class SendError(Exception):
     """The message did not arrive: the reason and the remedy, in one sentence."""
+
+
+def unreadable(channel: Channel) -> str | None:
+    """Say why a channel can send nothing; None where all its secrets can be read."""
+    try:
+        for secret in channel.secrets:
+            read_secret(secret)
+    except SendError as error:
+        return str(error)
+    return None
 
 
 def read_secret(secret: Secret, environment: Mapping[str, str] = os.environ) -> str:
