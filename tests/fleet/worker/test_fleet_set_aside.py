@@ -6,6 +6,8 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from training.fleet.client.client import Cancelled, Refused, file_sha256
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.service.state import State
-from training.fleet.wire.messages import DeliverRequest, ProblemType, Refusal
+from training.fleet.wire.messages import CompleteRequest, DeliverRequest, ProblemType, Refusal
 from training.fleet.worker.daemon import main
 from training.fleet.worker.set_aside import SetAside
 from training.fleet.worker.state import events as t
@@ -193,6 +195,23 @@ def test_work_by_hand_is_refused_when_the_job_went_on_between_asking_and_bringin
         late = receiver.writer.submit(lambda: service.deliver(grant.job_id, request, found[1], 1))
         with pytest.raises(Refusal, match="has gone on meanwhile"):
             late.result()
+
+
+def test_one_result_of_a_job_is_taken_at_a_time(tmp_path: Path, bundle: Path) -> None:
+    """Two with the same bytes write their provenance under one name, and only one of them is the attempt's."""
+    with Receiver(tmp_path, [ONE]) as receiver:
+        grant, sequences = superseded(receiver), receiver.hub.delivery
+        names = {"claim_id": grant.claim_id, "artifact_id": file_sha256(bundle)}
+        deliver = partial(sequences.deliver, grant.job_id, DeliverRequest(host_id="pi", spec_hash="0" * 64, **names))
+        complete = partial(sequences.complete, grant.job_id, CompleteRequest(**names))
+        for first, other in product((deliver, complete), repeat=2):
+            begun = first()
+            next(begun)
+            with pytest.raises(Refusal) as caught:
+                next(other())
+            assert caught.value.problem_type == ProblemType.SLOW_DOWN
+            begun.close()
+        next(deliver())
 
 
 def test_the_same_bytes_of_another_host_complete_nothing_twice(tmp_path: Path, bundle: Path) -> None:

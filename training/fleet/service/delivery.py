@@ -117,7 +117,7 @@ class Delivery:
         self.index_stale = False  # a line was not written: the next tick repairs the file
         self._service, self._store, self._reader, self._clock = service, store, reader, clock
         self._bytes_max = bytes_max
-        self._hashing: set[str] = set()  # claims
+        self._alone_now: set[str] = set()  # claims, and jobs
 
     def check_size(self, size: int | None) -> None:
         """Refuse a bundle that is larger than the receiver takes."""
@@ -230,26 +230,32 @@ class Delivery:
     def complete(self, job_id: str, request: CompleteRequest) -> Steps[CompleteReply]:
         """Re-hash the artifact, write report and provenance, then have the service accept it."""
         body, kept = report_bytes(request.report), None
-        found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
-        if found is not None:
-            job, attempt = found
-            claim_id, record = attempt.claim_id, request.record
-            _, kept = yield from self._proven(claim_id, job, attempt, request.artifact_id, record, body)
-            crashpoint("receiver.provenance")
-        answer: CompleteReply = yield Decide(lambda: self._service.complete(job_id, request, kept), "complete")
+        with self._alone(job_id):
+            found = yield Decide(lambda: self._service.completable(job_id, request), "ticket")
+            if found is not None:
+                job, attempt = found
+                claim_id, record = attempt.claim_id, request.record
+                _, kept = yield from self._proven(claim_id, job, attempt, request.artifact_id, record, body)
+                crashpoint("receiver.provenance")
+            answer: CompleteReply = yield Decide(lambda: self._service.complete(job_id, request, kept), "complete")
         logger.info("job %s: completed by %s", job_id[:12], answer.artifact_id[:12])
         return answer
 
     def deliver(self, job_id: str, request: DeliverRequest) -> Steps[CompleteReply]:
-        """Complete a waiting job with a bundle that its host had set aside: as above, without a live claim."""
-        found = yield Decide(lambda: self._service.deliverable(job_id, request), "ticket")
+        """Complete a waiting job with a bundle that its host had set aside: as above, without a live claim.
+
+        The number of the attempt is that of the next one, and so is the provenance's name: a second request of the job,
+        from another host with the same bytes, would replace what the first wrote, and be refused.
+        """
         made, size, kept, body = None, 0, None, report_bytes(request.report)
-        if found is not None:
-            job, made = found
-            artifact_id, record = request.artifact_id, made.record
-            size, kept = yield from self._proven(request.claim_id, job, made, artifact_id, record, body)
-        deliver = partial(self._service.deliver, job_id, request)
-        answer, taken = yield Decide(lambda: deliver(made, size, kept), "deliver")
+        with self._alone(job_id):
+            found = yield Decide(lambda: self._service.deliverable(job_id, request), "ticket")
+            if found is not None:
+                job, made = found
+                artifact_id, record = request.artifact_id, made.record
+                size, kept = yield from self._proven(request.claim_id, job, made, artifact_id, record, body)
+            deliver = partial(self._service.deliver, job_id, request)
+            answer, taken = yield Decide(lambda: deliver(made, size, kept), "deliver")
         if taken:
             logger.info("job %s: completed by %s, by hand", job_id[:12], answer.artifact_id[:12])
             yield from self._indexed(answer.artifact_id, job_id, answer.attempt)
@@ -300,16 +306,16 @@ class Delivery:
             self.index_stale = True
 
     @contextlib.contextmanager
-    def _alone(self, claim_id: str) -> Iterator[None]:
-        """Admit one request of a claim at a time, or small requests could cause hours of reading."""
-        if claim_id in self._hashing:
-            detail = "another request of this claim is reading its bundle; ask again in a moment"
+    def _alone(self, whose: str) -> Iterator[None]:
+        """Admit one request at a time of a claim, or small ones could cause hours of reading; or of a job."""
+        if whose in self._alone_now:
+            detail = "another request is reading this bundle; ask again in a moment"
             raise Refusal(ProblemType.SLOW_DOWN, detail)
-        self._hashing.add(claim_id)
+        self._alone_now.add(whose)
         try:
             yield
         finally:
-            self._hashing.discard(claim_id)
+            self._alone_now.discard(whose)
 
 
 def report_bytes(report: str | None) -> bytes | None:
