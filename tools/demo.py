@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -116,7 +116,7 @@ class Demo:
             worker.terminate()
         models = self._fetch(jobs)
         self._say_failures(jobs)
-        self._say_forecasts(jobs)
+        self.console.print(forecasts(self.foretold, jobs))
         good = self._say_models(jobs, models)
         site = self._write_site()
         self._say_next(jobs, self.clock.monotonic() - began, site)
@@ -264,19 +264,6 @@ class Demo:
             said = printable_lines(_read(self.folder / "status.log"))
             self.console.print(Text("\n".join(said)))
 
-    def _say_forecasts(self, jobs: list[Json]) -> None:
-        """Show what was foretold beside what came."""
-        made = Table(title="\nForecast and what came", title_justify="left", header_style="bold", box=None)
-        for column in ("foretold", "all done in", "80 %", "came"):
-            made.add_column(column, no_wrap=True, overflow="fold")
-        came = max((job["finished_at"] or 0.0 for job in jobs), default=0.0)
-        for when, told in self.foretold.items():
-            now, done, low, high = (told.get(key) for key in ("now", "done_at", "done_low_at", "done_high_at"))
-            if now and done and low and high:
-                interval = f"{duration(low - now)} to {duration(high - now)}"
-                made.add_row(cell(when), cell(duration(done - now)), cell(interval), cell(duration(came - now)))
-        self.console.print(made)
-
     def _write_site(self) -> str:
         """Write the pages of this run, which outlive its receiver; returns the address of the first one."""
         out = self.folder / "site"
@@ -314,6 +301,20 @@ class Demo:
 
     def _step(self, sentence: str) -> None:
         self.console.print(f"[bold]•[/] {sentence}", highlight=False)
+
+
+def forecasts(foretold: Mapping[str, Json], jobs: Sequence[Json]) -> Table:
+    """Show what was foretold beside what came; in a narrow terminal the words wrap, and the figures stay whole."""
+    made = Table(title="\nForecast and what came", title_justify="left", header_style="bold", box=None)
+    for column in ("foretold", "all done in", "80 %", "came"):
+        made.add_column(column, no_wrap=column != "foretold", overflow="fold")
+    came = max((job["finished_at"] or 0.0 for job in jobs), default=0.0)
+    for when, told in foretold.items():
+        now, done, low, high = (told.get(key) for key in ("now", "done_at", "done_low_at", "done_high_at"))
+        if now and done and low and high:
+            interval = f"{duration(low - now)} to {duration(high - now)}"
+            made.add_row(cell(when), cell(duration(done - now)), cell(interval), cell(duration(came - now)))
+    return made
 
 
 def _figures(job: Json, report: Json) -> tuple[Text, ...]:

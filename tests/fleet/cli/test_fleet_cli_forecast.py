@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tools import demo
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.forecast import rendered, sentence
@@ -142,3 +143,12 @@ def test_the_review_says_how_good_the_forecasts_were() -> None:
 
 def test_the_review_looks_back_only() -> None:
     assert "--review looks back" in asked("--review", "--without", "pi", code=2)[0]
+
+
+def test_the_demos_last_screen_shows_its_forecasts_whole_in_80_columns() -> None:
+    told = {"now": 1.0, "done_at": 3000.0, "done_low_at": 119.0, "done_high_at": 21_270.0}
+    out = io.StringIO()
+    Console(file=out, width=80).print(demo.forecasts({demo.BEGUN: told, demo.HALF: told}, [{"finished_at": 371.0}]))
+    shown = " ".join(out.getvalue().split())
+    for figure in ("all done in", "50 min", "1 min 58 s to 5 h 54 min", "6 min"):
+        assert figure in shown
