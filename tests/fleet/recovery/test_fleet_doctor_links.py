@@ -90,8 +90,8 @@ def test_it_says_what_grows_and_how_large_it_is(state: State) -> None:
     assert (grown["uploads on their way"].count, grown["uploads on their way"].bytes) == (1, 4)
     assert (grown["copies of older databases"].count, grown["copies of older databases"].bytes) == (1, 6)
     bundles = {bundle_of(state, name) for name in ("done", "done-twice", "same-bytes")}
-    assert grown["models"].bytes is not None
-    assert grown["models"].bytes > sum(path.stat().st_size for path in bundles)
+    assert grown["files of models"].bytes is not None
+    assert grown["files of models"].bytes > sum(path.stat().st_size for path in bundles)
     assert grown["jobs"].count == 7
     assert grown["lines of output"].count == 7
     assert grown["data sets"].verb == "cis490-jobs dataset remove NAME"

@@ -27,7 +27,7 @@ def grown_files(state: State) -> Iterator[Grown]:
     uploads = state.models / INCOMING
     yield _files("uploads on their way", uploads, "a week after the last byte, or the end of the attempt")
     logs = state.models / LOGS
-    yield _files("models", state.models, _RETENTION, _GC, without=(uploads, logs))
+    yield _files("files of models", state.models, _RETENTION, _GC, without=(uploads, logs))
     yield _files("files of output", logs, f"{size(LOG_BYTES_MAX)} of text an attempt, a tenth of that on the disk", _GC)
     yield _files("data sets", state.datasets, "none", "cis490-jobs dataset remove NAME")
     name = state.db.name
