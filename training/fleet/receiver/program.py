@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -146,6 +147,8 @@ def serve(args: argparse.Namespace) -> int:
         stack.callback(app.state.context.close)
         _repair_index(store, reader)
         servers.append(Server(configuration(app), app.state.context, security, describer.stop))
+        gc.collect()
+        gc.freeze()  # what is here now stays: no later collection need look at it
         logger.info("listening on %s", address(listening, security))
         servers[0].run([listening])
     return 1 if lost else 0

@@ -16,6 +16,7 @@ from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
 from training.fleet.receiver.http.live import Live
+from training.fleet.receiver.http.origins import own_names
 from training.fleet.receiver.metrics.tally import Tally, newest_event
 from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
@@ -121,6 +122,7 @@ class Context:
 
     def __post_init__(self) -> None:
         self.database_id = id_of(self.reader)
+        self.own_names = own_names((self.settings.host, *self.settings.names))
         if self.datasets is not None:
             self.service.data_bytes = self.datasets.size_of
         self.views = Views(self.reader, self.service, self.store.logs, self.store)

@@ -325,8 +325,7 @@ def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoin
     async def answered(row: Route, request: Request) -> Response:
         context: Context = request.app.state.context
         try:
-            origins.check_host(request.headers.getlist("Host"))
-            origins.check(request.method, request.headers, (context.settings.host, *context.settings.names))
+            origins.check(request.method, request.headers, context.own_names)
             context.authenticator.admit(request, row.access)
             return await functions[row.name](context, request)
         except Exception as error:  # noqa: BLE001 - every error becomes a problem document

@@ -8,8 +8,11 @@ be the receiver's own. An IP address cannot be rebound, and passes.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
 
 from training.fleet.receiver.security.tls import LOOPBACK_NAMES
 from training.fleet.wire.messages import ProblemType, Refusal
@@ -18,8 +21,17 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})  # none: typed into the browser
 
 
-def check_host(hosts: Sequence[str]) -> None:
-    """Raise Refusal unless there is one Host header: with two, a proxy may have read the other one."""
+def own_names(names: Iterable[str]) -> frozenset[str]:
+    """Return the names of this receiver: these, and those of loopback."""
+    return frozenset({*LOOPBACK_NAMES, *(name.lower() for name in names)})
+
+
+def check(method: str, headers: Headers, own: frozenset[str]) -> None:
+    """Raise Refusal for a request of a foreign page, or without one Host header: of two, a proxy may read the other.
+
+    ``own``: the receiver's :func:`own_names`.
+    """
+    hosts = headers.getlist("Host")
     if len(hosts) != 1 or not hosts[0].strip():
         raise Refusal(
             ProblemType.BAD_REQUEST,
@@ -27,13 +39,8 @@ def check_host(hosts: Sequence[str]) -> None:
             if len(hosts) != 1
             else "the Host header is empty; it names the receiver",
         )
-
-
-def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> None:
-    """Raise Refusal for a request of a foreign page. ``names``: this receiver's, beside those of loopback."""
-    own = {*LOOPBACK_NAMES, *(name.lower() for name in names)}
-    host = headers.get("Host")
-    if host and not _is_ours(host, own):
+    host = hosts[0]
+    if not _is_ours(host, own):
         raise Refusal(
             ProblemType.MISDIRECTED,
             f"this receiver is not called {host[:80]!r}; if it should be, start it with --public-name",
@@ -46,7 +53,8 @@ def check(method: str, headers: Mapping[str, str], names: Collection[str]) -> No
         raise Refusal(ProblemType.ORIGIN_REFUSED, "a web page of another origin may not call this receiver")
 
 
-def _is_ours(host: str, own: Collection[str]) -> bool:
+@lru_cache(maxsize=64)  # callers say the same few over and over
+def _is_ours(host: str, own: frozenset[str]) -> bool:
     name = _name(f"//{host}")
     if name is None:
         return False
@@ -57,7 +65,7 @@ def _is_ours(host: str, own: Collection[str]) -> bool:
     return True
 
 
-def _is_own_page(origin: str, host: str | None, own: Collection[str]) -> bool:
+def _is_own_page(origin: str, host: str, own: Collection[str]) -> bool:
     """Return True for an origin with an own name and the request's own host; IP addresses must be listed, too."""
     name = _name(origin)
     return name in own and urlsplit(origin).netloc == host
