@@ -275,7 +275,8 @@ class SqliteDatabase:
 
     def one(self, statement: str, **params: Any) -> Row | None:
         rows = self.all(statement, **params)
-        return rows[0] if rows else None
+        # SQLite's own rows compare a name with that of one column after the other, each time.
+        return dict(zip(rows[0].keys(), rows[0], strict=True)) if rows else None
 
     def run(self, statement: str, **params: Any) -> int:
         with self._lock:

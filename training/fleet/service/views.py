@@ -312,7 +312,7 @@ class Views:
     def pulse(self, job_id: str) -> tuple[object, ...]:
         """Return what changes whenever a job's page does without an event: what its last attempt has reported."""
         row = self._db.one("job_pulse", job_id=job_id)
-        return () if row is None else tuple(row)
+        return () if row is None else tuple(row.values())
 
     def live(self, most: int = PAGE_MAX) -> list[JobView]:
         """Return what runs now, longest first."""
