@@ -10,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from training.fleet.database.sqlite import SqliteDatabase
+from training.trainer.contract import limit_threads
+
+limit_threads(1)  # as trainers do by themselves; tests run side by side, and threads that wait for a core burn it
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
