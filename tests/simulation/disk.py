@@ -86,9 +86,9 @@ class SimDatabase(SqliteDatabase):
             self.connection.execute("ROLLBACK")
         self._depth = 0
 
-    def _execute(self, sql: str, params: Any = ()) -> Any:
+    def _execute(self, sql: str, params: Any = (), *, many: bool = False) -> Any:
         if self._fuse is not None:
             self._fuse.burn()
             if self.full and sql == "COMMIT":  # where what was written reaches the disk
                 raise DatabaseFull("the disk of the database is full; free some space")
-        return super()._execute(sql, params)
+        return super()._execute(sql, params, many=many)

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from conformance.database_suite import CHECKS, Connect, held, hosts, note
 
 from training.fleet.database import writer as database
 from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase, fold_log
-from training.fleet.database.writer import DatabaseError, DatabaseFull, DatabaseLost, Writer, statements
+from training.fleet.database.writer import DatabaseError, DatabaseFull, DatabaseLost, Ready, Writer, statements
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import EndReason, JobStatus
 
@@ -361,3 +362,55 @@ def test_a_table_that_is_replaced_takes_no_rows_of_others_along() -> None:
 
     with closing(Looking(":memory:")) as database:
         assert (seen, database._pragma("foreign_keys")[0]) == ([0], 1)
+
+
+# ── many rows at once ───────────────────────────────────────────────────────────────────────
+
+INSERTS = "at", "job_id", "to_status", "transition"
+
+
+def laid_out(db: SqliteDatabase, count: int) -> Ready:
+    return db.ready("events", INSERTS, [(1.5, f"id-{n}", "pending", "insert") for n in range(count)])
+
+
+def add_event(db: SqliteDatabase, job_id: str) -> None:
+    event = dict.fromkeys(("from_status", "attempt", "host", "detail"))
+    db.run("add_event", at=2.5, job_id=job_id, transition="insert", to_status="pending", **event)
+
+
+def sound(db: SqliteDatabase) -> bool:
+    return not [each for each in db.sealed() if each.broken or each.bare or each.rows != each.counted]
+
+
+@pytest.mark.parametrize("meanwhile", [0, 1])
+def test_rows_that_were_laid_out_have_their_checksums_whatever_comes_before_them(
+    db: SqliteDatabase, meanwhile: int
+) -> None:
+    ready = laid_out(db, 3)
+    for _ in range(meanwhile):
+        add_event(db, "first")
+    with db.transaction():
+        db.add(ready)
+    add_event(db, "last")
+    rows = db.connection.execute("SELECT job_id, seal IS NULL FROM events ORDER BY seq").fetchall()
+    assert [*map(tuple, rows)] == [(each, 0) for each in [*["first"][:meanwhile], "id-0", "id-1", "id-2", "last"]]
+    assert sound(db)
+
+
+def added_in_vain(db: SqliteDatabase, ready: Ready) -> None:
+    with db.transaction():
+        db.add(ready)
+        raise KeyError
+
+
+def test_rows_that_are_not_added_leave_checksums_as_they_were(db: SqliteDatabase) -> None:
+    ready = laid_out(db, 2)
+    with pytest.raises(KeyError):
+        added_in_vain(db, ready)
+    wrong = replace(ready, rows=[*ready.rows, (None,) * 6])
+    with pytest.raises(DatabaseError), db.transaction():
+        db.add(wrong)
+    add_event(db, "only")
+    assert db.connection.execute("SELECT count(*) FROM events").fetchone()[0] == 1
+    assert sound(db)
+    assert db._pragma("cache_size")[0] == SqliteDatabase(":memory:")._pragma("cache_size")[0]

@@ -19,8 +19,11 @@ from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.choose import NoJob
+from training.fleet.queue.draft import Draft
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
 from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.edits import LISTED_MAX, first
+from training.fleet.scheduling.edits import Kind as EditKind
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
 
@@ -899,6 +902,52 @@ def test_what_was_cancelled_is_told_in_the_order_of_the_plan(queue: JobQueue) ->
     for name in "cab":
         queue.cancel(f"id-{name}")
     assert [edit.name for edit in queue.sync(jobs).edits] == ["a", "b", "c"]
+
+
+def a_draft(queue: JobQueue, jobs: list[dict[str, Any]]) -> Draft:
+    draft = queue.draft(jobs)
+    draft.classify(queue.classes)
+    draft.lay_out(queue.db)
+    return draft
+
+
+def test_a_draft_of_before_another_plan_is_compared_anew(queue: JobQueue) -> None:
+    draft = a_draft(queue, [a_job("one"), a_job("two")])
+    queue.sync([a_job("one", priority=3), a_job("three")])
+    counts = queue.sync(draft).counts
+    assert {word: n for word, n in counts.items() if n} == {"inserted": 1, "updated": 1, "removed": 1}
+
+
+def test_a_draft_of_before_the_clock_was_set_has_the_new_time(queue: JobQueue, clock: FakeClock) -> None:
+    draft = a_draft(queue, [a_job("one")])
+    clock.step(-3600.0)
+    queue.sync(draft)
+    job = queue.get("id-one")
+    assert job is not None
+    assert (job.created_at, job.claimable_at) == (clock.now(), clock.now())
+
+
+def test_of_jobs_that_changed_only_the_first_hundred_are_told(queue: JobQueue) -> None:
+    jobs = [a_job(f"job-{n}", seed=n) for n in range(150)]
+    queue.sync(jobs)
+    edited = [{**job, "priority": 7, "name": f"new-{n}" if n > 140 else job["name"]} for n, job in enumerate(jobs)]
+    found = queue.sync(edited)
+    assert (found.counts["updated"], found.counts["renamed"]) == (150, 9)
+    assert [edit.name for edit in first(found.edits) if edit.kind is EditKind.JOB] == [f"job-{n}" for n in range(91)]
+    left = queue.sync([])
+    assert left.counts["removed"] == 150
+    assert [edit.job_id for edit in left.edits] == sorted(job["job_id"] for job in jobs)[:LISTED_MAX]
+
+
+def test_what_ran_out_of_memory_keeps_its_class_in_an_edited_plan(queue: JobQueue) -> None:
+    queue.sync([a_job("one"), a_job("two", seed=1)])
+    job = queue.get("id-one")
+    assert job is not None
+    queue.widen(job, replace(job.needs, ram_above_gib=8.0))
+    queue.sync([a_job("one", min_cores=2), a_job("two", seed=1, min_cores=2)])
+    classes = {row["job_id"]: row["class_id"] for row in queue.db.all("jobs_page", after=0, most=2)}
+    assert queue.classes.at(classes["id-one"]).needs.ram_above_gib == 8.0
+    assert queue.classes.at(classes["id-two"]).needs.ram_above_gib == 0.0
 
 
 def test_a_host_that_must_wait_is_told_of_the_first_job_that_it_may_have_again(

@@ -11,13 +11,13 @@ written before there were checksums have none, until they change.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from training.fleet.database.writer import Row, named
+from training.fleet.database.writer import Ready, Row, named
 
 # Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself. These two
 # always have the same rows.
@@ -28,6 +28,9 @@ SEALED = (
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")
 _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}
+
+
+Columns = Sequence[tuple[str, Any]]  # names and defaults, sorted
 
 
 class Connection(Protocol):
@@ -52,23 +55,68 @@ class Sealed:
     before: int | None  # … and the permitted number of them
 
 
-def seal(columns: Sequence[tuple[str, Any]], values: Sequence[Any]) -> int:
+def seal(columns: Columns, values: Sequence[Any]) -> int:
     """Compute a row's checksum: 64 bits of a SHA-256 over the columns that do not hold their default."""
     said = [(name, value) for (name, default), value in zip(columns, values, strict=True) if value != default]
     found = hashlib.sha256(ascii(said).encode()).digest()
     return int.from_bytes(found[:8], "big", signed=True)
 
 
-def learn(connection: Connection) -> None:
-    """Teach this connection to compute checksums."""
+def learn(connection: Connection) -> Mapping[str, Columns]:
+    """Teach this connection to compute checksums; returns the columns that they are of, by table."""
+    found = {}
     for table in SEALED:
-        columns = [(column, default) for column, default, _ in _columns(connection, table)]
+        columns = found[table] = [(column, default) for column, default, _ in _columns(connection, table)]
         connection.create_function(
             f"seal_of_{table}",
             -1,
             lambda *values, columns=columns: seal(columns, values),
             deterministic=True,
         )
+    return found
+
+
+def next_number(connection: Connection, table: str) -> int:
+    """Return the number (``seq``) that the next row of this table gets."""
+    return int(connection.execute(_templates()["row_next"].format(table=table)).fetchone()[0])
+
+
+def laid_out(columns: Columns, table: str, given: Sequence[str], rows: Iterable[Sequence[Any]], first: int) -> Ready:
+    """Lay out rows with their checksums, which are also of their numbers: the ``first`` has this one.
+
+    The columns ``given`` are in order; the others hold their defaults.
+    """
+    names = [column for column, _ in columns if column in {*given, "seq"}]
+    at = names.index("seq")
+    assert names == [*given[:at], "seq", *given[at:]], "columns are given in order"
+    ready = Ready(table, tuple(names), [(*row[:at], 0, *row[at:], 0) for row in rows], 0)
+    return _numbered(columns, ready, first)
+
+
+def _numbered(columns: Columns, ready: Ready, first: int) -> Ready:
+    if first == ready.first:
+        return ready
+    sealed = [each for each in columns if each[0] in ready.columns]
+    at = ready.columns.index("seq")
+    rows = ((*row[:at], number, *row[at + 1 : -1]) for number, row in enumerate(ready.rows, first))
+    return replace(ready, first=first, rows=[(*row, seal(sealed, row)) for row in rows])
+
+
+def added(connection: Connection, columns: Columns, ready: Ready) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
+    """List the statements that add :func:`laid_out` rows, and what each is run with.
+
+    The trigger is taken away meanwhile: that it looks at each row takes as long as to add it.
+    """
+    if not ready.rows:
+        return
+    once: Sequence[Sequence[Any]] = [()]
+    values = ", ".join("?" for _ in (*ready.columns, "seal"))
+    names = {"table": ready.table, "columns": ", ".join(ready.columns), "values": values}
+    yield _templates()["seal_left_out"].format(**names), once
+    now = _numbered(columns, ready, next_number(connection, ready.table))  # others may have come meanwhile
+    yield _templates()["rows_added"].format(**names), now.rows
+    yield _templates()["rows_counted"].format(**names), [(len(ready.rows),)]
+    yield _filled(connection, "seal_inserted", ready.table), once
 
 
 def keep(connection: Connection) -> None:

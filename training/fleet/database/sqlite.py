@@ -10,7 +10,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,14 @@ from training.fleet.database.writer import (
     DatabaseError,
     DatabaseFull,
     DatabaseLost,
+    Ready,
     Row,
     statements,
 )
 
 SCHEMA_VERSION = 13  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
+_MANY_ROWS, _PAGES_OF_MANY = 1_000, -32 * 1024  # KiB, as SQLite counts below zero
 _WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
 _SQL = Path(__file__).with_name("sql")
 _SCHEMA = "schema_sqlite.sql"
@@ -93,7 +95,7 @@ class SqliteDatabase:
         self._pragma("mmap_size = 0")
         self._migrate()
         self._pragma("shrink_memory")  # a first start has every page of the new file in memory
-        seals.learn(self.connection)
+        self._columns = seals.learn(self.connection)
         seals.keep(self.connection)
 
     def _prepare_read_only(self) -> None:
@@ -108,7 +110,7 @@ class SqliteDatabase:
                 f"the database {self.path} is of version {version}, this program works with {SCHEMA_VERSION}; "
                 "start the receiver once, which brings it up to date"
             )
-        seals.learn(self.connection)
+        self._columns = seals.learn(self.connection)
 
     def _pragma(self, pragma: str) -> Any:
         return self.connection.execute(f"PRAGMA {pragma}").fetchone()
@@ -282,6 +284,30 @@ class SqliteDatabase:
         with self._lock:
             return self._execute(self._sql[statement], params)[1]
 
+    def many(self, statement: str, params: Sequence[Mapping[str, Any]]) -> None:
+        with self._lock:
+            self._execute(self._sql[statement], params, many=True)
+
+    def ready(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Ready:
+        with self._lock:
+            first = seals.next_number(self.connection, table)
+        return seals.laid_out(self._columns[table], table, columns, rows, first)
+
+    def add(self, ready: Ready) -> None:
+        with self._lock, self._room_for(len(ready.rows)):
+            for statement, rows in seals.added(self.connection, self._columns[ready.table], ready):
+                self._execute(statement, rows, many=True)
+
+    @contextmanager
+    def _room_for(self, rows: int) -> Iterator[None]:
+        """Hold more pages in memory while many rows come in: their ids are scattered all over the indexes."""
+        before = self._pragma("cache_size")[0]
+        self._pragma(f"cache_size = {_PAGES_OF_MANY if rows > _MANY_ROWS else before}")
+        try:
+            yield
+        finally:
+            self._pragma(f"cache_size = {before}")
+
     def version(self) -> int:
         with self._lock:
             return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
@@ -290,11 +316,13 @@ class SqliteDatabase:
         with self._lock:
             self.connection.close()
 
-    def _execute(self, sql: str, params: Any = ()) -> tuple[list[Row], int]:
-        """Return the rows and the number changed. Drained to the end: an open statement keeps its lock, and a
-        damaged page may be met at any step."""
+    def _execute(self, sql: str, params: Any = (), *, many: bool = False) -> tuple[list[Row], int]:
+        """Return the rows and the number changed; ``many``: once with each of the ``params``.
+
+        Drained to the end: an open statement keeps its lock, and a damaged page may be met at any step.
+        """
         try:
-            cursor = self.connection.execute(sql, params)
+            cursor = self.connection.executemany(sql, params) if many else self.connection.execute(sql, params)
             return cursor.fetchall(), cursor.rowcount
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error

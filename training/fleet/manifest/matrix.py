@@ -18,7 +18,7 @@ from training.fleet.manifest.reader import KeyPath, Problem, Table, WrongValueEr
 from training.printable import printable
 
 JOBS_MAX = 1_000  # of one matrix …
-PLAN_JOBS_MAX = 20_000  # … and of all in a plan
+PLAN_JOBS_MAX = 100_000  # … and of all in a plan
 NAME_CHARS_MAX = 128
 # The members of a job's identity. Anything else would make jobs that train the same model.
 KEYS = ("model", "mode", "seed", "split_recipe", "dataset")

@@ -9,6 +9,13 @@ from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database
 from training.fleet.scheduling.job import Attempt, Job, JobStatus, check_transition
 
+INSERTED = "at", "job_id", "to_status", "transition"
+
+
+def inserted(job_id: str, at: float) -> tuple[float, str, str, str]:
+    """Return the columns :data:`INSERTED` of the row which says that a plan brought a job."""
+    return at, job_id, JobStatus.PENDING.value, "insert"
+
 
 class Events:
     """The writer of event rows; refuses a move that the transition table does not know."""
@@ -19,6 +26,12 @@ class Events:
         # The number of times that each row of the transition table fired in this process. The rows that lead to pending
         # wake waiting claims; the simulation refuses a run in which a row never fired.
         self.fired: Counter[str] = Counter()
+
+    def inserted(self, count: int) -> None:
+        """Note that so many rows of :func:`inserted` were written."""
+        if count:
+            self.fired["insert"] += count
+            crashpoint("transition", "insert")
 
     def repeated(self, transition: str, job: Job) -> None:
         """Note that a request was answered again: nothing moved, so nothing is written."""

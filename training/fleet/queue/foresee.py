@@ -25,9 +25,21 @@ class Synced:
     cancelled: int  # jobs of the plan that stay so
 
     @classmethod
-    def of(cls, changes: Iterable[Change], left: Sequence[Edit], removed: int, cancelled: Sequence[Job]) -> Synced:
-        """Sum up. ``left`` may tell only the first of the ``removed`` jobs; ``cancelled`` are those of the plan."""
-        counts = {word.value: 0 for word in Outcome}
+    def of(
+        cls,
+        changes: Iterable[Change],
+        left: Sequence[Edit],
+        removed: int,
+        cancelled: Sequence[Job],
+        *,
+        inserted: int = 0,
+        unchanged: int = 0,
+    ) -> Synced:
+        """Sum up. ``left`` may tell only the first of the ``removed`` jobs; ``cancelled`` are those of the plan.
+
+        So many more were ``inserted`` or ``unchanged``, of which there is nothing else to tell.
+        """
+        counts = {Outcome.INSERTED.value: inserted, Outcome.UPDATED.value: 0, Outcome.UNCHANGED.value: unchanged}
         edits: list[Edit] = []
         for each in changes:
             counts[each.outcome] += 1
@@ -61,13 +73,25 @@ def name_of(spec: Mapping[str, Any]) -> str:
     return str(spec.get("name") or spec["job_id"])
 
 
-def judged(spec: Mapping[str, Any], text: str, row: Row | None, job: Job | Callable[[], Job] | None) -> Change:
-    """Judge one job of a plan by what a row says of it; a callable ``job`` is asked only when something differs."""
+def judged(
+    spec: Mapping[str, Any],
+    text: str,
+    row: Row | None,
+    job: Job | Callable[[], Job] | None,
+    *,
+    in_words: bool = True,
+) -> Change:
+    """Judge one job of a plan by what a row says of it; a callable ``job`` is asked only when something differs.
+
+    Without ``in_words`` a job of the plan that keeps its name is not asked what changed of it.
+    """
     if row is None:
         return change(None, spec, same=False)
     same = (row["name"], row["spec"]) == (name_of(spec), text)
     if same and row["in_manifest"]:
         return Change(Outcome.UNCHANGED)
+    if row["in_manifest"] and not in_words and row["name"] == name_of(spec):
+        return Change(Outcome.UPDATED)
     return change(job() if callable(job) else job, spec, same=same)
 
 

@@ -8,7 +8,6 @@ this package's name would shadow the standard library's ``queue``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +18,13 @@ from typing import Any
 from training import strict_json
 from training.clock import Clock, SystemClock
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.database.writer import Database, Row, id_of
+from training.fleet.database.writer import Database, id_of
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
 from training.fleet.queue.classes import Classes
 from training.fleet.queue.curves import Curves
+from training.fleet.queue.draft import Draft, PlanJobs, class_key, columns_of, digest_of, listed_of
 from training.fleet.queue.events import Events
 from training.fleet.queue.foresee import Synced, judged, name_of
 from training.fleet.queue.logs import LogRows
@@ -32,7 +32,8 @@ from training.fleet.queue.quarantine import Quarantines
 from training.fleet.queue.results import Results
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, known_job
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.edits import Change, Outcome, leaving
+from training.fleet.scheduling.edits import LISTED_MAX, Change, Outcome, leaving
+from training.fleet.scheduling.edits import Kind as EditKind
 from training.fleet.scheduling.job import (
     CANCELLED,
     CANCELLED_AS_REMOVED,
@@ -50,6 +51,8 @@ from training.fleet.scheduling.policy import NOBODY_ELSE, Fleet, Policy
 _UNBOUNDED = 2**62
 _LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
 
+ClassIds = dict[tuple[str, float, float], int]  # what a class follows from, with memory that was learned → its number
+
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
@@ -65,14 +68,6 @@ class Claimant:
 class Grant:
     job: Job
     attempt: Attempt
-
-
-@dataclass(frozen=True, slots=True)
-class PlanJobs:
-    """The jobs of the last plan: how many, and a digest of all that a plan may change of them."""
-
-    count: int
-    digest: str
 
 
 class JobQueue:
@@ -110,7 +105,7 @@ class JobQueue:
         if rows:
             with self.db.transaction():
                 for row in rows:
-                    self.db.run("list_job", job_id=row["job_id"], **_listed(json.loads(row["spec"])))
+                    self.db.run("list_job", job_id=row["job_id"], **listed_of(json.loads(row["spec"])))
 
     @property
     def _conn(self) -> Any:
@@ -135,58 +130,91 @@ class JobQueue:
         """
         return self.sync(jobs).counts
 
-    def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
-        """:meth:`sync_from_manifest`, with each edit it found."""
-        self.edition += 1
+    def sync(self, jobs: Iterable[Mapping[str, Any]] | Draft) -> Synced:
+        """:meth:`sync_from_manifest`, with each edit it found; of jobs that changed in other things than their names,
+        the first :data:`LISTED_MAX`.
+
+        A :class:`Draft` was compared beforehand, off the writer's thread, so that this takes less of its time.
+        """
         self.classes.recount()
         with self.db.transaction():
             for row in self.db.all("unclassed"):
                 job = job_of(row)
                 self.db.run("class_job", job_id=row["job_id"], class_id=self.classes.of(job.needs, job.spec))
-            gone = {row["job_id"]: row for row in self.db.all("plan_texts")}
-            named: dict[str, Mapping[str, Any]] = {}
-            changes: list[Change] = []
-            for spec in jobs:
-                changes.append(self._sync_one(dict(spec), gone.pop(spec["job_id"], None)))
-                named[str(spec.get("name"))] = spec
-            for job_id in gone:
-                self.db.run("mark_removed", job_id=job_id)
-            left = [leaving(self._require(job_id), named) for job_id in sorted(gone)]
+            if not isinstance(jobs, Draft):
+                jobs = self.draft(jobs)
+            elif not jobs.holds(self.edition, self.clock):
+                jobs = self.draft(jobs.specs)
+            if not jobs.laid_out:
+                jobs.classify(self.classes)
+                jobs.lay_out(self.db)
+            changes = self._write(jobs)
+            named = {name_of(spec): spec for spec in jobs.specs} if jobs.gone else {}
+            left = [leaving(self._require(job_id), named) for job_id in jobs.gone[:LISTED_MAX]]
             cancelled = [job_of(row) for row in self.db.all("cancelled_in_plan")]
-        return Synced.of(changes, left, len(gone), cancelled)
+        self.edition += 1
+        counts = {"inserted": len(jobs.new), "unchanged": jobs.unchanged}
+        return Synced.of(changes, left, len(jobs.gone), cancelled, **counts)
+
+    def draft(self, jobs: Iterable[Mapping[str, Any]], reader: Database | None = None) -> Draft:
+        """Compare these job dicts with the queue: on any thread, through a ``reader`` of its own."""
+        return Draft(jobs, reader or self.db, self.edition, self.clock)
+
+    def _write(self, draft: Draft) -> list[Change]:
+        """Write what the draft found; returns the changes of jobs that the queue knew."""
+        assert draft.rows is not None
+        for rows in draft.rows:
+            self.db.add(rows)
+        self.events.inserted(len(draft.new))
+        changes: list[Change] = []
+        amended: list[Mapping[str, Any]] = []
+        class_ids: ClassIds = {}
+        told = 0
+        for spec, text in draft.other:
+            found, columns = self._judge(spec, text, class_ids, in_words=told < LISTED_MAX)
+            changes.append(found)
+            told += any(edit.kind is EditKind.JOB for edit in found.edits)
+            if columns is not None:
+                amended.append(columns)
+        self.db.many("amend_job", amended)
+        back = [(spec["job_id"], found) for (spec, _), found in zip(draft.other, changes, strict=True) if found.returns]
+        self.db.many("mark_in_manifest", [{"job_id": job_id} for job_id, _ in back])
+        for job_id, found in back:
+            if found.requeues:
+                self.requeue(job_id, detail="the plan names it again")
+        self.db.many("mark_removed", [{"job_id": job_id} for job_id in draft.gone])
+        return changes
+
+    def _judge(
+        self, spec: Mapping[str, Any], text: str, class_ids: ClassIds, *, in_words: bool
+    ) -> tuple[Change, Mapping[str, Any] | None]:
+        """Judge a known job of a plan as it is now; returns also what its row holds from now on, if that is other.
+
+        ``class_ids`` remembers the classes of those before; ``in_words`` as for :func:`judged`.
+        """
+        job_id = spec["job_id"]
+        known = self.db.one("job_text", job_id=job_id)
+        assert known is not None, "jobs stay"
+        found = judged(spec, text, known, lambda: self._require(job_id), in_words=in_words)
+        if found.outcome is not Outcome.UPDATED:
+            return found, None
+        learned = {key: known[key] for key in ("ram_above_gib", "vram_above_gib")}
+        like = (class_key(spec), *learned.values())
+        if like not in class_ids:
+            class_ids[like] = self.classes.of(replace(Needs.of(spec), **learned), spec)
+        return found, {**columns_of(spec), "spec": text, "class_id": class_ids[like]}
 
     def plan_jobs(self) -> PlanJobs:
         """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""
-        jobs = sorted((row["job_id"], row["name"], row["spec"]) for row in self.db.all("plan_texts"))
-        texts = [text for job in jobs for text in job]
-        all_of_it = "\0".join([str(len(self.db.all("unclassed"))), *texts])  # none has a NUL
-        return PlanJobs(len(jobs), hashlib.sha256(all_of_it.encode("utf-8", "replace")).hexdigest())
+        rows = self.db.all("plan_texts")
+        digests = [digest_of(row["job_id"], row["name"], row["spec"]) for row in rows]
+        return PlanJobs.of(digests, len(self.db.all("unclassed")))
 
-    def _sync_one(self, spec: dict[str, Any], known: Row | None = None) -> Change:
-        """``known`` is the job's row, where it was read already."""
-        job_id = spec["job_id"]
-        known = known or self.db.one("job_text", job_id=job_id)
-        name, text = name_of(spec), strict_json.canonical(spec)
-        params = {
-            "job_id": job_id,
-            "name": name,
-            "spec": text,
-            "priority": int(spec.get("priority") or 0),
-            **_listed(spec),
-        }
-        found = judged(spec, text, known, lambda: self._require(job_id))
-        if found.outcome is Outcome.INSERTED:
-            now = self.clock.now()
-            self.db.run("add_job", **params, class_id=self.classes.of(Needs.of(spec), spec), now=now)
-            self.events.moved("insert", job_id, None, JobStatus.PENDING)
-        if found.outcome is Outcome.UPDATED:
-            needs = replace(self._require(job_id), spec=spec).needs
-            self.db.run("amend_job", **params, class_id=self.classes.of(needs, spec))
-        if found.returns:
-            self.db.run("mark_in_manifest", job_id=job_id)
-        if found.requeues:
-            self.requeue(job_id, detail="the plan names it again")
-        return found
+    def _insert(self, spec: Mapping[str, Any]) -> None:
+        """Enter a job that nobody knows."""
+        columns = {**columns_of(spec), "spec": strict_json.canonical(spec)}
+        self.db.run("add_job", **columns, class_id=self.classes.of(Needs.of(spec), spec), now=self.clock.now())
+        self.events.moved("insert", spec["job_id"], None, JobStatus.PENDING)
 
     # ── granting ────────────────────────────────────────────────────────────────────────────
 
@@ -639,8 +667,3 @@ class JobQueue:
 
 
 _eligible = eligible
-
-
-def _listed(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the columns by which lists filter. Never NULL: that is a job of before."""
-    return {"model": str(spec.get("model") or ""), "mode": str(spec.get("mode") or "")}

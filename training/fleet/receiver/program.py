@@ -121,7 +121,8 @@ def serve(args: argparse.Namespace) -> int:
         audit = AuditLog(queue.db, clock)
         dataset_store = DatasetStore(args.datasets_dir or args.models_dir.with_name("datasets"))
         describer = ProcessDescriber()
-        reloader = Reloader(args.manifest, service, writer, describer, audit, dataset_store, kept_beside(args.db))
+        kept = kept_beside(args.db)
+        reloader = Reloader(args.manifest, service, writer, describer, audit, dataset_store, kept, reader)
         _load(reloader)
         settings = Settings(
             operator_token=os.environ.get(TOKEN_VARIABLE) or None,

@@ -232,7 +232,7 @@ class Recovery(JobQueue):
         """Find the delivery's job; an unknown one is entered as no longer in the manifest."""
         job = self.get(said.job_id)
         if job is None:
-            self._sync_one(dict(said.spec))
+            self._insert(said.spec)
             self.db.run("mark_removed", job_id=said.job_id)
             job = self._require(said.job_id)
         return job

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from training.fleet.capability.describe import Describer, describe_command
-from training.fleet.database.writer import Writer
+from training.fleet.database.writer import Database, Writer
 from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
-from training.fleet.queue.jobs import PlanJobs
+from training.fleet.queue.draft import Draft, PlanJobs
 from training.fleet.scheduling.edits import sentence
 from training.fleet.scheduling.job import Needs
 from training.fleet.service.audit import Act, AuditLog
@@ -48,6 +48,7 @@ class Reloader:
     audit: AuditLog
     dataset_store: DatasetStore | None = None  # None: the plan may name data sets by their ids alone
     kept: Path | None = None  # where the plan is kept for the next start
+    reader: Database | None = None  # a connection beside the writer's; None: all is read by the writer
 
     def __call__(self, who: str, *, starting: bool = False) -> ReloadReply:
         """Reload the manifest; Refusal(bad_manifest) has every mistake. The audit names ``who`` when something changed.
@@ -69,10 +70,11 @@ class Reloader:
             raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
             raise _refused(error) from None
-        counts = self.writer.submit(lambda: self._apply(jobs, plan, here, who)).result()
+        draft = self._draft(jobs)
+        counts = self.writer.submit(lambda: self._apply(draft, plan, here, who)).result()
         moved = references.moved()
         if self.kept is not None and not moved:  # every start reports moved names
-            keep(self.kept, made_from(plan.dataset_names, self._jobs().digest), plan)
+            keep(self.kept, made_from(plan.dataset_names, draft.plan_jobs().digest), plan)
         for name, dataset_id in moved.items():
             ids = (dataset_id[:12], references.found[name][:12])
             logger.warning("data set %s is %s by now; until a reload the plan has %s", name, *ids)
@@ -148,10 +150,20 @@ class Reloader:
             return self.path.stat().st_mtime
         return None
 
-    def _apply(self, jobs: list[dict[str, Any]], plan: Plan, here: frozenset[str] | None, who: str) -> ReloadReply:
+    def _draft(self, jobs: list[dict[str, Any]]) -> Draft:
+        """Compare the plan with the queue on this thread, that of long plans claims be held up but shortly."""
+        queue = self.service.queue
+        if self.reader is None:
+            return self.writer.submit(lambda: queue.draft(jobs)).result()
+        draft = queue.draft(jobs, self.reader)
+        self.writer.submit(lambda: draft.classify(queue.classes)).result()
+        draft.lay_out(self.reader)
+        return draft
+
+    def _apply(self, draft: Draft, plan: Plan, here: frozenset[str] | None, who: str) -> ReloadReply:
         if here is not None:
             self.service.datasets_here(here)
-        counts = self.service.reload(jobs, plan)
+        counts = self.service.reload(draft, plan)
         if counts.changed:
             after = {key: n for key, n in msgspec.to_builtins(counts).items() if isinstance(n, int)}
             self.audit.write(who, Act.RELOAD, str(self.path), after=after)

@@ -17,6 +17,7 @@ import msgspec
 from training.contract import spec_hash
 from training.fleet.database.writer import Database
 from training.fleet.queue.choose import NoJob
+from training.fleet.queue.draft import Draft
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.queue.quarantine import quarantines
@@ -788,7 +789,7 @@ class Service:
         job = self._job(job_id)
         return MovedReply.of(job, near=self.queue.near(ref, job_id))
 
-    def reload(self, jobs: Iterable[Mapping[str, Any]], plan: Plan) -> ReloadReply:
+    def reload(self, jobs: Iterable[Mapping[str, Any]] | Draft, plan: Plan) -> ReloadReply:
         """Make a checked manifest the plan. Jobs in flight go on with what they were granted."""
         before = self.compared_with
         synced = self.queue.sync(jobs)

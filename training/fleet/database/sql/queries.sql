@@ -227,7 +227,7 @@ VALUES (:job_id, :name, :spec, :class_id, :priority, 'pending', :now, :now, :mod
 ON CONFLICT (job_id) DO NOTHING
 
 -- name: job_text — what a reload compares
-SELECT job_id, name, spec, in_manifest FROM jobs WHERE job_id = :job_id
+SELECT job_id, name, spec, in_manifest, ram_above_gib, vram_above_gib FROM jobs WHERE job_id = :job_id
 
 -- name: plan_texts — the same of all that the last plan named, at once: asked for one by one they take seconds
 SELECT job_id, name, spec, in_manifest FROM jobs WHERE in_manifest = 1
@@ -243,9 +243,12 @@ WHERE job_id = :job_id
 -- name: mark_in_manifest — a job that had been removed is back
 UPDATE jobs SET in_manifest = 1 WHERE job_id = :job_id
 
--- name: unclassed — pending jobs of before whose class does not say what bears on their duration
-SELECT * FROM jobs WHERE status = 'pending'
-  AND class_id IN (SELECT class_id FROM classes WHERE json_extract(needs, '$.work') IS NULL)
+-- name: unclassed — pending jobs of before whose class does not say what bears on their duration; held or not
+SELECT j.* FROM (SELECT class_id FROM classes WHERE json_extract(needs, '$.work') IS NULL) AS c
+CROSS JOIN jobs AS j ON j.class_id = c.class_id AND j.status = 'pending' AND j.held_at IS NULL
+UNION ALL
+SELECT j.* FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
+WHERE j.held_at IS NOT NULL AND j.status = 'pending' AND json_extract(c.needs, '$.work') IS NULL
 
 -- name: class_job — of another requirement class
 UPDATE jobs SET class_id = :class_id WHERE job_id = :job_id

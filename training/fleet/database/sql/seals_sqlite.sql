@@ -22,6 +22,18 @@ CREATE TEMP TRIGGER seal_{table}_deleted AFTER DELETE ON main.{table} BEGIN
   UPDATE seals SET n = n - 1, unsealed = unsealed - (OLD.seal IS NULL) WHERE tbl = '{table}';
 END
 
+-- name: seal_left_out — rows come that have their checksums
+DROP TRIGGER temp.seal_{table}_inserted
+
+-- name: row_next — the number that the next row of a table gets
+SELECT coalesce(max(seq), 0) + 1 FROM {table}
+
+-- name: rows_added — many new rows at once …
+INSERT INTO {table} ({columns}, seal) VALUES ({values})
+
+-- name: rows_counted — … and are counted here
+UPDATE seals SET n = n + ? WHERE tbl = '{table}'
+
 -- name: chain_inserted — the audit's rows carry a digest already, and are only counted
 CREATE TEMP TRIGGER seal_{table}_inserted AFTER INSERT ON main.{table} BEGIN
   UPDATE seals SET n = n + 1 WHERE tbl = '{table}';

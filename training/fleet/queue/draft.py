@@ -1,0 +1,134 @@
+"""A plan's jobs beside those of the queue, worked out on any thread: :meth:`JobQueue.sync` then has little to write.
+
+What nobody knows yet is laid out as rows, with their checksums; what differs is left to the writer, who sees each job
+as it is at that moment. A draft holds for the plan that it was compared with, and for the clock that it was made by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training import strict_json
+from training.clock import Clock
+from training.fleet.database.writer import Database, Ready, Row
+from training.fleet.queue.classes import Classes
+from training.fleet.queue.events import INSERTED, inserted
+from training.fleet.queue.foresee import name_of
+from training.fleet.scheduling.job import JobStatus, Needs
+
+_STEP_S = 1.0  # by so much a clock may drift from the other while a draft is made
+_COLUMNS = (
+    "claimable_at", "class_id", "created_at", "job_id", "mode", "model", "name", "priority", "spec", "status",
+)  # fmt: skip
+# None of these is part of what a job's class is made of.
+_OF_NO_CLASS = frozenset({"name", "job_id", "seed", "priority", "n_resamples", "max_run_s", "max_silence_s"})
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJobs:
+    """The jobs of a plan: how many, and a digest of all that a plan may change of them."""
+
+    count: int
+    digest: str
+
+    @classmethod
+    def of(cls, digests: Collection[bytes], unclassed: int = 0) -> PlanJobs:
+        """Sum up the :func:`digest_of` of each. ``unclassed`` jobs of before have a class to be found yet."""
+        found = hashlib.sha256(str(unclassed).encode())
+        for digest in sorted(digests):
+            found.update(digest)
+        return cls(len(digests), found.hexdigest())
+
+
+def digest_of(job_id: str, name: str, text: str) -> bytes:
+    """Digest all that a plan may change of a job."""
+    return hashlib.sha256(f"{job_id}\0{name}\0{text}".encode("utf-8", "replace")).digest()  # none has a NUL
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A job that nobody knows yet."""
+
+    spec: Mapping[str, Any]
+    text: str
+    of_class: str
+
+
+class Draft:
+    """The jobs of a plan, each judged by its row."""
+
+    def __init__(self, jobs: Iterable[Mapping[str, Any]], db: Database, edition: int, clock: Clock) -> None:
+        """``db`` is any connection to the queue's database, ``edition`` the plan's that it holds now."""
+        self.specs = list(jobs)
+        self.edition, self.at = edition, float(clock.now())  # as its column has it: the checksum is of that
+        self._drift = self.at - clock.monotonic()
+        self.new: dict[str, New] = {}
+        self.other: list[tuple[Mapping[str, Any], str]] = []  # jobs that differ, or are back
+        self.unchanged = 0
+        self._digests: dict[str, bytes] = {}
+        self.rows: tuple[Ready, ...] | None = None
+        self._class_ids: dict[str, int] = {}
+        gone = {row["job_id"]: row for row in db.all("plan_texts")}
+        for spec in self.specs:
+            self._judge(spec, gone, db)
+        self.gone = sorted(gone)
+
+    def _judge(self, spec: Mapping[str, Any], gone: dict[str, Row], db: Database) -> None:
+        job_id, name, text = spec["job_id"], name_of(spec), strict_json.canonical(spec)
+        self._digests[job_id] = digest_of(job_id, name, text)
+        row = gone.pop(job_id, None) or db.one("job_text", job_id=job_id)
+        if row is None:
+            self.new[job_id] = New(spec, text, class_key(spec))
+        elif row["in_manifest"] and (row["name"], row["spec"]) == (name, text):
+            self.unchanged += 1
+        else:
+            self.other.append((spec, text))
+
+    @property
+    def laid_out(self) -> bool:
+        return self.rows is not None
+
+    def holds(self, edition: int, clock: Clock) -> bool:
+        """Return True while neither another plan was taken over nor the clock was set."""
+        return self.edition == edition and abs(clock.now() - clock.monotonic() - self._drift) < _STEP_S
+
+    def classify(self, classes: Classes) -> None:
+        """Find the classes of the new jobs, and enter those that are new. To be called by the writer, in a moment."""
+        classes.recount()
+        for new in self.new.values():
+            if new.of_class not in self._class_ids:
+                self._class_ids[new.of_class] = classes.of(Needs.of(new.spec), new.spec)
+
+    def lay_out(self, db: Database) -> None:
+        """Lay the rows of the new jobs out, after :meth:`classify`. On any thread, by any connection."""
+        jobs = db.ready("jobs", _COLUMNS, (self._row(job_id, new) for job_id, new in self.new.items()))
+        events = db.ready("events", INSERTED, (inserted(job_id, self.at) for job_id in self.new))
+        self.rows = jobs, events
+
+    def _row(self, job_id: str, new: New) -> tuple[Any, ...]:
+        told = columns_of(new.spec)
+        said = (told["mode"], told["model"], told["name"], told["priority"], new.text, JobStatus.PENDING.value)
+        return (self.at, self._class_ids[new.of_class], self.at, job_id, *said)
+
+    def plan_jobs(self) -> PlanJobs:
+        """Return what :meth:`JobQueue.plan_jobs` will, once it is written."""
+        return PlanJobs.of(self._digests.values())
+
+
+def class_key(spec: Mapping[str, Any]) -> str:
+    """Write what a job's class follows from, quickly: jobs for which it is equal are of one class."""
+    return repr({key: value for key, value in spec.items() if key not in _OF_NO_CLASS})
+
+
+def columns_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a job's row that follow from its job dict, beside its text and its class."""
+    priority = int(spec.get("priority") or 0)
+    return {"job_id": spec["job_id"], "name": name_of(spec), "priority": priority, **listed_of(spec)}
+
+
+def listed_of(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the columns by which lists filter. Never NULL: that is a job of before."""
+    return {"model": str(spec.get("model") or ""), "mode": str(spec.get("mode") or "")}
