@@ -1,13 +1,13 @@
 """The time of a plan on unlike machines over the best possible, beside first-come, longest-first and gated queues.
 
-    python -m bench.makespan [--seeds N] [--json FILE]
+    python -m bench.makespan [--seeds N] [--shapes 4x40,20x100] [--first] [--json FILE]
 
 Fleets and plans are drawn: machines with large, middle and small GPUs, large and small CPUs and Raspberry Pis; jobs
 of three families whose sizes are log-normal. Every rule decides online, at the ask, on the same durations, with the
 same estimates: exact, or wrong by a log-normal factor (30 %, 70 %). The limit is a lower bound of every schedule,
 with full knowledge: the larger of the assignment's linear programme and the deadline bound of Lenstra, Shmoys and
 Tardos (Math. Programming 46, 1990), by SciPy's HiGHS. Printed: makespan as a multiple of the bound, median and worst
-over the seeds.
+over the seeds. ``--first`` gives no estimates: what is known is a calibration, and what the jobs of the plan teach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,12 +27,14 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
-from training.fleet.scheduling.durations import Prediction
-from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule
+from training.fleet.scheduling.durations import MIXED, Calibrations, Machine, Prediction, Speeds, Workload, remaining
+from training.fleet.scheduling.rolling import Rolling
+from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take
 
 NEVER = math.inf
-SHAPES = ((4, 40), (20, 100), (20, 400), (60, 1000))
 ERRORS = (0.0, 0.3, 0.7)
+MADE_MOST = 300  # makings of a schedule in a plan of more jobs
+EPOCHS, LOOK_S = 20, 30.0  # of each job; between two looks at what the jobs under way say
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class Case:
     """Seconds that each job takes on each machine (jobs x machines); infinite: it does not run there."""
 
     seconds: np.ndarray
+    works: Sequence[Workload]  # of the jobs, as their settings tell them
+    sorts: Sequence[str]  # of the machines
+    speeds: Sequence[Sequence[float]]  # of the machines, for each family
 
     @property
     def jobs(self) -> int:
@@ -51,6 +56,7 @@ class Case:
 
 
 # speed of each sort of machine for the three families (a GPU's favourite, a small net, trees), and its memory in GiB
+FAMILIES, BOUND_BY = ("networks", "small networks", "trees"), ("matrices", "steps", "branches")
 SORTS = {
     "gpu-large": ((1.0, 1.0, 1.0), 24),
     "gpu-middle": ((0.5, 0.8, 0.8), 12),
@@ -67,15 +73,17 @@ def draw(machines: int, jobs: int, seed: int) -> Case:
     names = [r.choice(["gpu-large", "gpu-middle"])]
     names += r.choices(list(SORTS), weights=[1, 2, 2, 2, 3, 3], k=machines - 1)
     wobble = [[r.lognormvariate(0, 0.2) for _ in range(3)] for _ in names]
-    rows = []
+    speeds = [
+        [speed * w for speed, w in zip(SORTS[name][0], each, strict=True)]
+        for name, each in zip(names, wobble, strict=True)
+    ]
+    rows, works = [], []
     for _ in range(jobs):
         family, size, gib = r.randrange(3), r.lognormvariate(math.log(120), 1.0), r.choice([0, 0, 0, 5, 10])
-        row = [
-            size / (SORTS[name][0][family] * wobble[n][family]) if SORTS[name][1] >= gib else NEVER
-            for n, name in enumerate(names)
-        ]
+        row = [size / speeds[n][family] if SORTS[name][1] >= gib else NEVER for n, name in enumerate(names)]
         rows.append(row)
-    return Case(np.array(rows))
+        works.append(Workload.of({"model": FAMILIES[family], "hyper": {"epochs": size}}))
+    return Case(np.array(rows), works, names, speeds)
 
 
 # ── the bound ───────────────────────────────────────────────────────────────────────────────
@@ -182,68 +190,105 @@ def gated(world: World, machine: int) -> int | None:
 
 
 class Ours:
-    """The schedule of the fleet, made anew whenever something has ended."""
+    """The fleet's schedule, made anew when something has ended, but after a pause at least."""
 
-    def __init__(self, spread: float = 0.05) -> None:
-        self.spread = spread
-        self.made_at = -1.0
-        self.made: Schedule | None = None
-        self.promised: dict[tuple[str, str], float] = {}
+    def __init__(self, spread: float = 0.05, pause_s: float = 0.0) -> None:
+        self.spread, self.pause_s = spread, pause_s
+        self.rolling = Rolling()
 
     def __call__(self, world: World, machine: int) -> int | None:
-        if not world.waiting:
-            return None
-        self._plan(world)
-        assert self.made is not None
         host = str(machine)
-        if any(self.promised.get((host, str(job)), NEVER) <= world.now for job in world.waiting):
-            fit = [job for job in world.waiting if world.estimate[job, machine] < NEVER]
-            return self._take(min(fit, key=lambda job: float(world.estimate[job, machine])))
-        said = self.made.decide(host)
+        if self.rolling.made is None or world.now > self.rolling.made_at + self.pause_s:
+            self._renew(world)
+        said = self.rolling.decide(host, world.now)
+        if not isinstance(said, Take) and world.now > self.rolling.made_at + self.pause_s / 10:
+            self._renew(world)
+            said = self.rolling.decide(host, world.now)
         if isinstance(said, Take):
-            return self._take(int(said.kind))
+            self.rolling.took(host, said)
+            self.rolling.waits_no_more(host)
+            return int(said.kind)
         if isinstance(said, Decline):
-            until = min(self.promised.get((host, said.kind), NEVER), world.now + said.open_s)
-            self.promised[host, said.kind] = until
-            world.wakes.append(until)
+            world.wakes.append(world.now + max(said.open_s, 0.001))
         return None
 
-    def _take(self, job: int) -> int:
-        self.made_at = -1.0
-        return job
+    def _renew(self, world: World) -> None:
+        machines = range(world.estimate.shape[1])
+        self.rolling.renew(self._kinds(world), [self._slot(n, world) for n in machines], world.now)
 
-    def _plan(self, world: World) -> None:
-        if self.made_at == world.now and self.made is not None:
-            return
-        kinds = [
-            Kind(
-                str(job),
-                1,
-                {str(n): float(s) for n, s in enumerate(world.estimate[job]) if s < NEVER},
-                spread=self.spread,
-            )
-            for job in world.waiting
+    def _kinds(self, world: World) -> list[Kind]:
+        rows = {job: enumerate(world.estimate[job]) for job in world.waiting}
+        times = {job: {str(n): float(s) for n, s in row if s < NEVER} for job, row in rows.items()}
+        return [Kind(str(job), 1, seconds, spread=self.spread) for job, seconds in times.items()]
+
+    def _slot(self, machine: int, world: World) -> Slot:
+        if machine not in world.running:
+            return Slot(str(machine))
+        job, begun = world.running[machine]
+        expected = float(world.estimate[job, machine])
+        ready = Prediction(expected, self.spread).left(world.now - begun)
+        late = max(begun + expected * math.exp(2.33 * self.spread) - world.now, 2 * ready)
+        return Slot(str(machine), ready, late)
+
+
+class Learning(Ours):
+    """The same without estimates: what a calibration and the jobs until now teach, as in the fleet."""
+
+    def __init__(self, case: Case, calibrations: Calibrations) -> None:
+        super().__init__()
+        self.case = case
+        self.on = [Machine(str(n), cuda=sort.startswith("gpu")) for n, sort in enumerate(case.sorts)]
+        self.speeds = Speeds(calibrations=calibrations)
+        self.speeds.expect(case.works)
+        self.heard = self.speeds  # with what those under way tell
+        self.began: dict[int, tuple[int, float]] = {}
+
+    def guess(self) -> np.ndarray:
+        """What is expected of each job on each machine."""
+        told = [[self.speeds.predict(work, on).mean for on in self.on] for work in self.case.works]
+        return np.where(np.isfinite(self.case.seconds), np.array(told), NEVER)
+
+    def _renew(self, world: World) -> None:
+        for machine, (job, begun) in self.began.items():
+            if world.running.get(machine) != (job, begun):
+                self.speeds.learn(self.case.works[job], self.on[machine], float(self.case.seconds[job, machine]))
+        self.began = dict(world.running)
+        words = [
+            self.speeds.word_of(self.case.works[job], self.on[machine], *self._word(job, machine, world))
+            for machine, (job, _) in world.running.items()
         ]
-        slots = []
-        for machine in range(world.estimate.shape[1]):
-            ready = late = 0.0
-            if machine in world.running:
-                job, begun = world.running[machine]
-                expected = float(world.estimate[job, machine])
-                ready = Prediction(expected, self.spread).left(world.now - begun)
-                late = max(begun + expected * math.exp(2.33 * self.spread) - world.now, 2 * ready)
-            slots.append(Slot(str(machine), ready, late))
-        due: dict[str, float] = {}
-        for (_, kind), until in self.promised.items():
-            due[kind] = min(until, due.get(kind, NEVER))
-        self.made, self.made_at = schedule(kinds, slots, due, self.made), world.now
+        self.heard = self.speeds.with_words(word for word in words if word is not None)
+        world.wakes.append(world.now + LOOK_S)
+        super()._renew(world)
+
+    def _word(self, job: int, machine: int, world: World) -> tuple[float, dict[str, float] | None]:
+        """What an attempt says of itself: each epoch, twenty in all."""
+        elapsed_s, whole_s = world.now - world.running[machine][1], float(self.case.seconds[job, machine])
+        epoch = int(elapsed_s / whole_s * EPOCHS)
+        return elapsed_s, {"epoch": epoch, "epochs": EPOCHS, "seconds": epoch / EPOCHS * whole_s} if epoch else None
+
+    def _kinds(self, world: World) -> list[Kind]:
+        return [self._kind(job) for job in world.waiting]
+
+    def _kind(self, job: int) -> Kind:
+        fits = [on for n, on in enumerate(self.on) if self.case.seconds[job, n] < NEVER]
+        told = {on.name: self.heard.predict(self.case.works[job], on) for on in fits}
+        spread = statistics.median_low(each.spread for each in told.values())
+        return Kind(str(job), 1, {name: each.mean for name, each in told.items()}, spread=spread)
+
+    def _slot(self, machine: int, world: World) -> Slot:
+        if machine not in world.running:
+            return Slot(str(machine))
+        job, _ = world.running[machine]
+        told = self.speeds.predict(self.case.works[job], self.on[machine])
+        return Slot(str(machine), *remaining(told, *self._word(job, machine, world)))
 
 
-RULES: dict[str, Callable[[float], Rule]] = {
-    "schedule": lambda sigma: Ours(max(sigma, 0.05)),
-    "first-come": lambda _: first_come,
-    "longest-first": lambda _: longest_first,
-    "gated": lambda _: gated,
+RULES: dict[str, Callable[[float, float], Rule]] = {
+    "schedule": lambda sigma, pause_s: Ours(max(sigma, 0.05), pause_s),
+    "first-come": lambda *_: first_come,
+    "longest-first": lambda *_: longest_first,
+    "gated": lambda *_: gated,
 }
 
 
@@ -254,38 +299,73 @@ def wrong_by(case: Case, sigma: float, seed: int) -> np.ndarray:
     return case.seconds * np.random.default_rng(seed).lognormal(0.0, sigma, case.seconds.shape)
 
 
-def measure(shapes: Sequence[tuple[int, int]], seeds: int) -> list[dict[str, object]]:
-    """Run every rule on every drawn fleet; one row for a shape, an error and a rule."""
-    rows: list[dict[str, object]] = []
-    for machines, jobs in shapes:
-        cases = [draw(machines, jobs, seed) for seed in range(seeds)]
-        bounds = [bound(case) for case in cases]
-        for sigma in ERRORS:
-            for name, make in RULES.items():
-                ratios = [
-                    run(case, wrong_by(case, sigma, seed), make(sigma)) / limit
-                    for seed, (case, limit) in enumerate(zip(cases, bounds, strict=True))
-                ]
-                rows.append(
-                    {"machines": machines, "jobs": jobs, "error": sigma, "rule": name,
-                     "median": round(statistics.median(ratios), 3), "worst": round(max(ratios), 3)}
-                )  # fmt: skip
-                print(
-                    "{machines:3d} x {jobs:4d}  error {error:.1f}  {rule:14s} {median:6.2f}  worst {worst:6.2f}".format(
-                        **rows[-1]
-                    ),
-                    flush=True,
-                )
-    return rows
+def calibrated(case: Case, wrong: float, seed: int, *, declared: bool = True) -> Calibrations:
+    """Measurements of the machines, each wrong by up to this factor; ``declared``: trainers say what bounds them."""
+    chance, measured = random.Random(f"{seed}/calibration"), {}
+    for machine, speeds in enumerate(case.speeds):
+        told = [speed * wrong ** chance.uniform(-1.0, 1.0) for speed in speeds]
+        measured[str(machine)] = {**dict(zip(BOUND_BY, told, strict=True)), MIXED: math.sqrt(told[0] * told[1])}
+    return Calibrations(measured, dict(zip(FAMILIES, BOUND_BY, strict=True)) if declared else {})
+
+
+FIRST_PLANS: dict[str, Callable[[Case, int], Calibrations]] = {
+    "nothing known, calibration off by 2": lambda case, seed: calibrated(case, 2.0, seed),
+    "… trainers declare nothing": lambda case, seed: calibrated(case, 2.0, seed, declared=False),
+    "… no calibration": lambda *_: Calibrations(),
+}
+
+
+def first_plans(machines: int, jobs: int, seeds: int) -> Iterator[dict[str, object]]:
+    """Run the first plan of fleets that have trained nothing; the peers go by what the calibration lets expect."""
+    cases = [draw(machines, jobs, seed) for seed in range(seeds)]
+    bounds = [bound(case) for case in cases]
+    for error, calibration in FIRST_PLANS.items():
+        ratios: dict[str, list[float]] = {}
+        for seed, (case, limit) in enumerate(zip(cases, bounds, strict=True)):
+            rule = Learning(case, calibration(case, seed))
+            guess = rule.guess()
+            ratios.setdefault("schedule", []).append(run(case, guess, rule) / limit)
+            for name in ("first-come", "longest-first", "gated"):
+                ratios.setdefault(name, []).append(run(case, guess, RULES[name](0.0, 0.0)) / limit)
+        for name, found in ratios.items():
+            yield summed(machines, jobs, error, name, found)
+
+
+def plans(machines: int, jobs: int, seeds: int) -> Iterator[dict[str, object]]:
+    """Run every rule on drawn fleets, with estimates that are wrong."""
+    cases = [draw(machines, jobs, seed) for seed in range(seeds)]
+    bounds = [bound(case) for case in cases]
+    for sigma in ERRORS:
+        for name, make in RULES.items():
+            ratios = []
+            for seed, (case, limit) in enumerate(zip(cases, bounds, strict=True)):
+                # In a long plan no single end changes much: as in the fleet, a making waits for its cost's worth.
+                pause_s = limit / MADE_MOST if jobs > MADE_MOST else 0.0
+                ratios.append(run(case, wrong_by(case, sigma, seed), make(sigma, pause_s)) / limit)
+            yield summed(machines, jobs, f"off by {sigma:.0%}" if sigma else "exact", name, ratios)
+
+
+def summed(machines: int, jobs: int, error: str, rule: str, ratios: Sequence[float]) -> dict[str, object]:
+    """Make a row of multiples of the bound."""
+    median, worst = round(statistics.median(ratios), 3), round(max(ratios), 3)
+    row: dict[str, object] = {"machines": machines, "jobs": jobs, "error": error, "rule": rule, "fleets": len(ratios)}
+    return row | {"median": median, "worst": worst}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.makespan", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--shapes", type=int, default=len(SHAPES), help="so many of the shapes, smallest first")
+    parser.add_argument("--shapes", default="4x40,20x100", help="machines x jobs; the largest measured is 60x1000")
+    parser.add_argument("--first", action="store_true", help="only first plans, with nothing known but a calibration")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
-    rows = measure(SHAPES[: args.shapes], args.seeds)
+    rows = []
+    for shape in args.shapes.split(","):
+        machines, jobs = map(int, shape.split("x"))
+        for row in (first_plans if args.first else plans)(machines, jobs, args.seeds):
+            rows.append(row)
+            told = "{machines:3d} x {jobs:4d}  {error:38s} {rule:14s} {median:7.2f}  worst {worst:7.2f}"
+            print(told.format(**row), flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -18,6 +18,14 @@ class FlagType(StrEnum):
     STR = "str"
 
 
+class BoundBy(StrEnum):
+    """The sort of work that takes most of a model's training: hosts measure how fast they are at each."""
+
+    MATRICES = "matrices"  # large products, on the GPU where there is one
+    STEPS = "steps"  # small steps, of which the overhead counts
+    BRANCHES = "branches"  # comparisons, on all cores: trees
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
     """The values that a hyperparameter may have. Bounds are inclusive unless marked open; ``None`` is unbounded."""

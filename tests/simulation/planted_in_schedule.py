@@ -6,6 +6,7 @@ from simulation.mutate import Mutant
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.choose import Chooser, _Asking
 from training.fleet.queue.declines import Declines
+from training.fleet.queue.kinds import kind
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Schedule
 from training.fleet.service.service import Service
@@ -80,9 +81,9 @@ SCHEDULE_BUGS = (
     ),
     Mutant(
         "an estimate that is no number gets through",
-        Ahead._kind,
-        "{name: each.mean for name, each in told.items()}",
-        "{name: float('nan') if name == max(told) else each.mean for name, each in told.items()}",
+        kind,
+        "{host: each.mean for host, each in told.items()}",
+        "{host: float('nan') if host == max(told) else each.mean for host, each in told.items()}",
         seed=21,
     ),
     # ── which job ───────────────────────────────────────────────────────────────────────────

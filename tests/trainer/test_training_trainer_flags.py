@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
+from training.flag import BoundBy
 from training.trainer import arguments, flags
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -47,6 +48,8 @@ def test_describe_needs_no_ml_library(program: str) -> None:
     canonical = json.dumps(said["models"], sort_keys=True, separators=(",", ":"))
     assert said["digest"] == hashlib.sha256(canonical.encode()).hexdigest()
     assert said["describe_version"] == 1
+    assert said["bound_by"].keys() == said["models"].keys()
+    assert set(said["bound_by"].values()) <= set(BoundBy)
     assert said["program"] == f"training.trainer.{program}"
 
 

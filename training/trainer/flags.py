@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training import strict_json
-from training.flag import DESCRIBE_VERSION, Flag, FlagType
+from training.flag import DESCRIBE_VERSION, BoundBy, Flag, FlagType
 
 FEWEST_RESAMPLES = 200  # that make an interval: the ends of fewer are a matter of the draw
 
@@ -211,6 +211,7 @@ MODELS: Mapping[str, tuple[Hyper, ...]] = {
     ),
 }
 SSL_MODELS = ("transformer_ssl",)
+BOUND_BY = {model: BoundBy.BRANCHES if model == "gbt" else BoundBy.STEPS for model in MODELS}
 RUN_MODELS = tuple(model for model in MODELS if model not in SSL_MODELS)
 
 
@@ -222,6 +223,7 @@ def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
         "describe_version": DESCRIBE_VERSION,
         "program": program,
         "models": described,
+        "bound_by": {model: BOUND_BY[model].value for model in models},  # not in the digest: it changes no result
         "digest": hashlib.sha256(canonical.encode()).hexdigest(),
     }
 

@@ -235,7 +235,7 @@ def test_a_child_that_talks_nonsense_has_no_cuda(output):
     assert facts.devices == ()
 
 
-SPEED = {"gflops": 40.0, "steps": 900.0}
+SPEED = {"gflops": 40.0, "steps": 900.0, "branches": 120.0}
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ SPEED = {"gflops": 40.0, "steps": 900.0}
     [
         (None, None),
         (SPEED | {"cuda_gflops": 9000.0}, SPEED | {"cuda_gflops": 9000.0}),
-        (SPEED | {"cuda_gflops": "fast", "steps": -1, "more": 7}, {"gflops": 40.0}),
+        (SPEED | {"cuda_gflops": "fast", "steps": -1, "more": 7}, {"gflops": 40.0, "branches": 120.0}),
         ({"failed": "no kernel image"}, {"failed": "no kernel image"}),
         ({}, {"failed": "this host's speed could not be measured"}),
         (7, None),

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -482,6 +483,15 @@ def test_its_flags_are_checked_when_it_can_be_asked():
     right = load(asked + job("hyper.depth = 3.0", model="mine"), **{"ask-mine": MINE})
     assert right.jobs[0].hyper == {"depth": 3}
     assert only(asked + job(model="mine")).key == "trainers.mine.describe"
+
+
+def test_what_bounds_a_model_is_what_its_trainer_declares():
+    asked = OWN + 'describe = ["ask-mine"]\n' + job("hyper.depth = 3", model="mine")
+    for bound_by, known in (({"mine": "matrices"}, "matrices"), ({"theirs": "matrices"}, None), ({}, None)):
+        said = replace(MINE, bound_by=bound_by)
+        plan = load(asked, **{"ask-mine": said})
+        assert plan.bound_by.get("mine") == known
+        assert plan.bound_by["gbt"] == "branches"
 
 
 @pytest.mark.parametrize("line", ["hyper.out_dir = 'x'", "hyper.a = '--out-dir=/etc'", "hyper.a = [1]"])

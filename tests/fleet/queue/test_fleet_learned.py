@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
-from training.fleet.scheduling.durations import Machine, Workload
+from training.fleet.scheduling.durations import MIXED, Calibrations, Machine, Workload
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 
@@ -153,7 +153,8 @@ def test_a_data_set_that_nobody_trained_on_is_judged_by_its_size() -> None:
 
 
 def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world: World) -> None:
-    measured = {"desk": 100.0, "laptop": 100.0}
+    speeds = {"desk": {MIXED: 100.0}, "laptop": {MIXED: 100.0}}
+    measured = Calibrations(speeds)
     learned = Learned(world.queue.db, most=4, calibrations=lambda: measured)
     work = learned.workload(a_job())
 
@@ -165,7 +166,7 @@ def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world:
         train_on("desk")
         train_on("laptop")
     blind = learned.speeds().predict(work, Machine("new")).seconds
-    measured = {**measured, "new": 1000.0}
+    measured = Calibrations({**speeds, "new": {MIXED: 1000.0}})
     assert learned.speeds().predict(work, Machine("new")).seconds < blind / 5
     for _ in range(4):  # so many that it begins anew
         train_on("desk")

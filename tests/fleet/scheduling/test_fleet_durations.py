@@ -13,14 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.fleet.scheduling.durations import (
+    MIXED,
     MOST_S,
     Basis,
+    Calibrations,
     Machine,
     Prediction,
     Speeds,
     Workload,
-    beside_others,
-    calibrated_speed,
+    calibrated,
     remaining,
 )
 
@@ -113,17 +114,22 @@ def test_judging_by_others_attempt_by_attempt_comes_near_doing_it_at_once(seed: 
             assert abs(one.spread - other.spread) < 0.1
 
 
+def beside(**speeds: float) -> Calibrations:
+    """Hosts of which one measured so many times the speed of another, whatever the work."""
+    return Calibrations({host: {MIXED: speed} for host, speed in speeds.items()})
+
+
 def test_a_calibration_is_a_first_guess_that_attempts_correct() -> None:
-    speeds = Speeds()
+    speeds = Speeds(calibrations=beside(desk=1.0))
     for _ in range(3):
         speeds.learn(work(), Machine("desk"), 100.0)
     blind = speeds.predict(work(), Machine("new"))
-    speeds.calibrated("new", faster=10.0)  # wrong by a factor of ten
+    speeds.calibrate(beside(desk=1.0, new=10.0))  # wrong by a factor of ten
     assert speeds.predict(work(), Machine("new")).seconds < blind.seconds / 5
     for _ in range(4):
         speeds.learn(work(), Machine("new"), 100.0)
     assert 80 < speeds.predict(work(), Machine("new")).seconds < 125
-    speeds.calibrated("new", faster=10.0)
+    speeds.calibrate(beside(desk=1.0, new=0.1))
     assert 80 < speeds.predict(work(), Machine("new")).seconds < 125, "what was trained there goes before"
 
 
@@ -131,9 +137,10 @@ def test_a_calibration_is_a_first_guess_that_attempts_correct() -> None:
 @pytest.mark.parametrize("wrong", [0.1, 10.0])
 def test_a_calibration_wrong_by_a_factor_of_ten_is_overcome_in_a_few_attempts(seed: int, wrong: float) -> None:
     """On drawn fleets."""
-    truth, speeds = Truth(seed), Speeds()
+    truth = Truth(seed)
     liar = truth.machines[0]
-    speeds.calibrated(liar.name, wrong)
+    rates = {on.name: math.exp(-truth.speed[on.name, "trees"]) * (wrong if on == liar else 1) for on in truth.machines}
+    speeds = Speeds(calibrations=beside(**rates))
     told: list[float] = []
     for _ in range(200):
         job, on, mean_s = truth.job()
@@ -143,29 +150,79 @@ def test_a_calibration_wrong_by_a_factor_of_ten_is_overcome_in_a_few_attempts(se
     assert statistics.median(told[9:]) < 0.2
 
 
-SPEEDS_MEASURED = st.dictionaries(st.text(max_size=3), st.floats(1e-3, 1e3), max_size=9)
+def test_a_family_goes_by_the_work_that_its_trainer_declares() -> None:
+    measured = {
+        "desk": {"matrices": 1000.0, "steps": 10.0, "branches": 10.0, MIXED: 100.0},
+        "pi": {"matrices": 1.0, "steps": 1.0, "branches": 5.0, MIXED: 1.0},
+        "old": {MIXED: 10.0},  # its worker measures less
+    }
+    told = Calibrations(measured, {"trees": "branches", "large-net": "matrices", "new": "a sort of later"})
+    slower = {family: math.exp(told.slower("pi", family)) for family in ("trees", "large-net", "unsaid", "new")}
+    assert slower == pytest.approx({"trees": 2.0, "large-net": 1000.0, "unsaid": 100.0, "new": 100.0})
+    assert told.slower("desk", "trees") == 0.0
+    assert math.exp(told.slower("old", "trees")) == pytest.approx(math.sqrt(2)), "as the middle"
+    assert Calibrations().slower("desk", "trees") == 0.0
+    speeds = Speeds(calibrations=told)
+    for family, least in (("trees", 1.9), ("large-net", 900.0)):
+        desk, pi = (speeds.predict(work(family), Machine(host)).seconds for host in ("desk", "pi"))
+        assert least < pi / desk < least * 1.2
 
 
-@given(SPEEDS_MEASURED)
-def test_a_calibration_is_compared_with_the_middle_of_the_others(measured: dict[str, float]) -> None:
-    found = beside_others(measured)
-    assert found.keys() == (measured.keys() if len(measured) > 1 else set())
-    for host, faster in found.items():
-        others = [speed for name, speed in measured.items() if name != host]
-        assert faster == pytest.approx(measured[host] / statistics.median(others))
+RATES = st.dictionaries(st.text(max_size=3), st.floats(1e-3, 1e12), max_size=9)
 
 
-@given(st.one_of(st.none(), st.text(), st.dictionaries(st.sampled_from(["gflops", "steps", "cuda_gflops"]), FIGURES)))
+@given(RATES)
+def test_hosts_are_compared_with_the_fastest_that_can_be_believed(rates: dict[str, float]) -> None:
+    told = Calibrations({host: {MIXED: rate} for host, rate in rates.items()})
+    slower = {host: told.slower(host, "any") for host in rates}
+    believed = sorted(rates, key=rates.__getitem__)[: (len(rates) + 1) // 2]  # whatever the others claim
+    for one in believed:
+        for other in believed:
+            gap = slower[one] - slower[other]
+            assert gap == pytest.approx(math.log(rates[other] / rates[one]), abs=1e-6)
+    assert all(0 <= each < math.inf for each in slower.values())
+
+
+@given(st.one_of(st.none(), st.text(), st.dictionaries(st.sampled_from(["gflops", "steps", "branches"]), FIGURES)))
 def test_no_calibration_is_nonsense(told: object) -> None:
-    speed = calibrated_speed(told)
-    assert speed is None or 0 < speed < math.inf
+    assert all(0 < speed < math.inf for speed in calibrated(told).values())
 
 
 def test_a_gpu_makes_a_host_faster_and_a_failed_calibration_says_nothing() -> None:
-    plain = {"gflops": 100.0, "steps": 400.0}
-    assert calibrated_speed(plain) == pytest.approx(200.0)
-    assert calibrated_speed(plain | {"cuda_gflops": 10_000.0}) == pytest.approx(2000.0)
-    assert calibrated_speed({"failed": "this host's speed could not be measured"}) is None
+    plain = {"gflops": 100.0, "steps": 400.0, "branches": 30.0}
+    assert calibrated(plain) == pytest.approx({"matrices": 100, "steps": 400, "branches": 30, MIXED: 200})
+    faster = calibrated(plain | {"cuda_gflops": 10_000.0, "cuda_steps": 300.0})
+    assert faster == pytest.approx({"matrices": 10_000, "steps": 400, "branches": 30, MIXED: 2000})
+    assert calibrated({"failed": "this host's speed could not be measured"}) == {}
+
+
+def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_was_learned() -> None:
+    speeds = Speeds()
+    before, guess = replace(speeds), speeds.predict(work(), Machine("desk"))
+    quarter = {"epoch": 5, "epochs": 20, "seconds": 500.0}
+    word = speeds.word_of(work(), Machine("desk"), 500.0, quarter)
+    assert word is not None
+    heard = speeds.with_words([word])
+    assert 1000 < heard.predict(work(), Machine("desk")).seconds < 2200
+    assert heard.predict(work(), Machine("laptop")).seconds > 5 * guess.seconds, "also on other hosts"
+    assert heard.predict(work(), Machine("desk")).spread < guess.spread
+    assert heard.basis(work(), Machine("desk")) is Basis.HERE
+    assert speeds == before
+    nonsense = [{"epoch": 9, "epochs": 3}, {"epoch": math.nan, "epochs": 3}, {"epoch": 1, "epochs": 10**9}, None]
+    assert not any(speeds.word_of(work(), Machine("desk"), 500.0, each) for each in nonsense)
+    for _ in range(5):
+        speeds.learn(work(), Machine("desk"), 100.0)
+    assert speeds.word_of(work(), Machine("desk"), 500.0, quarter) is None, "it is known better"
+
+
+def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer() -> None:
+    small, large = work(epochs=10), work(epochs=40)
+    speeds = Speeds()
+    speeds.expect([small, large, large])
+    times = [speeds.predict(each, Machine("desk")).seconds for each in (small, large)]
+    assert times[1] == pytest.approx(4 * times[0])
+    speeds.expect([small])
+    assert [speeds.predict(each, Machine("desk")).seconds for each in (small, large)] == times, "said once"
 
 
 def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs() -> None:

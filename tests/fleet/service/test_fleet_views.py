@@ -341,7 +341,7 @@ def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet: Looking) -
 
 def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_most(fleet: Looking) -> None:
     fleet.plan(a_job("first"), a_job("one"))
-    speeds, work = fleet.queue.ahead.learned.speeds(), Workload.of(a_job("one"))
+    speeds, work = fleet.queue.ahead.kinds.learned.speeds(), Workload.of(a_job("one"))
     for host, seconds in (("desktop", 100.0), ("pi", 9_000.0)) * 3:
         speeds.learn(work, Machine(host), seconds)
     fleet.claim("desktop")

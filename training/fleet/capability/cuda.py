@@ -33,7 +33,7 @@ RETRY_FAILED_S = 600.0
 # Runs in the trainer's interpreter. The last line counts: libraries like to print warnings first, and a child that a
 # broken driver ends while it measures has said before what there is. Each measurement takes 0.3 s.
 PROBE = """
-import json, math, time
+import json, math, random, time
 try:
     import torch
 except Exception:
@@ -66,18 +66,23 @@ def product(n, device):
         (matrix @ matrix)[0, 0].item()
     return 2e-9 * n ** 3 * rate(step)
 
-def small_step():
-    net.zero_grad()
-    net(rows).sum().backward()
+def steps(device):
+    net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)).to(device)
+    rows = torch.rand(64, 32, device=device)
+    def step():
+        net.zero_grad()
+        net(rows).sum().backward()
+        net[2].bias.grad[0].item()
+    return rate(step)
 
 try:
-    net = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
-    rows = torch.rand(64, 32)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several wait for one another where others are at work, and measure that
-    found = {"gflops": threads * product(384, "cpu"), "steps": rate(small_step)}
+    shuffled = random.Random(0).sample(range(20000), 20000)
+    found = {"gflops": threads * product(384, "cpu"), "steps": steps("cpu"),
+             "branches": threads * rate(lambda: sorted(shuffled))}
     if devices:
-        found["cuda_gflops"] = product(2048, "cuda")
+        found |= {"cuda_gflops": product(2048, "cuda"), "cuda_steps": steps("cuda")}
 except Exception as error:
     found = {"failed": f"this host's speed could not be measured: {error}"[:200]}
 print(json.dumps(answer | {"calibration": found}))
@@ -103,7 +108,7 @@ class TorchFacts:
 
     version: str | None = None
     devices: tuple[TorchDevice, ...] = ()
-    calibration: Mapping[str, float | str] | None = None  # its speed: gflops, steps, cuda_gflops; or: failed, and why
+    calibration: Mapping[str, float | str] | None = None  # its speed by sort of work; or: failed, and why
 
 
 class Nvml(Protocol):
@@ -190,7 +195,7 @@ class CudaProbe:
             "driver": self._nvml.driver_version(),
             "visible": self._environ.get("CUDA_VISIBLE_DEVICES"),
             "cores": self._cores(),
-            "asked": "devices and calibration",
+            "asked": "devices and three sorts of work",
         }
 
     def _doubtful(self, facts: TorchFacts) -> bool:
@@ -222,7 +227,7 @@ def _measured(answer: Any) -> dict[str, float | str] | None:
         return None
     found: dict[str, float | str] = {
         name: round(float(answer[name]), 3)
-        for name in ("gflops", "steps", "cuda_gflops")
+        for name in ("gflops", "steps", "branches", "cuda_gflops", "cuda_steps")
         if isinstance(answer.get(name), int | float) and 0 < answer[name] < math.inf
     }
     return found or {"failed": str(answer.get("failed") or "this host's speed could not be measured")[:200]}

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -100,6 +100,7 @@ class Description:
     program: str
     digest: str
     models: Mapping[str, Mapping[str, HyperFlag]]
+    bound_by: Mapping[str, str] = field(default_factory=dict)  # model → sort of work, for its first guess of durations
 
 
 class Describer(Protocol):
@@ -216,7 +217,8 @@ def parse_description(text: str | bytes) -> Description:
             str(model): {str(key): _flag(str(key), flag) for key, flag in entry["hyper"].items()}
             for model, entry in answer["models"].items()
         }
-        return Description(str(answer["program"]), str(answer["digest"]), models)
+        bound_by = {str(model): str(sort) for model, sort in (answer.get("bound_by") or {}).items()}
+        return Description(str(answer["program"]), str(answer["digest"]), models, bound_by)
     except KeyError as error:
         raise DescribeError(f"the description lacks the key {error}") from None
     except (ValueError, TypeError, AttributeError, RecursionError):

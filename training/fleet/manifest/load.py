@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,6 @@ from training.fleet.capability.describe import (
     PROGRAMS,
     DescribeError,
     Describer,
-    Description,
     HyperFlag,
     ProcessDescriber,
     describe_command,
@@ -99,7 +98,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
             asked = beside.submit(_builtin_flags, describer)
             document = parse(source)
             root = Table(document.values, (), problems)
-            builtin, digests = asked.result()
+            builtin, digests, bound_by = asked.result()
     except DescribeError as error:
         hint = "run the command by hand to see why"
         unknown = Problem((), f"the trainers' flags are not known: {error}", hint)
@@ -109,7 +108,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
         raise ManifestError(_located([nothing], path, source))
     name = check_head(root, stem=path.stem.removesuffix(".toml"))
     own = check_trainers(root, set(builtin))
-    flags = _own_flags(own, describer, problems) | builtin
+    flags = _own_flags(own, describer, problems, bound_by) | builtin
     defaults, hosts, jobs, channels, retention, scheduling = check_plan(root, Trainers(flags, own), datasets)
     if document.partial:  # a missing key may be in an unreadable line
         problems = [problem for problem in problems if not problem.missing]
@@ -129,6 +128,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
         channels=channels,
         retention=retention,
         scheduling=scheduling,
+        bound_by=bound_by,
     )
 
 
@@ -142,7 +142,7 @@ def check_values(
     problems: list[Problem] = []
     root = Table(values, (), problems)
     try:
-        builtin, digests = _builtin_flags(describer)
+        builtin, digests, bound_by = _builtin_flags(describer)
     except DescribeError as error:
         raise ManifestError([Mistake(str(path), None, "", f"the trainers' flags are not known: {error}")]) from None
     own = check_trainers(root, set(builtin))
@@ -163,41 +163,48 @@ def check_values(
         names_jobs=named,
         retention=retention,
         scheduling=scheduling,
+        bound_by=bound_by,
     )
 
 
-def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str]]:
-    """Map models to hyperparameters of the built-in trainers, and programs to digests of their flags."""
+def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str], dict[str, str]]:
+    """Map models to hyperparameters of the built-in trainers, programs to digests of their flags, models to bounds."""
     flags: Flags = {}
     digests: dict[str, str] = {}
+    bound_by: dict[str, str] = {}
     for program in PROGRAMS:
         description = describer(describe_command(program))
         flags |= {model: dict(hyper) for model, hyper in description.models.items()}
         digests[program] = description.digest
-    return flags, digests
+        bound_by |= description.bound_by
+    return flags, digests, bound_by
 
 
-def _own_flags(own: dict[str, TrainerSpec], describer: Describer, problems: list[Problem]) -> Flags:
-    """Do the same for own trainers; ``None`` for those without `describe`."""
+def _own_flags(
+    own: dict[str, TrainerSpec], describer: Describer, problems: list[Problem], bound_by: dict[str, str]
+) -> Flags:
+    """Do the same for own trainers, also in ``bound_by``; ``None`` for those without `describe`."""
     flags: Flags = {}
     for name, trainer in own.items():
         flags[name] = None
         if trainer.describe:
             try:
-                flags[name] = dict(_hyper_of(name, describer(trainer.describe)))
+                description = describer(trainer.describe)
+                described = _described(name, description.models)
+                flags[name] = dict(description.models[described])
+                if described in description.bound_by:
+                    bound_by[name] = description.bound_by[described]
             except DescribeError as error:
                 hint = "mend the command, or leave `describe` out to skip the check"
                 problems.append(Problem(("trainers", name, "describe"), str(error), hint))
     return flags
 
 
-def _hyper_of(name: str, description: Description) -> dict[str, HyperFlag]:
-    models = description.models
-    if name in models:
-        return dict(models[name])
-    if len(models) == 1:
-        return dict(next(iter(models.values())))
-    raise DescribeError(f"the description has no model `{name}`")
+def _described(name: str, models: Collection[str]) -> str:
+    """Return the name by which a description tells of an own trainer: its own, or that of the only model in it."""
+    if name not in models and len(models) != 1:
+        raise DescribeError(f"the description has no model `{name}`")
+    return name if name in models else next(iter(models))
 
 
 def _located(problems: Sequence[Problem], path: Path, source: str) -> list[Mistake]:

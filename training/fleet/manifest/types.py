@@ -110,6 +110,7 @@ class Manifest:
     channels: tuple[Channel, ...] = ()
     retention: Rules = field(default_factory=Rules)
     scheduling: Scheduling = Scheduling.SOONEST
+    bound_by: Mapping[str, str] = field(default_factory=dict)  # model → what bounds it, as its trainer declares
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}

@@ -12,9 +12,10 @@ from typing import Any
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
-from training.fleet.queue.ahead import Ahead, place_of
+from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.declines import Declined, Declines
+from training.fleet.queue.kinds import place_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, Hold, Policy

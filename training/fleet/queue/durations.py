@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
-from training.fleet.scheduling.durations import Machine, Speeds, Workload, beside_others
+from training.fleet.scheduling.durations import Calibrations, Machine, Speeds, Workload
 
 LEARNED_FROM = 2_000  # attempts, the newest; up to twice as many in a process that runs long
 _KIB_PER_GIB = 1024**2
-_NO_CALIBRATIONS: Mapping[str, float] = {}
+_NOT_CALIBRATED = Calibrations()
 
 
 @dataclass(slots=True)
@@ -42,14 +42,13 @@ class Learned:
         db: Database,
         most: int = LEARNED_FROM,
         data_bytes: Callable[[str], float | None] = lambda _dataset_id: None,
-        calibrations: Callable[[], Mapping[str, float]] = lambda: _NO_CALIBRATIONS,
+        calibrations: Callable[[], Calibrations] = lambda: _NOT_CALIBRATED,
     ) -> None:
         """``data_bytes`` tells the size of a data set; None: not known. It is asked once a kind and look.
 
-        ``calibrations`` gives hosts' speeds as they measured them: the same mapping until one of them changes.
+        ``calibrations`` gives hosts' own measurements: the same object until one of them changes.
         """
         self._calibrations = calibrations
-        self._calibrated = _NO_CALIBRATIONS
         self._db = db
         self._data_bytes = data_bytes
         self._most = most
@@ -88,26 +87,22 @@ class Learned:
         row = self._db.one("newest_event")
         newest = 0 if row is None else int(row["seq"])
         calibrations = self._calibrations()
-        if calibrations is not self._calibrated:
-            self._calibrated, self._begun = calibrations, self._begun + 1
-            self._calibrate()
+        if calibrations is not self._speeds.calibrations:
+            self._speeds.calibrate(calibrations)
+            self._begun += 1
         if newest == self._seen:
             return
         if 0 <= self._seen < newest and self._attempts < 2 * self._most:
             rows = self._db.all("attempts_timed_since", after=self._seen)
         else:  # the first look, or one after so many that most of what is held is out of date
-            self._speeds, self._kinds, self._attempts, self._begun = Speeds(), {}, 0, self._begun + 1
-            self._calibrate()
+            self._speeds = Speeds(calibrations=calibrations)
+            self._kinds, self._attempts, self._begun = {}, 0, self._begun + 1
             # In the order in which they completed; the oldest may have no event any more.
             rows = sorted(self._db.all("attempts_timed", most=self._most), key=lambda row: (row["seq"], row["age"]))
         works: dict[str, Workload] = {}
         for row in rows:
             self._learn(row, works)
         self._seen = max(newest, rows[-1]["seq"] if rows else 0)  # some may have completed since the first statement
-
-    def _calibrate(self) -> None:
-        for host, faster in beside_others(self._calibrated).items():
-            self._speeds.calibrated(host, faster)
 
     def _learn(self, row: Row, works: dict[str, Workload]) -> None:
         """Learn from an attempt. ``works`` holds the workloads of job dicts that came before."""

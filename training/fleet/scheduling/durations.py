@@ -12,20 +12,22 @@ uncertain.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from training import strict_json
+from training.flag import BoundBy
 from training.fleet.scheduling.job import Host
 
 if TYPE_CHECKING:
     from statistics import NormalDist
 
 Term = tuple[str, ...]
+
+MIXED = ""  # the sort of work of a trainer that does not say what bounds it
 
 LEAST_S, MOST_S = 0.01, 30 * 86_400.0  # what is taken for a duration; what is longer or shorter counts as this
 _SEEDS = frozenset({"seed", "random_state", "random_seed"})  # hyperparameters that change no duration
@@ -36,6 +38,7 @@ _SURPRISE = 9.0  # an attempt beyond three standard deviations
 _LONGEST_S = 100 * 365 * 86_400.0  # no attempt has trained for longer
 _CONTRADICTED = 4.0  # a prediction two standard deviations away from what its attempt says
 _AFTER_EPOCHS = {"evaluate": 0.9, "done": 0.99}  # what a trainer of ours has done then
+_WORD_LEAST = 0.02  # share of its work of which an attempt's own estimate says something of others
 _HEARD_S = 30.0  # a progress line reaches the receiver so late, with a heartbeat
 _PRIOR: Mapping[str, tuple[float, float]] = {  # mean and variance of a term nobody has seen, by its first word
     "size": (0.0, 0.3**2),  # the power of a size that may not matter …
@@ -43,14 +46,17 @@ _PRIOR: Mapping[str, tuple[float, float]] = {  # mean and variance of a term nob
     "kind": (0.0, 0.3**2),
     "cell": (0.0, 0.1**2),
 }
-_FAMILY = (math.log(60.0), 2.0**2)  # of a family that nobody has trained, on a host that nobody knows
+_FAMILY = (math.log(60.0), 2.0**2)  # of a family that nobody has trained, on the fastest host
 _HOST = 1.0**2  # hosts differ so much, …
+_CALIBRATED = 0.5**2  # … and so much where what they measured is taken off, …
 _SORT = 0.7**2  # … those with CUDA from those without for one family, …
 _PAIR = 0.4**2  # … and a host's time for a family from what both let expect
 _NOISE = 0.1**2  # of equal attempts on one host, before any is known
 _NOISE_LEAST, _NOISE_MOST = 0.02**2, 1.0**2
 _FORGET = {"pair": 0.03**2, "cell": 0.03**2}  # what an attempt adds to the variance of its host's terms
-_SWEEPS = 2
+_SWEEPS, _SWEEPS_AFRESH = 2, 12
+_MEASURED = ("gflops", "cuda_gflops", "steps", "cuda_steps", "branches")  # in a calibration
+_FASTER_MOST = 1_000.0  # the fastest host, than the middle one
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,7 @@ class Prediction:
         if not (math.isfinite(elapsed_s) and math.isfinite(done)) or elapsed_s <= 0 or not 0 < done <= 1:
             return self
         own = math.log(_bounded(elapsed_s / done if total_s is None else total_s))
-        own_variance = (0.3 * (1.0 - done) + 0.02) ** 2 / done
+        own_variance = _word_variance(done)
         before = math.log(self.seconds)
         variance = max(self.spread**2, (own - before) ** 2 / _CONTRADICTED - own_variance, 1e-6)
         weight = own_variance / (variance + own_variance)
@@ -195,6 +201,11 @@ class _OwnWord:
     done: float
     left_s: float
 
+    @property
+    def variance(self) -> float:
+        """Return the variance of the logarithm of the whole."""
+        return _word_variance(self.done)
+
     @classmethod
     def of(cls, progress: Mapping[str, Any], elapsed_s: float) -> _OwnWord | None:
         """Read it from a progress object; None where it makes no sense or says nothing.
@@ -221,11 +232,32 @@ class _OwnWord:
         return cls(done, max(eta_s - min(silent_s, expected_s), 0.0) + stalled_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What an attempt under way says of jobs like it: it will have taken so long, and has done this share."""
+
+    work: Workload
+    on: Machine
+    seconds: float
+    done: float
+
+
+def _word_variance(done: float) -> float:
+    """Return how unsure an attempt's own estimate of its whole time is: much at first, little at the end."""
+    return (0.3 * (1.0 - done) + 0.02) ** 2 / done
+
+
 def _amount(value: object) -> float | None:
     """Return a finite number from 0 on; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_S:
         return None
     return float(value)
+
+
+def middle(values: Iterable[float]) -> float:
+    """Return the median of these, of an even number the lower one; at least one."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]
 
 
 def _of_the_sum(doubt: float, seen: float, noise: float) -> float:
@@ -252,28 +284,50 @@ class Machine:
         return cls(host.name, host.cuda)
 
 
-def calibrated_speed(calibration: object) -> float | None:
-    """Return a host's speed by the calibration it reports, as a figure to compare with other hosts'; None without one.
+def calibrated(calibration: object) -> Mapping[str, float]:
+    """Read a host's calibration: by each sort of work the speed there, to be compared with other hosts'.
 
-    The mean, as of ratios, of how fast it multiplies matrices (on its GPU, if it has one) and takes small steps:
-    trainers do both. Nonsense counts as no calibration.
+    ``MIXED`` is for trainers that do not say what bounds them: the mean, as of ratios, of matrices and steps. A GPU
+    counts where the host has one. Nonsense counts as not measured.
     """
     if not isinstance(calibration, Mapping):
-        return None
-    gflops, steps, cuda = (_amount(calibration.get(name)) or 0.0 for name in ("gflops", "steps", "cuda_gflops"))
-    return math.sqrt(max(gflops, cuda) * steps) or None
-
-
-def beside_others(speeds: Mapping[str, float]) -> dict[str, float]:
-    """Return for each host how many times as fast it is as the middle of the others; nothing for a single one."""
-    if len(speeds) < 2:
         return {}
-    ordered, found = sorted(speeds.values()), {}
-    for host, speed in speeds.items():
-        own = bisect_left(ordered, speed)
-        low, high = (n if n < own else n + 1 for n in ((len(ordered) - 2) // 2, (len(ordered) - 1) // 2))
-        found[host] = 2.0 * speed / (ordered[low] + ordered[high])
-    return found
+    gflops, cuda_gflops, steps, cuda_steps, branches = (_amount(calibration.get(name)) or 0.0 for name in _MEASURED)
+    matrices, steps = max(gflops, cuda_gflops), max(steps, cuda_steps)
+    found: dict[str, float] = {BoundBy.MATRICES: matrices, BoundBy.STEPS: steps, BoundBy.BRANCHES: branches}
+    found[MIXED] = math.sqrt(matrices * steps)
+    return {sort: speed for sort, speed in found.items() if speed > 0}
+
+
+class Calibrations:
+    """The hosts' own measurements beside each other: how much slower each is than the fastest, by sort of work.
+
+    ``bound_by`` tells of a family which sort bounds it, as its trainer declares. Never changed once made.
+    """
+
+    def __init__(
+        self,
+        measured: Mapping[str, Mapping[str, float]] | None = None,  # host → sort of work → speed
+        bound_by: Mapping[str, str] | None = None,  # family → sort of work
+    ) -> None:
+        self._bound_by = dict(bound_by or {})
+        self.hosts = frozenset(host for host, speeds in (measured or {}).items() if speeds)
+        self._slower: dict[str, dict[str, float]] = {}  # sort of work → host → logarithm, from 0 on
+        for sort in (MIXED, *BoundBy):
+            speeds = {host: told[sort] for host, told in (measured or {}).items() if sort in told}
+            if speeds:
+                # A host that claims to be thousands of times as fast as others says nothing about these.
+                best = min(max(speeds.values()), _FASTER_MOST * middle(speeds.values()))
+                self._slower[sort] = {host: math.log(max(1.0, best / speed)) for host, speed in speeds.items()}
+
+    def slower(self, host: str, family: str) -> float:
+        """Return the logarithm of how many times as long jobs of a family take there as on the fastest host.
+
+        Of a host that has not measured it: as on the middle one.
+        """
+        of_sort = self._slower.get(self._bound_by.get(family, MIXED)) or self._slower.get(MIXED, {})
+        told = of_sort.get(host)
+        return told if told is not None else middle(of_sort.values()) if of_sort else 0.0
 
 
 @dataclass
@@ -285,19 +339,20 @@ class Speeds:
         default_factory=dict
     )  # a host's time for a family, of sizes at their centre
     sorts: dict[str, bool] = field(default_factory=dict)  # whether a host has CUDA
-    first_guesses: dict[str, Gauss] = field(default_factory=dict)  # how slow a host is, by its calibration
+    calibrations: Calibrations = field(default_factory=Calibrations, compare=False)  # first guesses
     noise: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a family: sum of squares, and their number
     seen: dict[tuple[str, str], float] = field(default_factory=dict)  # attempts of a kind on a host, fading
     centres: dict[tuple[str, str], float] = field(default_factory=dict)  # the first value of a family's size
     _table: _Table = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._table = _Table(self.first_guesses)
-        for (host, family), told in self.pairs.items():
-            self._table.hear(family, Machine(host, self.sorts[host]), told)
+        self.calibrate(self.calibrations)
 
-    def learn(self, work: Workload, on: Machine, seconds: float) -> None:
-        """Correct all terms by an attempt that trained for so long. Nonsense (NaN, negative) is passed over."""
+    def learn(self, work: Workload, on: Machine, seconds: float, unsure: float = 0.0) -> None:
+        """Correct all terms by an attempt that trained for so long. Nonsense (NaN, negative) is passed over.
+
+        ``unsure`` is the variance of the logarithm of what is still an estimate, because it goes on.
+        """
         if not math.isfinite(seconds) or seconds < 0:
             return
         for name, value in work.sizes:
@@ -306,14 +361,14 @@ class Speeds:
         terms = [(term, weight, self._belief(term)) for term, weight in self._terms(work, on)]
         expected = base.mean + sum(weight * belief.mean for _, weight, belief in terms)
         doubt = base.variance + sum(weight**2 * belief.variance for _, weight, belief in terms)
-        noise, cell = self._noise(work.family), (work.kind, on.name)
+        noise, cell = self._noise(work.family) + unsure, (work.kind, on.name)
         error = math.log(_bounded(seconds)) - expected
         unexpected = error**2 > _SURPRISE * (doubt + noise)
         if unexpected:
             # A hiccup, or a host that is another now. It counts as much as three deviations would, and the host's
             # time is open for what comes next.
             noise = max(noise, error**2 / _SURPRISE - doubt)
-        else:
+        elif not unsure:
             self._hear_noise(work.family, error, _of_the_sum(doubt, self.seen.get(cell, 0.0), noise))
         for term, weight, belief in terms:
             after = _corrected(belief, weight, error, doubt + noise)
@@ -324,7 +379,35 @@ class Speeds:
         self.pairs[pair] = told
         self._table.hear(work.family, on, told)
         self.sorts[on.name] = on.cuda
-        self.seen[cell] = 1.0 + (0.0 if unexpected else 0.95 * self.seen.get(cell, 0.0))
+        if not unsure:
+            self.seen[cell] = 1.0 + (0.0 if unexpected else 0.95 * self.seen.get(cell, 0.0))
+
+    def expect(self, works: Iterable[Workload]) -> None:
+        """Note which sizes jobs of families have that nobody has trained: their middle is what is guessed of."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for work in works:
+            for name, value in work.sizes:
+                if (work.family, name) not in self.centres:
+                    found.setdefault((work.family, name), []).append(value)
+        self.centres.update((size, middle(values)) for size, values in found.items())
+
+    def word_of(self, work: Workload, on: Machine, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
+        """Return what a live attempt says of its kind: seconds trained, last progress; None when it is known better."""
+        own = _OwnWord.of(progress, elapsed_s) if progress else None
+        if own is None or own.done < _WORD_LEAST or own.variance >= self.predict(work, on).spread ** 2:
+            return None
+        return Word(work, on, elapsed_s + own.left_s, own.done)
+
+    def with_words(self, words: Iterable[Word]) -> Speeds:
+        """Return what is known with what live attempts say, which is no part of what was learned."""
+        told = list(words)
+        if not told:
+            return self
+        heard = replace(self, beliefs=dict(self.beliefs), pairs=dict(self.pairs), sorts=dict(self.sorts))
+        heard.noise, heard.seen, heard.centres = dict(self.noise), dict(self.seen), dict(self.centres)
+        for word in told:
+            heard.learn(word.work, word.on, word.seconds, _word_variance(word.done))
+        return heard
 
     def predict(self, work: Workload, on: Machine) -> Prediction:
         """Say how long this kind of job takes there."""
@@ -344,14 +427,16 @@ class Speeds:
             return Basis.HERE
         if not any(family == work.family for _, family in self.pairs):
             return Basis.GUESS
-        fresh = on.name in self.first_guesses and not any(host == on.name for host, _ in self.pairs)
+        fresh = on.name in self.calibrations.hosts and not any(host == on.name for host, _ in self.pairs)
         return Basis.CALIBRATED if fresh else Basis.ELSEWHERE
 
-    def calibrated(self, host: str, faster: float, spread: float = 0.5) -> None:
-        """Take a host's own measurement for a first guess: ``faster`` times as fast as the others' middle."""
-        if math.isfinite(faster) and faster > 0:
-            self.first_guesses[host] = Gauss(-math.log(min(max(faster, 1e-3), 1e3)), spread**2)
-            self._table.fit(("host", host))
+    def calibrate(self, calibrations: Calibrations) -> None:
+        """Take hosts' own measurements for first guesses, in place of those of before."""
+        self.calibrations = calibrations
+        self._table = _Table(calibrations)
+        for (host, family), told in self.pairs.items():
+            self._table.put(family, Machine(host, self.sorts[host]), told)
+        self._table.fit_all(_SWEEPS_AFRESH)
 
     def _terms(self, work: Workload, on: Machine) -> list[tuple[Term, float]]:
         """List the terms beside the host's time for the family, with their weights."""
@@ -403,17 +488,27 @@ class _Table:
     fitted anew; of one that is heard again only its own are, so that an attempt costs a row and a column.
     """
 
-    def __init__(self, guesses: Mapping[str, Gauss]) -> None:
-        self._guesses = guesses  # how slow hosts are, for a first guess
+    def __init__(self, calibrations: Calibrations) -> None:
+        self._calibrations = calibrations  # what they tell is taken off before the effects are fitted
         self._cells: dict[tuple[str, str], _Cell] = {}
         self._of: dict[Term, list[_Cell]] = {}
         self.effects: dict[Term, Gauss] = {}
 
     def hear(self, family: str, on: Machine, told: Gauss) -> None:
         """Take in what is known of a host's time for a family."""
-        effects = _effects(family, on.name, on.cuda)
-        cell, to_fit = self._cells.get((on.name, family)), effects
-        if cell is None or cell.effects != effects:  # new, or its host has CUDA now, or no longer
+        if self.put(family, on, told):
+            self.fit_all(_SWEEPS)
+            return
+        for _ in range(_SWEEPS):
+            for effect in _effects(family, on.name, on.cuda):
+                self.fit(effect)
+
+    def put(self, family: str, on: Machine, told: Gauss) -> bool:
+        """Change a cell, or make it, and fit nothing; returns True when it is new in its row or column."""
+        effects, mean = _effects(family, on.name, on.cuda), told.mean - self._calibrations.slower(on.name, family)
+        cell = self._cells.get((on.name, family))
+        new = cell is None or cell.effects != effects  # its host may have CUDA now, or no longer
+        if cell is None or new:
             if cell is not None:
                 for effect in cell.effects:
                     self._of[effect].remove(cell)
@@ -421,11 +516,14 @@ class _Table:
             for effect in effects:
                 self._of.setdefault(effect, []).append(cell)
                 cell.rest -= self.effect(effect).mean
-            to_fit = tuple(self._of)
-        cell.rest += told.mean - cell.mean
-        cell.mean, cell.weight = told.mean, 1.0 / (told.variance + _PAIR)
-        for _ in range(_SWEEPS):
-            for effect in to_fit:
+        cell.rest += mean - cell.mean
+        cell.mean, cell.weight = mean, 1.0 / (told.variance + _PAIR)
+        return new
+
+    def fit_all(self, sweeps: int) -> None:
+        """Fit every effect so often: each fit leaves the others a little off."""
+        for _ in range(sweeps):
+            for effect in self._of:
                 self.fit(effect)
 
     def fit(self, effect: Term) -> None:
@@ -447,14 +545,17 @@ class _Table:
 
     def _beforehand(self, effect: Term) -> Gauss:
         """Return what is expected of an effect beforehand."""
-        if effect[0] == "host" and effect[1] in self._guesses:
-            return self._guesses[effect[1]]
-        return Gauss(*_FAMILY) if effect[0] == "family" else Gauss(0.0, _HOST if effect[0] == "host" else _SORT)
+        if effect[0] == "family":
+            return Gauss(*_FAMILY)
+        if effect[0] == "host":
+            return Gauss(0.0, _CALIBRATED if effect[1] in self._calibrations.hosts else _HOST)
+        return Gauss(0.0, _SORT)
 
     def expected(self, family: str, on: Machine) -> Gauss:
         """Return what a family takes on a host that never trained it."""
         told = [self.effect(effect) for effect in _effects(family, on.name, on.cuda)]
-        return Gauss(sum(each.mean for each in told), sum(each.variance for each in told) + _PAIR)
+        slower = self._calibrations.slower(on.name, family)
+        return Gauss(slower + sum(each.mean for each in told), sum(each.variance for each in told) + _PAIR)
 
 
 def _effects(family: str, host: str, cuda: bool) -> tuple[Term, ...]:

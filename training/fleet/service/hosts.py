@@ -9,7 +9,7 @@ from typing import Any
 
 from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.reader import closest
-from training.fleet.scheduling.durations import calibrated_speed
+from training.fleet.scheduling.durations import Calibrations, calibrated
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, Scheduling, is_named
 from training.fleet.scheduling.retention import Rules
@@ -55,6 +55,7 @@ class Plan:
     channels: tuple[Channel, ...] = ()  # for notices
     retention: Rules = field(default_factory=Rules)
     scheduling: Scheduling = Scheduling.SOONEST
+    bound_by: Mapping[str, str] = field(default_factory=dict)  # model → the sort of work that its trainer declares
 
     def missing(self, here: Collection[str] | None) -> dict[str, str]:
         """List the missing data sets of the plan, each with the number of its waiting jobs."""
@@ -92,10 +93,9 @@ class HostRegistry:
 
     def __init__(self, known: list[KnownHost], plan: Plan) -> None:
         self.known = {each.name: each for each in known}
-        self.calibrations: Mapping[str, float] = {}  # hosts' speeds as they measured them; replaced, never changed
-        for each in known:
-            self._calibrate(each)
+        self._measured = {each.name: calibrated(each.capability.get("calibration")) for each in known}
         self._plan = plan
+        self.calibrations = Calibrations(self._measured, plan.bound_by)  # replaced, never changed
         self._datasets: frozenset[str] | None = None
         self._hosts: dict[str, Host] = {}
         self._waiting: dict[str, int] = {}  # host → its open polls
@@ -106,8 +106,10 @@ class HostRegistry:
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
-        self._plan = plan
+        bound_before, self._plan = self._plan.bound_by, plan
         self._hosts.clear()
+        if plan.bound_by != bound_before:
+            self.calibrations = Calibrations(self._measured, plan.bound_by)
 
     @property
     def datasets(self) -> frozenset[str] | None:
@@ -125,17 +127,17 @@ class HostRegistry:
         self.known[known.name] = known
         if before is None or (before.capability, before.trainer_digests) != (known.capability, known.trainer_digests):
             self._hosts.pop(known.name, None)
-            self._calibrate(known)
+            self._calibrate(known.name, calibrated(known.capability.get("calibration")))
 
-    def _calibrate(self, known: KnownHost) -> None:
-        speed = calibrated_speed(known.capability.get("calibration"))
-        if speed is not None and speed != self.calibrations.get(known.name):
-            self.calibrations = {**self.calibrations, known.name: speed}
+    def _calibrate(self, name: str, speeds: Mapping[str, float]) -> None:
+        if speeds != self._measured.get(name, {}):
+            self._measured[name] = speeds
+            self.calibrations = Calibrations(self._measured, self._plan.bound_by)
 
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
         self._hosts.pop(name, None)
-        self.calibrations = {host: speed for host, speed in self.calibrations.items() if host != name}
+        self._calibrate(name, {})
 
     def called(self, name: str) -> KnownHost | None:
         """Find the host of this name, or of one that differs by case only."""

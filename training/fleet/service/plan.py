@@ -231,6 +231,7 @@ def taken_over(
         channels=manifest.channels,
         retention=manifest.retention,
         scheduling=manifest.scheduling,
+        bound_by=dict(manifest.bound_by),
     )
 
 

@@ -121,7 +121,7 @@ class Service:
         known = [KnownHost(row.pop("hostname"), **row) for row in queue.workers()]
         self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
         self.data_bytes: Callable[[str], float | None] = lambda _dataset_id: None  # the size of a data set, if known
-        queue.ahead.learned = self.learned(queue.db)
+        queue.ahead.kinds.learned = self.learned(queue.db)
         self.wait_begins, self.wait_ends = self.host_registry.wait_begins, self.host_registry.wait_ends
 
     @property

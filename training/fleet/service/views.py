@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
-from training.fleet.queue.ahead import kind_of
 from training.fleet.queue.curves import POINTS_KEPT, Curves
 from training.fleet.queue.durations import Learned, OfKind
+from training.fleet.queue.kinds import kind_of
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.scheduling import policy as rules

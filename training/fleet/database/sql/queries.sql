@@ -29,9 +29,11 @@ WITH waiting AS MATERIALIZED (
   WHERE status = 'pending' AND held_at IS NULL AND avoid_host = '' GROUP BY class_id, priority)
 SELECT w.*, c.needs FROM waiting AS w JOIN classes AS c ON c.class_id = w.class_id
 
--- name: attempts_scheduled — what runs, for the schedule
-SELECT a.host, a.heard_s, a.progress, j.class_id, c.needs FROM attempts AS a
-JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
+-- name: attempts_live — what runs, for schedule and forecast
+SELECT a.host, a.heard_s, a.progress, a.granted_at, j.job_id, j.name, j.priority, j.class_id, c.needs,
+  NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
+    AND b.host = a.host AND b.attempt < a.attempt) AS afresh
+FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
 WHERE a.ended_at IS NULL ORDER BY a.host LIMIT :most
 
 -- name: add_decline — a host waits for another that will have a job done sooner
@@ -146,14 +148,8 @@ LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :most
 
 -- name: jobs_waiting — those that a forecast is made of, in the order in which they are granted
-SELECT j.job_id, j.name, j.spec, j.priority, j.class_id, c.needs FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
+SELECT j.job_id, j.name, j.priority, j.class_id, c.needs FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
 WHERE j.status = 'pending' AND j.held_at IS NULL ORDER BY j.priority DESC, j.claimable_at, j.seq LIMIT :most
-
--- name: attempts_foretold — what runs, for a forecast
-SELECT a.host, a.heard_s, a.progress, a.granted_at, COALESCE(a.granted, j.spec) AS spec, j.job_id, j.name, j.priority,
-  j.class_id, c.needs
-FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
-WHERE a.ended_at IS NULL ORDER BY a.granted_at LIMIT :most
 
 -- name: untold_waiting — jobs that wait and of which nothing was foretold yet
 SELECT job_id, generation FROM jobs AS j

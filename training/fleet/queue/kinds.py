@@ -1,0 +1,146 @@
+"""The kinds of jobs that wait, the attempts under way, and how long each takes where.
+
+One reader serves the schedule and the forecasts, which differ in their hosts and in jobs that are only asked about.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training.fleet.database.writer import Database
+from training.fleet.queue.classes import Classes, JobClass
+from training.fleet.queue.durations import Learned
+from training.fleet.scheduling.durations import Machine, Prediction, Speeds, Workload, middle, remaining
+from training.fleet.scheduling.schedule import Kind
+
+LIVE_MOST = 5_000  # attempts that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Pending jobs of one class and priority: a kind of the schedule."""
+
+    job_class: JobClass
+    priority: int
+    count: int
+    since: float  # when the oldest became claimable
+
+    @property
+    def key(self) -> str:
+        return kind_of(self.job_class.class_id, self.priority)
+
+
+def kind_of(class_id: int, priority: int) -> str:
+    """Return the name of the kind of jobs with this class and priority."""
+    return f"{class_id}:{priority}"
+
+
+def place_of(key: str) -> tuple[int, int]:
+    """Return class and priority of a kind."""
+    class_id, priority = key.split(":")
+    return int(class_id), int(priority)
+
+
+def kind(key: str, count: int, priority: int, told: Mapping[str, Prediction]) -> Kind:
+    """Make a kind of the schedule, by what is told of the hosts that it fits: of each the mean, not the median."""
+    spread = middle(each.spread for each in told.values()) if told else 0.0
+    return Kind(key, count, {host: each.mean for host, each in told.items()}, priority, spread)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """An attempt under way. ``heard_s``: for how long its trainer has run; None: it trains no more, and delivers."""
+
+    job_id: str
+    name: str
+    host: str
+    job_class: JobClass
+    priority: int
+    granted_at: float
+    heard_s: float | None
+    progress: Mapping[str, Any] | None
+    afresh: bool  # no earlier attempt there may have begun it
+
+
+class Kinds:
+    """Reads through one connection. To be used by one thread."""
+
+    def __init__(self, db: Database, classes: Classes, learned: Learned) -> None:
+        self._db, self._classes = db, classes
+        self.learned = learned
+        self._speeds = Speeds()  # as learned, and with what attempts under way say
+        self._made_of: object = None
+        self._works: dict[int, Workload] = {}  # of classes
+        self._told: dict[int, dict[Machine, Prediction]] = {}
+
+    def waiting(self) -> list[Waiting]:
+        """Return the kinds of pending jobs that no host avoids, the oldest of the highest priority first."""
+        rows = [
+            Waiting(self._classes.known(row["class_id"], row["needs"]), row["priority"], row["n"], row["since"])
+            for row in self._db.all("waiting_kinds")
+        ]
+        return sorted(rows, key=lambda each: (-each.priority, each.since, each.job_class.class_id))
+
+    def live(self) -> list[Live]:
+        """Return the attempts under way."""
+        return [
+            Live(
+                job_id=row["job_id"],
+                name=row["name"],
+                host=row["host"],
+                job_class=self._classes.known(row["class_id"], row["needs"]),
+                priority=row["priority"],
+                granted_at=row["granted_at"],
+                heard_s=row["heard_s"],
+                progress=json.loads(row["progress"]) if row["progress"] else None,
+                afresh=bool(row["afresh"]),
+            )
+            for row in self._db.all("attempts_live", most=LIVE_MOST)
+        ]
+
+    def look(self, waiting: Iterable[JobClass], live: Iterable[tuple[Live, Machine]]) -> None:
+        """Take in what was learned, and what attempts under way say of a kind that is little known.
+
+        Of each attempt a word is taken when it has done a fiftieth of its work, and whenever that has doubled.
+        """
+        learned, version = self.learned.speeds(), self.learned.version()
+        if not isinstance(self._made_of, tuple) or self._made_of[0] != version:
+            self._works = {}
+        learned.expect(self.work(each) for each in waiting)
+        words = {}
+        for each, on in live:
+            if each.afresh and each.heard_s is not None:
+                word = learned.word_of(self.work(each.job_class), on, each.heard_s, each.progress)
+                if word is not None:
+                    words[each.job_id, round(math.log2(word.done))] = word
+        if self._made_of != (version, words.keys()):
+            self._made_of = version, words.keys()
+            self._speeds, self._told = learned.with_words(words.values()), {}
+
+    def work(self, of: JobClass) -> Workload:
+        """Return what bears on the durations of a class."""
+        found = self._works.get(of.class_id)
+        if found is None:
+            found = self._works[of.class_id] = self.learned.workload(of.work)
+        return found
+
+    def predictions(self, of: JobClass, hosts: Mapping[str, Machine]) -> dict[str, Prediction]:
+        """Say how long a job takes on each of these hosts, which are as fast as these machines."""
+        work = self.work(of)
+        known = self._told.setdefault(of.class_id, {})
+        for on in hosts.values():
+            if on not in known:
+                known[on] = self._speeds.predict(work, on)
+        return {host: known[on] for host, on in hosts.items()}
+
+    def left(self, live: Live, on: Machine) -> tuple[float, float]:
+        """Return the seconds until an attempt ends, and until that is nearly sure."""
+        if live.heard_s is None:
+            return 0.0, 0.0
+        # Its own word counts once: what is predicted here knows nothing of it.
+        told = self.learned.speeds().predict(self.work(live.job_class), on)
+        return remaining(told, live.heard_s, live.progress)
