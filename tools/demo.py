@@ -51,7 +51,7 @@ START_S = 60.0
 STOP_S = 30.0
 Json = dict[str, Any]
 FINAL = ("completed", "failed", "cancelled")
-BEGUN, HALF = "at the beginning, with nothing learned yet", "when half were trained"
+BEGUN, HALF = "at the beginning", "when half were trained"
 
 FAILING_JOB = """
 # Added by `make demo-failure`: a trainer that fails on purpose, to show how its error reaches the operator.

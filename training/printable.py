@@ -69,14 +69,24 @@ def _nearest(count: int, unit: int) -> int:
     return (count + unit // 2) // unit
 
 
-def clock_time(at: float, now: float) -> str:
-    """A moment by the clock, for somebody who reads it ``now`` (epoch seconds); far away with its day."""
+def clock_time(at: float, now: float, *, here: bool = False) -> str:
+    """A moment by the clock, for somebody who reads it ``now`` (epoch seconds); far away with its day.
+
+    ``here``: by the clock of this machine's zone, for somebody who sits before it.
+    """
     away = abs(at - now)
-    form = "%H:%M:%S UTC" if away < 600 else "%H:%M UTC" if away < 72_000 else "%Y-%m-%d %H:%M UTC"
+    form = "%H:%M:%S" if away < 600 else "%H:%M" if away < 72_000 else "%Y-%m-%d %H:%M"
     try:
-        return datetime.fromtimestamp(at, UTC).strftime(form)
+        then = datetime.fromtimestamp(at, UTC)
+        return then.astimezone().strftime(form) if here else then.strftime(f"{form} UTC")
     except (OverflowError, OSError, ValueError):
         return "a time that no clock shows"
+
+
+def left_to(by: object, name: object, *, done: str, here: str, free: str) -> str:
+    """The reason for which a host lets a job go to another one; the last three are times by the clock."""
+    done = f"{by} will have {name} done at {done}, here it would take until {here}"
+    return f"{done}; free for this host at {free} at the latest"
 
 
 def size(count: float) -> str:

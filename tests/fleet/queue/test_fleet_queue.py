@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.choose import NoJob
+from training.fleet.queue.declines import Declined
 from training.fleet.queue.draft import Draft
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
 from training.fleet.scheduling import policy as rules
@@ -1003,3 +1004,24 @@ def test_a_grant_is_written_of_a_job_that_waits_and_of_no_other(queue: JobQueue)
     assert claim(queue) is not None
     with pytest.raises(AssertionError, match="one transaction"):
         queue._write_grant("id-one", a_host("desk"), Claimant())
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_what_was_promised_to_a_host_that_waits_steps_with_the_clock(
+    queue: JobQueue, clock: FakeClock, step_s: float
+) -> None:
+    now = clock.now()
+
+    def promise(host: str, at: float) -> None:
+        told = Declined("job", "net", "desk", begins_at=at, ends_at=at + 5, here_until=at + 50, open_at=at + 30)
+        queue.ahead.declines.note(host, "1:0", told)
+
+    queue.sync_from_manifest([a_job("job")])
+    with queue.db.transaction():
+        promise("pi", now)
+        clock.step(step_s)
+        promise("laptop", now + step_s)  # noted between the step and its discovery
+    queue.shift_times(step_s)
+    until = {host: open_at - now - step_s for (host, _), (_, open_at) in queue.ahead.declines.open().items()}
+    assert until["pi"] == 30
+    assert until["laptop"] <= 30

@@ -7,7 +7,7 @@ and ``cores:N``, joined by commas.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ from training.fleet.cli.plan import INVALID, AsJson, Url, read_plan, sent_plan
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, USAGE
 from training.fleet.wire.words import declined, duration, number
-from training.printable import counted, one_line
+from training.printable import clock_time, counted, one_line
 
 Json = Mapping[str, Any]
 SPEC = "NAME=SPEC, where SPEC is like:HOST, gpu:GIB, ram:GIB, cores:N, or several of them with commas between"
@@ -30,7 +30,6 @@ _SHOWN = 20  # jobs named below the picture
 _HOST_MAX = 24  # characters of a host's name
 _PICTURE_LEAST = 10
 _NOWHERE_SHOWN = 10
-_SOON_S = 600.0
 _WHEN = {"plan": "while waiting", "grant": "when begun"}
 
 
@@ -135,15 +134,7 @@ def sentence(answer: Json) -> str:
     )
 
 
-def clock(at: float, now: float) -> str:
-    """Write a time of this machine's zone as people do: soon with seconds, on another day with its date."""
-    try:
-        then, today = (datetime.fromtimestamp(each, UTC).astimezone() for each in (at, now))
-    except (OverflowError, OSError, ValueError):
-        return "a time that no clock shows"
-    if then.date() != today.date():
-        return then.strftime("%a %d %b %H:%M")
-    return then.strftime("%H:%M:%S" if abs(at - now) < _SOON_S else "%H:%M")
+clock = partial(clock_time, here=True)
 
 
 def _notes(answer: Json, now: float) -> Iterable[Text]:

@@ -44,6 +44,11 @@ class Classes:
         assert row is not None
         return int(row["class_id"])
 
+    def number(self, text: str) -> int | None:
+        """Return the number of the class of this text, if there is one."""
+        row = self._db.one("class_of", needs=text)
+        return None if row is None else int(row["class_id"])
+
     def pending(self) -> list[JobClass]:
         """Return those that have a pending job, in the order of their making."""
         return [self.known(row["class_id"], row["needs"]) for row in self._db.all("pending_classes")]
@@ -73,3 +78,22 @@ class Classes:
         if self._waiting is None:
             self._waiting = len(self._db.all("pending_classes"))
         return self._waiting
+
+
+class Drafts:
+    """Classes of jobs that are only asked about, for one question: those of the queue, or new ones beside them."""
+
+    def __init__(self, classes: Classes) -> None:
+        self._classes = classes
+        self._made: dict[str, JobClass] = {}
+
+    def of(self, needs: Needs, spec: Mapping[str, Any]) -> JobClass:
+        """Return the class of a job."""
+        coarse = len(self._made) >= CLASSES_MOST
+        text = needs.canonical(work_facts(spec, coarse=coarse))
+        if text not in self._made:
+            class_id = self._classes.number(text)
+            self._made[text] = JobClass(
+                -1 - len(self._made) if class_id is None else class_id, needs, work_facts(spec, coarse=coarse)
+            )
+        return self._made[text]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
-from training.printable import clock_time
+from training.printable import clock_time, left_to
 
 _SHORTER_S = 1.0  # by less a row is not written again
 
@@ -27,10 +27,7 @@ class Declined:
     def sentence(self, now: float) -> str:
         """Say it to somebody who reads it ``now``."""
         done, here, free = (clock_time(at, now) for at in (self.ends_at, self.here_until, self.open_at))
-        return (
-            f"{self.by} will have {self.name} done at {done}, here it would take until {here}; "
-            f"free for this host at {free} at the latest"
-        )
+        return left_to(self.by, self.name, done=done, here=here, free=free)
 
 
 class Declines:

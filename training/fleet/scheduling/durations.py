@@ -46,7 +46,8 @@ _PRIOR: Mapping[str, tuple[float, float]] = {  # mean and variance of a term nob
     "kind": (0.0, 0.3**2),
     "cell": (0.0, 0.1**2),
 }
-_FAMILY = (math.log(60.0), 2.0**2)  # of a family that nobody has trained, on the fastest host
+_ALL = (math.log(60.0), 1.6**2)  # of what nobody has trained, on the fastest host …
+_FAMILY = 1.2**2  # … and families of one fleet differ so much
 _HOST = 1.0**2  # hosts differ so much, …
 _CALIBRATED = 0.5**2  # … and so much where what they measured is taken off, …
 _SORT = 0.7**2  # … those with CUDA from those without for one family, …
@@ -54,7 +55,7 @@ _PAIR = 0.4**2  # … and a host's time for a family from what both let expect
 _NOISE = 0.1**2  # of equal attempts on one host, before any is known
 _NOISE_LEAST, _NOISE_MOST = 0.02**2, 1.0**2
 _FORGET = {"pair": 0.03**2, "cell": 0.03**2}  # what an attempt adds to the variance of its host's terms
-_SWEEPS, _SWEEPS_AFRESH = 2, 12
+_SWEEPS, _SWEEPS_AFRESH = 3, 20
 _MEASURED = ("gflops", "cuda_gflops", "steps", "cuda_steps", "branches")  # in a calibration
 _FASTER_MOST = 1_000.0  # the fastest host, than the middle one
 
@@ -326,8 +327,9 @@ class Calibrations:
         Of a host that has not measured it: as on the middle one.
         """
         of_sort = self._slower.get(self._bound_by.get(family, MIXED)) or self._slower.get(MIXED, {})
-        told = of_sort.get(host)
-        return told if told is not None else middle(of_sort.values()) if of_sort else 0.0
+        if host in of_sort or not of_sort:
+            return of_sort.get(host, 0.0)
+        return sorted(of_sort.values())[len(of_sort) // 2]
 
 
 @dataclass
@@ -482,7 +484,9 @@ class _Cell:
 
 
 class _Table:
-    """Hosts' times for families: a table with gaps, fitted by a sum of family, host, and family with or without CUDA.
+    """Hosts' times for families: a table with gaps, fitted by a sum of effects.
+
+    One of all cells, one of the family, one of the host, one of the family with or without CUDA.
 
     Each effect is its mean residual, shrunk by how much such effects differ. A new cell has all of them
     fitted anew; of one that is heard again only its own are, so that an attempt costs a row and a column.
@@ -545,8 +549,10 @@ class _Table:
 
     def _beforehand(self, effect: Term) -> Gauss:
         """Return what is expected of an effect beforehand."""
+        if effect[0] == "all":
+            return Gauss(*_ALL)
         if effect[0] == "family":
-            return Gauss(*_FAMILY)
+            return Gauss(0.0, _FAMILY)
         if effect[0] == "host":
             return Gauss(0.0, _CALIBRATED if effect[1] in self._calibrations.hosts else _HOST)
         return Gauss(0.0, _SORT)
@@ -559,7 +565,7 @@ class _Table:
 
 
 def _effects(family: str, host: str, cuda: bool) -> tuple[Term, ...]:
-    return ("family", family), ("host", host), ("sort", "cuda" if cuda else "cpu", family)
+    return ("all",), ("family", family), ("host", host), ("sort", "cuda" if cuda else "cpu", family)
 
 
 @cache

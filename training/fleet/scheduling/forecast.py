@@ -27,7 +27,8 @@ _ASKS_DRAWN = 20_000  # in all plays together
 _JOBS_MOST = 2_500  # that are played one by one
 _ROUNDS = 50  # of asks of hosts that wait, in a play
 _OWN = 0.15**2  # variance that each attempt has on its own; what is beyond, equal jobs share
-_OF_KIND = 0.3**2  # of that, as much is the kind's; what is beyond, its whole family shares
+_OF_KIND = 0.3**2  # of that, as much is the kind's, …
+_OF_FAMILY = 1.2**2  # … as much its family's; what is beyond, all families share: nobody has trained anything like them
 _SURELY = 1.2816  # deviations from the middle within which nine of ten lie
 
 Normal = Callable[[], float]  # draws a standard normal number
@@ -41,16 +42,23 @@ class Work:
     jobs: tuple[str, ...]
     family: str = ""
     spreads: Mapping[str, float] = field(default_factory=dict)  # host → of the logarithm there; else the kind's
+    medians: Mapping[str, float] = field(default_factory=dict)  # host → of the seconds; the kind's are means
 
     def spread(self, host: str) -> float:
         return self.spreads.get(host, self.kind.spread)
 
-    def parts(self) -> tuple[float, float, float]:
-        """Split the doubt that no host takes away: deviations of an attempt, of the kind, of the family everywhere."""
-        least = min((self.spread(host) for host in self.kind.seconds), default=0.0) ** 2
-        own = min(least, _OWN)
-        of_kind = min(least - own, _OF_KIND)
-        return math.sqrt(own), math.sqrt(of_kind), math.sqrt(least - own - of_kind)
+    def middle(self, host: str) -> float:
+        """Return the median of the time there, as a share of what the schedule reckons with."""
+        mean_s = self.kind.seconds[host]
+        return self.medians.get(host, mean_s) / mean_s if mean_s > 0 else 1.0
+
+    def parts(self) -> tuple[float, float, float, float]:
+        """Split the doubt that no host takes away: deviations of an attempt, the kind, the family, and everything."""
+        left, found = min((self.spread(host) for host in self.kind.seconds), default=0.0) ** 2, []
+        for most in (_OWN, _OF_KIND, _OF_FAMILY):
+            found.append(math.sqrt(min(left, most)))
+            left -= min(left, most)
+        return found[0], found[1], found[2], math.sqrt(left)
 
     def here(self, host: str) -> float:
         """Return the deviation that is this host's alone, the same for all its jobs of the family."""
@@ -112,10 +120,10 @@ def forecast(question: Question, normal: Normal, draws: int | None = None) -> Fo
     """Answer a question; ``draws`` plays make the interval, by default as many as a second allows."""
     works, slots = question.works, question.slots
     made = schedule([work.kind for work in works], slots, question.promised)
-    expected = _Play(question, made, _World(lambda *_: 1.0, [1.0] * len(slots))).run()
+    chance = _Chance(question, normal)
+    expected = _Play(question, made, chance.expected()).run()
     if draws is None:
         draws = max(DRAWS_LEAST, min(DRAWS_MOST, _ASKS_DRAWN // (1 + len(expected.runs) + 10 * len(slots))))
-    chance = _Chance(question, normal)
     plays = [_Play(question, made, chance.draw()).run() for _ in range(draws)]
     stays = []
     for n, (slot, job) in enumerate(zip(slots, question.training, strict=False)):
@@ -169,21 +177,33 @@ class _Chance:
         self._normal = normal
         self._works = [(work.family, *work.parts()) for work in question.works]
         self._here = [
-            [(n, slot.host, work.here(slot.host)) for n, slot in enumerate(question.slots) if slot.host in here]
-            for work, here in ((work, work.kind.seconds) for work in question.works)
+            [
+                (n, slot.host, work.here(slot.host), work.middle(slot.host))
+                for n, slot in enumerate(question.slots)
+                if slot.host in work.kind.seconds
+            ]
+            for work in question.works
         ]
         self._ready = [_ready_spread(slot) for slot in question.slots]
         self._families = sorted({work.family for work in question.works})
         self._hosts = sorted({slot.host for slot in question.slots})
 
+    def expected(self) -> _World:
+        """Return the world in which each job takes its median."""
+        middles = [{n: middle for n, _, _, middle in here} for here in self._here]
+        return _World(lambda k, n, _: middles[k][n], [1.0] * len(self._ready))
+
     def draw(self) -> _World:
         normal = self._normal
+        shared = normal()
         families = {family: normal() for family in self._families}
         hosts = {(host, family): normal() for host in self._hosts for family in self._families}
         factors = []
-        for (family, _, of_kind, of_family), here in zip(self._works, self._here, strict=True):
-            everywhere = of_kind * normal() + of_family * families[family]
-            factors.append({n: math.exp(everywhere + spread * hosts[host, family]) for n, host, spread in here})
+        for (family, _, of_kind, of_family, of_all), here in zip(self._works, self._here, strict=True):
+            everywhere = of_kind * normal() + of_family * families[family] + of_all * shared
+            factors.append(
+                {n: middle * math.exp(everywhere + spread * hosts[host, family]) for n, host, spread, middle in here}
+            )
         own = [each[1] for each in self._works]
         return _World(
             lambda k, n, lot: factors[k][n] * math.exp(own[k] / math.sqrt(lot) * normal()),

@@ -7,26 +7,26 @@ answer is kept for a moment.
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median, median_low
+from statistics import median
 from threading import Lock
 from typing import Any, Literal
 
-from training.fleet.database.writer import Database, Row
-from training.fleet.queue.durations import Learned
+from training.fleet.database.writer import Database
+from training.fleet.queue.classes import Classes, Drafts, JobClass
 from training.fleet.queue.forecasts import Came, Foretold, reviewed, untold
 from training.fleet.queue.foresee import Foreseen, name_of
+from training.fleet.queue.kinds import Kinds, kind, kind_of
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Machine, Speeds, Workload, remaining
+from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast
 from training.fleet.scheduling.job import Host, JobStatus, Needs
 from training.fleet.scheduling.quarantine import Quarantine
-from training.fleet.scheduling.schedule import Kind, Slot
+from training.fleet.scheduling.schedule import Slot
 from training.fleet.service.hosts import HostRegistry, KnownHost
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
@@ -49,13 +49,11 @@ from training.printable import duration
 ASKED_MOST = 20_000  # jobs of one forecast
 KEPT_S = 30.0  # for which an answer is good, a third of that once something happened, …
 KEPT_PER_COST = 50.0  # … and longer for each second that it took: page and review cost 2 % of a core at most
-LIVE_MOST = 5_000  # attempts
 REVIEWED_MOST, REVIEWED_SHOWN = 2_000, 100  # forecasts that are judged, and shown one by one
-KINDS_MOST = 300  # beyond, hyperparameters are not looked at
 NOWHERE_MAX = 1_000  # jobs named with their reason
+_SPREAD_LEAST = 0.02
 # An imagined host of which nothing is said has enough of all but GPUs.
 _PLAIN: Mapping[str, Any] = {"cpu_cores": 100_000, "ram_total_gib": 1e6, "ram_available_gib": 1e6}
-_SPREAD_LEAST = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +62,12 @@ class _Asked:
 
     job_id: str
     name: str
-    needs: Needs
-    work: Workload
+    job_class: JobClass
     priority: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Live:
+class _Trains:
     """An attempt under way, and how long it goes on."""
 
     job: _Asked
@@ -91,7 +88,8 @@ class Forecasts:
     _one: Lock = field(default_factory=Lock, init=False)  # at a time: what was learned is one thread's
 
     def __post_init__(self) -> None:
-        self._learned = self.service.learned(self.reader)
+        classes = Classes(self.reader)
+        self._classes, self._kinds = classes, Kinds(self.reader, classes, self.service.learned(self.reader))
 
     def now(self) -> ForecastReply:
         """Foretell the queue as it is; an answer of a moment ago may do, the older the more it cost."""
@@ -119,28 +117,28 @@ class Forecasts:
             registry, planned = self.previews.foreseen(request.plan)
             ids = {each.spec["job_id"] for each in planned}
             asked = [each for each in asked if each.job_id not in ids]
+            drafts = Drafts(self._classes)
             for foreseen in planned:
                 if foreseen.status in (None, JobStatus.PENDING):
                     if foreseen.job is not None and foreseen.job.held:
                         continue
-                    asked.append(_planned(foreseen, self._learned))
+                    asked.append(_planned(foreseen, drafts))
         if len(asked) > ASKED_MOST:
             asked.sort(key=lambda each: -each.priority)
-        speeds = self._learned.speeds()
         return _Answer(
             request,
             Facts(
                 registry=registry,
                 asked=asked[:ASKED_MOST],
-                live=self._live(speeds, registry),
-                speeds=speeds,
+                live=self._live(asked[:ASKED_MOST], registry),
+                kinds=self._kinds,
                 notes={each.name: self._note(each) for each in registry.known.values()},
                 now=self.service.queue.clock.now(),
                 out=quarantines(self.reader),
             ),
             held=held,
             left_out=len(asked[ASKED_MOST:]),
-            learned_from=self._learned.attempts,
+            learned_from=self._kinds.learned.attempts,
         ).reply()
 
     def to_keep(self) -> list[Foretold]:
@@ -192,47 +190,35 @@ class Forecasts:
 
     def _waiting(self) -> tuple[list[_Asked], int]:
         """Read the jobs that wait, in the order in which they are granted, and count the held ones."""
-        needs, works = _Cache(), dict[str, Workload]()
-        asked = []
-        for row in self.reader.all("jobs_waiting", most=ASKED_MOST + 1):
-            spec = json.loads(row["spec"])
-            work = self._learned.workload(spec)
-            asked.append(
-                _Asked(row["job_id"], row["name"], needs.of(row), works.setdefault(work.kind, work), row["priority"])
-            )
+        known = self._classes.known
+        asked = [
+            _Asked(row["job_id"], row["name"], known(row["class_id"], row["needs"]), row["priority"])
+            for row in self.reader.all("jobs_waiting", most=ASKED_MOST + 1)
+        ]
         held = self.reader.one("held_pending")
         return asked, 0 if held is None else int(held["n"])
 
-    def _live(self, speeds: Speeds, registry: HostRegistry) -> list[_Live]:
-        found, needs = [], _Cache()
-        for row in self.reader.all("attempts_foretold", most=LIVE_MOST):
-            work, known = self._learned.workload(json.loads(row["spec"])), registry.known.get(row["host"])
-            left = 0.0, 0.0  # it trains no more, and delivers
-            if row["heard_s"] is not None:
-                on = Machine(row["host"]) if known is None else Machine.of(registry.host(known))
-                told = speeds.predict(work, on)
-                left = remaining(told, row["heard_s"], json.loads(row["progress"]) if row["progress"] else None)
-            again = _Asked(row["job_id"], row["name"], needs.of(row), work, row["priority"])
-            found.append(_Live(again, row["host"], row["granted_at"], *left))
-        return found
+    def _live(self, asked: Sequence[_Asked], registry: HostRegistry) -> list[_Trains]:
+        live = sorted(self._kinds.live(), key=lambda each: each.granted_at)
+        known = {name: Machine.of(registry.host(each)) for name, each in registry.known.items()}
+        machines = [known.get(each.host) or Machine(each.host) for each in live]
+        classes = {each.job_class.class_id: each.job_class for each in asked}
+        self._kinds.look(classes.values(), zip(live, machines, strict=True))
+        return [
+            _Trains(
+                _Asked(each.job_id, each.name, each.job_class, each.priority),
+                each.host,
+                each.granted_at,
+                *self._kinds.left(each, on),
+            )
+            for each, on in zip(live, machines, strict=True)
+        ]
 
 
-class _Cache:
-    """The needs of each class, read once."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Needs] = {}
-
-    def of(self, row: Row) -> Needs:
-        if row["class_id"] not in self._known:
-            self._known[row["class_id"]] = Needs.of(json.loads(row["needs"]))
-        return self._known[row["class_id"]]
-
-
-def _planned(each: Foreseen, learned: Learned) -> _Asked:
+def _planned(each: Foreseen, drafts: Drafts) -> _Asked:
     spec = dict(each.spec)
     needs = Needs.of(spec) if each.job is None else replace(each.job, spec=spec).needs
-    return _Asked(spec["job_id"], name_of(spec), needs, learned.workload(spec), int(spec.get("priority") or 0))
+    return _Asked(spec["job_id"], name_of(spec), drafts.of(needs, spec), int(spec.get("priority") or 0))
 
 
 def _judged(told: Literal["plan", "grant"], came: Sequence[Came]) -> ForecastsReviewed:
@@ -267,7 +253,7 @@ def _reviewed(each: Came) -> ForecastReview:
 # ── the answer ──────────────────────────────────────────────────────────────────────────────
 
 
-_Place = tuple[str, Slot, _Live | None]  # host, slot, and what it trains
+_Place = tuple[str, Slot, _Trains | None]  # host, slot, and what it trains
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +262,8 @@ class Facts:
 
     registry: HostRegistry
     asked: Sequence[_Asked]
-    live: Sequence[_Live]
-    speeds: Speeds
+    live: Sequence[_Trains]
+    kinds: Kinds
     notes: Mapping[str, str | None]  # of every known host: why it takes no part, or None
     now: float
     out: Mapping[str, Quarantine]
@@ -352,26 +338,20 @@ class _Answer:
         self.notes.pop(name, None)
 
     def _works(self, asked: Sequence[_Asked], busy: Collection[str]) -> list[Work]:
-        """Group the jobs by what they need and how long they take."""
-        groups: dict[tuple[Needs, str, int], list[_Asked]] = {}
+        """Group the jobs into the kinds of the schedule."""
+        groups: dict[tuple[int, int], list[_Asked]] = {}
         for each in asked:
-            groups.setdefault((each.needs, each.work.kind, each.priority), []).append(each)
-        if len(groups) > KINDS_MOST:
-            groups = {}
-            for each in asked:
-                groups.setdefault((each.needs, each.work.family, each.priority), []).append(each)
+            groups.setdefault((each.job_class.class_id, each.priority), []).append(each)
         hosts = {name: host.at_best() if name in busy else host for name, host in self.hosts.items()}
         works = []
-        for n, ((needs, _, priority), jobs) in enumerate(groups.items()):
-            told = {
-                name: self.facts.speeds.predict(jobs[0].work, self.machines[name])
-                for name, host in hosts.items()
-                if rules.fits(needs, host) is None
-            }
+        for (class_id, priority), jobs in groups.items():
+            of = jobs[0].job_class
+            fits = {name: self.machines[name] for name, host in hosts.items() if rules.fits(of.needs, host) is None}
+            told = self.facts.kinds.predictions(of, fits)
+            made = kind(kind_of(class_id, priority), len(jobs), priority, told)
+            family, names = self.facts.kinds.work(of).family, tuple(each.job_id for each in jobs)
             spreads = {name: max(each.spread, _SPREAD_LEAST) for name, each in told.items()}
-            spread = median_low(spreads.values()) if spreads else 0.0
-            kind = Kind(str(n), len(jobs), {name: each.seconds for name, each in told.items()}, priority, spread)
-            works.append(Work(kind, tuple(each.job_id for each in jobs), jobs[0].work.family, spreads))
+            works.append(Work(made, names, family, spreads, {name: each.seconds for name, each in told.items()}))
         return works
 
     def _told(self, made: Forecast, asked: Sequence[_Asked], slots: Sequence[_Place]) -> ForecastReply:
@@ -453,9 +433,9 @@ class _Answer:
                 silent[facts.registry.host(known)] = facts.now - known.last_seen
         told = {}
         for each in (by_id[job] for job in jobs[:NOWHERE_MAX]):
-            if each.needs not in reasons:
-                look = outlook(each.needs, silent, facts.out)
-                lacks = rules.lacks_data(each.needs, facts.registry.datasets)
-                reasons[each.needs] = lacks or look.obstacle or look.waits_for or "no host here can train it"
-            told[each.name] = reasons[each.needs]
+            if each.job_class.needs not in reasons:
+                look = outlook(each.job_class.needs, silent, facts.out)
+                lacks = rules.lacks_data(each.job_class.needs, facts.registry.datasets)
+                reasons[each.job_class.needs] = lacks or look.obstacle or look.waits_for or "no host here can train it"
+            told[each.name] = reasons[each.job_class.needs]
         return told

@@ -13,7 +13,7 @@ from typing import Any
 
 from training.fleet.wire.constants import HEARTBEAT_S
 from training.printable import duration as long_time
-from training.printable import one_line, printable
+from training.printable import left_to, one_line, printable
 from training.printable import size as bytes_in_words
 
 Json = Mapping[str, Any]
@@ -54,9 +54,8 @@ def typed(job: Json) -> str:
 
 def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> str:
     """Say why a host lets a job go to another; ``clock`` writes a time, seen from now."""
-    ends, here, free = (clock(number(told.get(key)) or now, now) for key in ("ends_at", "here_until", "open_at"))
-    done = f"{told.get('by')} will have {told.get('name')} done at {ends}, here it would take until {here}"
-    return f"{done}; free for this host at {free} at the latest"
+    done, here, free = (clock(number(told.get(key)) or now, now) for key in ("ends_at", "here_until", "open_at"))
+    return left_to(told.get("by"), told.get("name"), done=done, here=here, free=free)
 
 
 def removed_sentence(job: Json, at: object, why: object) -> str:

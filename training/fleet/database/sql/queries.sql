@@ -427,6 +427,11 @@ WHERE status IN ('pending', 'claimed', 'running')
 -- name: shift_hosts — as above
 UPDATE hosts SET last_seen = min(last_seen + :step, :now)
 
+-- name: shift_declines — as above; one that was noted after the step has the new time already
+UPDATE declines SET at = at + :step, begins_at = begins_at + :step, ends_at = ends_at + :step,
+  here_until = here_until + :step, open_at = open_at + :step
+WHERE ended_at IS NULL AND at + :step <= :now
+
 -- name: newest_time — when anything was noted last; before that the clock cannot be
 SELECT max(at) AS at FROM (
   SELECT at FROM (SELECT at FROM events ORDER BY seq DESC LIMIT 1)
