@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
+import secrets
 import sqlite3
 import statistics
 import subprocess
@@ -27,12 +29,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.makespan import SORTS, Case, bound
+from training.fleet.client.client import FleetClient
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import Caller, receiver
+from makespan import SORTS, Case, bound
+from receivers import receiver
 
+TOKEN = "CIS490_OPERATOR_TOKEN"
 SLOWEST = 20.0  # times as long as on the fastest host: nobody would wait for the end of first-come otherwise
 HOSTS = {"desktop": "gpu-middle", "laptop": "gpu-small", "office": "cpu-large", "old": "cpu-small"}
 MODELS = ("networks", "small", "trees")
@@ -117,7 +121,7 @@ def trained(folder: Path, fleet: Fleet, scheduling: str) -> float:
         _wait(folder)
         (folder / "manifest.toml").write_text(fleet.plan(folder, scheduling, learning=False))
         begun = time.time()
-        Caller(served.port)("POST", "/v1/manifest/reload", {})
+        FleetClient(f"http://127.0.0.1:{served.port}", operator_token=os.environ[TOKEN]).reload()
         return _wait(folder) - begun
 
 
@@ -142,6 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
+    os.environ.setdefault(TOKEN, secrets.token_urlsafe(32))
     rows = []
     for seed in range(args.first_seed, args.first_seed + args.fleets):
         fleet = Fleet.draw(seed, args.jobs, args.seconds)

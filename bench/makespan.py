@@ -244,7 +244,7 @@ class Learning(Ours):
         self.began: dict[int, tuple[int, float]] = {}
 
     def guess(self) -> np.ndarray:
-        """What is expected of each job on each machine."""
+        """Return the expected seconds of each job on each machine."""
         told = [[self.speeds.predict(work, on).mean for on in self.on] for work in self.case.works]
         return np.where(np.isfinite(self.case.seconds), np.array(told), NEVER)
 
@@ -262,7 +262,7 @@ class Learning(Ours):
         super()._renew(world)
 
     def _word(self, job: int, machine: int, world: World) -> tuple[float, dict[str, float] | None]:
-        """What an attempt says of itself: each epoch, twenty in all."""
+        """Return an attempt's seconds and its last progress line: one each epoch, twenty in all."""
         elapsed_s, whole_s = world.now - world.running[machine][1], float(self.case.seconds[job, machine])
         epoch = int(elapsed_s / whole_s * EPOCHS)
         return elapsed_s, {"epoch": epoch, "epochs": EPOCHS, "seconds": epoch / EPOCHS * whole_s} if epoch else None

@@ -22,7 +22,8 @@ from odd_values import variants
 from places import ROOT
 
 from training.contract import outputs
-from training.fleet.capability import describe
+from training.fleet.capability import describe, probe
+from training.fleet.capability.probe import Capability
 from training.fleet.client.client import FleetClient, Refused, Unavailable
 from training.fleet.client.transport import Response, TransportError
 from training.fleet.process.ended import Ended, EndKind
@@ -38,6 +39,7 @@ from training.fleet.worker.environment import trainer_environment
 from training.fleet.worker.options import (
     Options,
     _tls_dir,
+    detect,
     gib,
     installed_digests,
     options_of,
@@ -122,6 +124,16 @@ def test_negative_number_is_a_value() -> None:
 
 def options(folder: Path, *flags: str) -> Options:
     return options_of(parser().parse_args(["--repo-root", str(folder), *flags]))
+
+
+def test_a_calibration_that_failed_is_said_once_with_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = Capability("pi", calibration={"failed": "this host's speed could not be measured: no kernel image"})
+    monkeypatch.setattr(probe, "detect", lambda **_: found)
+    for _ in range(2):
+        assert detect(options(tmp_path)) == found.to_dict()
+    assert caplog.text.count("no kernel image; until it has trained it is taken for one of middle speed") == 1
 
 
 def test_defaults_are_the_documented_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,7 +235,7 @@ class _OwnWord:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What an attempt under way says of jobs like it: it will have taken so long, and has done this share."""
+    """An attempt's word on jobs like it: it will have taken so long, and has done this share."""
 
     work: Workload
     on: Machine

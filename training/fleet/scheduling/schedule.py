@@ -23,6 +23,7 @@ _GAIN_LEAST = 0.999  # a move that gains less is none
 _SWAPPED_MOST = 300  # shares; of more, a swap of two jobs changes little and the search for one takes long
 _PARTS = 4  # a kind of many jobs is given out in about so many parts a slot
 _DOUBT = 0.3  # power of a host's slowness by which it is distrusted, for each unit of spread (bench/makespan.py)
+_GUESS = 1.0  # spread of a kind of which hardly anything is known: by a factor of e either way
 _MARGIN_LEAST = 0.1  # of a job's time here, that stealing must gain
 
 
@@ -186,8 +187,9 @@ def schedule(
     """Give every job to a slot: sufferage from the highest priority down, then moves that relieve the fullest slot.
 
     On its slot a kind of a higher priority comes first, then one that is ``promised`` (kind → until when somebody
-    waits for it), then the longest: what is short fills the end. The schedule of ``before`` stays, as far as it goes,
-    unless a new one ends sooner, so that a small change of what is known moves few jobs.
+    waits for it), then the longest: what is short fills the end. Of kinds that nobody knows the shortest comes first.
+    The schedule of ``before`` stays, as far as it goes, unless a new one ends sooner, so that a small change of what
+    is known moves few jobs.
     """
     made = _scheduled(kinds, slots, promised or {}, None)
     if before is None:
@@ -199,6 +201,7 @@ def schedule(
 def _scheduled(
     kinds: Sequence[Kind], slots: Sequence[Slot], due: Mapping[str, float], before: Schedule | None
 ) -> Schedule:
+    known = {kind.key: kind for kind in kinds}
     ends = [slot.ready_s for slot in slots]
     given: list[list[Share]] = [[] for _ in slots]
     homeless: list[str] = []
@@ -211,9 +214,14 @@ def _scheduled(
         level.relieve()
         for n, counts in enumerate(level.counts):
             shares = [Share(level.kinds[k].key, count, 0.0, level.times[k][n]) for k, count in counts.items()]
-            given[n] += sorted(shares, key=lambda share: (due.get(share.kind, NEVER), -share.each_s))
+            given[n] += sorted(shares, key=lambda share: (due.get(share.kind, NEVER), _rank(share, known[share.kind])))
     placed = tuple(_placed(shares, slot.ready_s) for shares, slot in zip(given, slots, strict=True))
-    return Schedule(tuple(slots), placed, tuple(homeless), {kind.key: kind for kind in kinds})
+    return Schedule(tuple(slots), placed, tuple(homeless), known)
+
+
+def _rank(share: Share, kind: Kind) -> float:
+    """Order what a slot does: the longest first; of what is a mere guess the shortest, because it tells of the rest."""
+    return share.each_s if kind.spread > _GUESS else -share.each_s
 
 
 def _placed(shares: Sequence[Share], begin_s: float) -> tuple[Share, ...]:

@@ -84,9 +84,17 @@ def detect(options: Options) -> Mapping[str, Any]:
     from training.fleet.capability import probe
 
     places = options.places
-    return probe.detect(
+    found = probe.detect(
         hostname_override=options.host_id, repo_root=places.repo_root, venv_python=places.inputs.python
     ).to_dict()
+    if failed := (found["calibration"] or {}).get("failed"):
+        _warn_once(f"{failed}; until it has trained it is taken for one of middle speed")
+    return found
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    log.warning("%s", sentence)
 
 
 @cache
