@@ -263,10 +263,10 @@ def test_long_tables_may_bring_their_own_windows(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("frame", "options", "sentence"),
     [
-        (table(label=None), (), "has no column label or y or phase"),
+        (table(label=None), (), "has no column of labels"),
         (table(cpu=None, tree=None), (), "holds no samples"),
         (table(cpu=["x"] * 80), (), "'cpu' of"),
-        (table(), (), "needs a column 't' in seconds and --window-s"),
+        (table(), (), "needs one of times (--time NAME) and --window-s"),
         (table(), ("--window-s", "9"), "no stretch of 9 s"),
         (table(), ("--window-s", "1", "--oracle", "net"), "--oracle names 'net'"),
         (table(t=[None] * 80), ("--window-s", "1"), "'t' of"),
@@ -454,7 +454,8 @@ def test_pcp_without_its_program_says_how_to_get_it(tmp_path, capsys, monkeypatc
     [
         ([], "give one file, or one or more archives"),
         (["a.npz", "--pcp", "b"], "give one file, or one or more archives"),
-        (["a.txt"], "is none of .npz, .csv, .parquet"),
+        (["a.xls"], "is none of .npz, .parquet, .csv, .tsv, .txt"),
+        (["a.npz", "--host-column", "b"], "--host-column has no effect on a .npz file"),
         (["a.npz", "--window-s", "4"], "--window-s has no effect on a .npz file"),
         (["a.csv", "--every-s", "4"], "--every-s has no effect on a .csv file"),
         (["--pcp", "a", "--labels", "x,y"], "--labels has no effect on --pcp"),
@@ -474,4 +475,19 @@ def test_people_get_a_table_and_the_notes(tmp_path, capsys):
     assert ingest.main([str(npz(tmp_path)), "--out-dir", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
     assert "classes     benign 12, malicious 12" in said.out
-    assert "24 windows read" in said.err
+    assert "describing 24 windows" in said.err
+
+
+def test_a_dry_run_shows_the_same_and_writes_nothing(tmp_path, capsys):
+    path = npz(tmp_path)
+    assert ingest.main([str(path), "--hz", "2", "--out-dir", str(tmp_path / "out"), "--dry-run"]) == 0
+    dry = capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    assert dry.endswith("nothing was written: --dry-run\n")
+    assert ingest.main([str(path), "--hz", "2", "--out-dir", str(tmp_path / "out")]) == 0
+    wet = capsys.readouterr().out
+    assert wet.splitlines()[:-1] == dry.splitlines()[:-1]
+    assert len(dry.splitlines()) <= 12
+    assert ingest.main([str(path), "--hz", "2", "--out-dir", str(tmp_path / "dry"), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema_hash"] is None
+    assert not (tmp_path / "dry").exists()

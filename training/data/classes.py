@@ -59,7 +59,12 @@ def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: boo
 def listed(classes: Sequence[str]) -> str:
     """Names as a flag takes them: one that holds a comma in double quotes."""
     more = f" and {len(classes) - SHOWN} more" if len(classes) > SHOWN else ""
-    return ", ".join(f'"{name}"' if "," in name else name for name in classes[:SHOWN]) + more
+    return ", ".join(map(quoted, classes[:SHOWN])) + more
+
+
+def quoted(name: str) -> str:
+    """The name as a flag takes it."""
+    return f'"{name}"' if "," in name else name
 
 
 def _quoting(classes: Sequence[str]) -> str:

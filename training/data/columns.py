@@ -1,8 +1,7 @@
 """The columns of a table that are channels, and the channels that a detector should not see.
 
-A row number, an id or a running total among the channels makes a perfect detector of noise. So a name that is nearly
-one with a meaning is refused with the right word, and values that look like an id or a total are refused with the flags
-that say otherwise. All functions are pure.
+A row number, an id or a running total among the channels makes a perfect detector of noise. So names and values that
+look like one are refused with the flags that say otherwise. All functions are pure.
 """
 
 from __future__ import annotations
@@ -18,17 +17,9 @@ from numpy.typing import NDArray
 from training.data.classes import listed
 from training.data.errors import DataError
 from training.data.missing import Missing
+from training.data.roles import Roles, plain
 from training.data.rows import Rows
 
-LABEL_COLUMNS = ("label", "y", "phase")
-MEANING = ("t", "window", "episode", "host", *LABEL_COLUMNS)
-# What people call the same things, without case, spaces, underscores and a closing "id".
-ALSO = {name: name for name in MEANING} | {
-    **dict.fromkeys(("session", "recording", "run", "trial"), "episode"),
-    **dict.fromkeys(("timestamp", "time", "datetime", "date", "ts"), "t"),
-    **dict.fromkeys(("target", "class", "category"), "label"),
-    **dict.fromkeys(("hostname", "machine", "computer"), "host"),
-}
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 RISES_MIN = 10
 FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
@@ -50,14 +41,11 @@ class Wanted:
     missing: tuple[Missing, ...] = ()
 
 
-def channel_names(names: Sequence[str], wanted: Wanted, where: str) -> list[str]:
-    """The columns that are channels. Raises DataError for a name that is nearly one with a meaning."""
-    unknown = [name for name in wanted.ignore if name not in names]
-    if unknown:
-        raise DataError(f"--ignore names {unknown[0]!r}, which is no column of {where}.")
-    channels = [name for name in names if name not in MEANING and name not in wanted.ignore]
+def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: str) -> list[str]:
+    """The columns that are channels. Raises DataError for one that is a row number or an id by its name."""
+    channels = [name for name in columns if name not in roles.columns]
     for name in channels:
-        _check_name(name, names)
+        _check_name(name, columns)
     check_named(channels, wanted, where)
     return channels
 
@@ -72,20 +60,14 @@ def check_named(channels: Sequence[str], wanted: Wanted, where: str) -> None:
 
 def _check_name(name: str, names: Sequence[str]) -> None:
     out = f"leave it out with --ignore {name!r}" if name.strip() else "write the table without it"
-    plain = re.sub(r"[\s_\-.]", "", name.casefold())
-    if plain.startswith(("unnamed", "indexlevel")) or plain in ROW_NUMBERS:
+    word = plain(name)
+    if word.startswith(("unnamed", "indexlevel")) or word in ROW_NUMBERS:
         raise DataError(
             f"The column {name!r} is a row number or an id, which is no channel (pandas: index=False): {out}."
         )
     twin = re.fullmatch(r"(.*)_duplicated_\d+", name)
     if twin and twin[1] in names:
         raise DataError(f"Two columns are called {twin[1]!r}: give each a name of its own.")
-    meant = ALSO.get(plain) or ALSO.get(plain.removesuffix("id"))
-    if meant is not None:
-        raise DataError(
-            f"The column {name!r} is no channel by its name: call it {meant!r} if it is that, {out}, "
-            "or give a channel another name."
-        )
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

@@ -33,41 +33,36 @@ from training.data.ingest_long import read_long
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
 from training.data.ingest_rows import Cut
-from training.data.ingested import Ingested, Said, without_missing, write
+from training.data.ingested import Ingested, Said, described, without_missing, write
 from training.data.label_copies import judge_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.missing import Missing
+from training.data.roles import MEANINGS, Role
 from training.data.schema import Timing
 from training.data.spelling import notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_padding, notes_on_values, one_sided_values
+from training.data.tables import PARQUET, TEXT
 from training.data.times import UNITS
 from training.streams import replace_unprintable
 
-SUFFIXES = (".npz", ".csv", ".parquet")
+SUFFIXES = (".npz", PARQUET, *TEXT)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     replace_unprintable()
     args = _parser().parse_args(argv)
+    replaced, schema = None, None
     try:
-        windows = without_missing(_read(args), drop=args.drop_nan)
-        if not args.pcp:
-            windows = _judged(windows, _wanted(args))
-        windows = without_copies(windows, allow=args.allow_copies)
-        names = [channel.name for channel in windows.channels]
-        windows = replace(
-            windows,
-            notes=(
-                *windows.notes,
-                *notes_on_hosts(windows.host.tolist()),
-                *unlike_levels(windows.X, windows.host, names),
-            ),
-        )
-        _say(args, f"{windows.X.shape[0]:,} windows read; describing them …")
-        with alone(args.out_dir):
-            replaced = other_data_set(args.out_dir, built=False)
-            schema, understood = write(windows, args.out_dir)
-            remove_leftovers_of_build(args.out_dir)
+        windows = _prepared(args)
+        rows, understood = described(windows)
+        if not args.json:
+            print("\n".join(understood.lines()), flush=True)
+        if not args.dry_run:
+            _say(args, f"describing {windows.X.shape[0]:,} windows …")
+            with alone(args.out_dir):
+                replaced = other_data_set(args.out_dir, built=False)
+                schema = write(windows, rows, understood, args.out_dir)
+                remove_leftovers_of_build(args.out_dir)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return Exit.BAD_DATA
@@ -85,13 +80,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     if replaced is not None:
         print(f"note: {replaced}", file=sys.stderr)
     if args.json:
-        found = _summary(windows, args.out_dir) | {"schema_hash": schema.hash()}
+        found = _summary(windows, args.out_dir) | {"schema_hash": None if schema is None else schema.hash()}
         found["understood"] = msgspec.to_builtins(understood)
         print(json.dumps(found, allow_nan=False))
+    elif schema is None:
+        print("nothing was written: --dry-run")
     else:
-        print("\n".join(understood.lines()))
         print(f"{'written':11} {windows.X.shape[0]:,} windows, {args.out_dir}, schema {schema.hash()[:12]}")
     return 0
+
+
+def _prepared(args: argparse.Namespace) -> Ingested:
+    """Read what is named, and judge it. Raises DataError."""
+    windows = without_missing(_read(args), drop=args.drop_nan)
+    if not args.pcp:
+        windows = _judged(windows, _wanted(args))
+    windows = without_copies(windows, allow=args.allow_copies)
+    names = [channel.name for channel in windows.channels]
+    notes = (*notes_on_hosts(windows.host.tolist()), *unlike_levels(windows.X, windows.host, names))
+    return replace(windows, notes=(*windows.notes, *notes))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,11 +107,17 @@ def _parser() -> argparse.ArgumentParser:
         description="Bring windows that you already have into a data set that trainers read.",
         allow_abbrev=False,
     )
-    parser.add_argument("file", nargs="?", type=Path, help="file of windows or samples: .npz, .csv or .parquet")
+    parser.add_argument(
+        "file", nargs="?", type=Path, help="file of windows or samples: .npz, .parquet, or .csv, .tsv, .txt"
+    )
     parser.add_argument("--pcp", action="append", type=Path, default=[], metavar="ARCHIVE",
                         help="archive of Performance Co-Pilot to read instead of a file; may be repeated")  # fmt: skip
     out_dir = Path("data/processed")
     parser.add_argument("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
+    for role, meaning in MEANINGS.items():
+        parser.add_argument(
+            role.flag, dest=role.name, metavar="NAME", help=f"column of {meaning} (default: by its name)"
+        )
     parser.add_argument("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
     parser.add_argument("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
     parser.add_argument(
@@ -133,13 +146,17 @@ def _parser() -> argparse.ArgumentParser:
                         help="labels that mean no label: leave their windows out (nan: empty labels)")  # fmt: skip
     parser.add_argument("--all-labelled", action="store_true",
                         help="take labels like -1, 255 or unknown as classes")  # fmt: skip
-    parser.add_argument("--t-unit", choices=tuple(UNITS), help="unit of the times in t (default: s)")
+    parser.add_argument("--t-unit", choices=tuple(UNITS),
+                        help="unit of times in numbers (default: by the column's name or their size)")  # fmt: skip
+    parser.add_argument("--time-format", metavar="FORMAT",
+                        help="format of times that are text, as strptime has it: %%d/%%m/%%Y %%H:%%M:%%S")  # fmt: skip
     parser.add_argument("--every-s", type=_positive, help="with --pcp: time between samples in seconds (default 60)")
     parser.add_argument(
         "--drop-nan", action="store_true", help="leave out windows with values that are not finite numbers"
     )
     parser.add_argument("--allow-copies", action="store_true",
                         help="keep recordings that share windows, and count them as one")  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="show what is understood, and write nothing")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     return parser
 
@@ -200,6 +217,8 @@ def _read(args: argparse.Namespace) -> Ingested:
             "unlabelled",
             "all_labelled",
             "t_unit",
+            "time_format",
+            *(role.name for role in Role),
         )
         _say(args, f"reading {len(args.pcp)} archives …")
         return read_pcp(args.pcp, PcpCut(every_s=args.every_s) if args.every_s else PcpCut())
@@ -215,11 +234,15 @@ def _read(args: argparse.Namespace) -> Ingested:
         all_labelled=args.all_labelled,
     )
     if suffix == ".npz":
-        _without_effect(args, "a .npz file", "every_s", "window_s", "stride_s", "oracle")
+        of_tables = ("window_s", "stride_s", "oracle", "time_format", *(role.name for role in Role))
+        _without_effect(args, "a .npz file", "every_s", *of_tables)
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
     _without_effect(args, f"a {suffix} file", "every_s")
-    cut = Cut(window_s=args.window_s, stride_s=args.stride_s, hz=args.hz, t_unit=args.t_unit)
-    return read_long(args.file, cut, said=said, wanted=_wanted(args))
+    cut = Cut(
+        window_s=args.window_s, stride_s=args.stride_s, hz=args.hz, t_unit=args.t_unit, time_format=args.time_format
+    )
+    roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
+    return read_long(args.file, cut, said=said, wanted=_wanted(args), roles=roles)
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:
@@ -261,7 +284,8 @@ def _notes_on_still(windows: Ingested, names: Sequence[str], wanted: Wanted) -> 
 def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:
     given = [option for option in options if getattr(args, option)]
     if given:
-        _usage(f"--{given[0].replace('_', '-')} has no effect on {what}: leave it out")
+        flag = Role[given[0]].flag if given[0] in Role.__members__ else f"--{given[0].replace('_', '-')}"
+        _usage(f"{flag} has no effect on {what}: leave it out")
 
 
 def _usage(sentence: str) -> NoReturn:

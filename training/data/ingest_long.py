@@ -1,9 +1,10 @@
-"""Windows from a table in long form: one row a sample, one column a channel (CSV or Parquet).
+"""Windows from a table in long form: one row a sample, one column a channel (text or Parquet).
 
-Columns with a meaning; every other one is a channel and must hold numbers (`columns` says which names are refused):
+Columns with a meaning, found by their usual names or named by flags (`roles`); every other one is a channel and must
+hold numbers (`columns` says which names are refused):
 
-    t         seconds or dates, on one clock for all rows
-    label     class of the row, by name or number (``y`` and ``phase`` are read as well)
+    time      seconds or dates, on one clock for all rows
+    label     class of the row, by name or number
     window    optional: rows of equal value are one window, as they were cut before
     episode   optional: which rows belong to one recording (absent: each window, or each host, is one)
     host      optional: which machine recorded it
@@ -15,6 +16,7 @@ change of label.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +27,7 @@ from numpy.typing import NDArray
 
 from training.data import times
 from training.data.classes import listed
-from training.data.columns import LABEL_COLUMNS, Wanted, channel_names
+from training.data.columns import Wanted, channel_names
 from training.data.errors import DataError
 from training.data.ingest_rows import (
     Cut,
@@ -36,45 +38,46 @@ from training.data.ingest_rows import (
     check_recordings,
     check_steady,
     codes,
-    missing_columns,
+    missing_roles,
     name_of,
     only_labelled,
     rate_of,
     read_rows,
-    read_table,
     strings,
 )
 from training.data.ingested import Empty, Ingested, Said, channel_specs, following, measured, unite
+from training.data.roles import Role
 from training.data.schema import Timing
 from training.data.spelling import tidy
+from training.data.tables import Table, read_table
 
-ROLES = {"window": "window", "episode": "recording", "host": "host"}
 GAP = 1.5  # steps of the usual length that make a gap
 SHORT = 0.5  # and that are no step of one recording
 
 
-def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
-    """Read and cut the table. Raises DataError."""
-    table = read_table(path)
-    names = channel_names(table.columns, wanted, str(path))
-    table = table.drop(wanted.ignore)  # a column with a meaning, too: then it has none
-    label_column = next((name for name in LABEL_COLUMNS if name in table.columns), None)
-    if label_column is None:
-        raise DataError(f"{path} has no column {' or '.join(LABEL_COLUMNS)}: its columns are {listed(table.columns)}.")
-    table, unlabelled = only_labelled(table, label_column, said.unlabelled)
-    check_numbers(path, table, names)
-    rows = read_rows(path, table, label_column, names, cut, said, wanted)
-    if "window" in table.columns:
+def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted, roles: Mapping[Role, str]) -> Ingested:
+    """Read and cut the table; ``roles`` is what the flags say of its columns. Raises DataError."""
+    table = read_table(path, roles, wanted.ignore)
+    if Role.LABEL not in table.roles.columns:
+        raise DataError(
+            f"{path} has no column of labels: name it with --label NAME; its columns are {listed(table.rows.columns)}."
+        )
+    names = channel_names(table.rows.columns, table.roles, wanted, str(path))
+    table, unlabelled = only_labelled(table, said.unlabelled)
+    check_numbers(path, table.rows, names)
+    rows = read_rows(table, names, cut, said, wanted)
+    if Role.WINDOW in table.roles.columns:
         if cut.window_s is not None:
-            raise DataError(f"{path} has a column 'window', so --window-s has nothing to cut.")
-        windows = _given_windows(rows, tidy(strings(table, "window"), "window"), cut)
+            raise DataError(
+                f"{path} has a column {table.called(Role.WINDOW)!r} of windows, so --window-s has nothing to cut."
+            )
+        windows = _given_windows(rows, tidy(strings(table, Role.WINDOW), "window"), cut)
     else:
         windows = _cut_windows(rows, cut)
-    roles = {label_column: "class"} | ({"t": rows.t_role} if rows.t is not None else {}) | ROLES
-    second = [name for name in LABEL_COLUMNS if name in table.columns and name != label_column]
-    left_out = [f"column {name}: a second label" for name in second]
+    left_out = [f"column {name}: a second label" for name in table.roles.second_labels]
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
     left_out += [*unlabelled, *rows.left_out]
+    layout = f" ({table.layout})" if table.layout else ""
     return Ingested(
         X=windows.X,
         label=rows.labels.of_window[windows.first],
@@ -87,14 +90,29 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted) -> Ingested:
         sample_hz=windows.hz,
         stride_s=windows.stride_s,
         timing=windows.timing,
-        source=f"{path.name}: {table.height:,} rows",
-        roles={name: roles[name] for name in table.columns if name in roles},
+        source=f"{path.name}: {table.rows.height:,} rows{layout}",
+        roles=_meanings(table, rows.t_role),
         rate_why=windows.rate_why,
-        clock="" if rows.t is None else "t",
+        clock="" if rows.t is None else table.called(Role.TIME),
+        gaps=windows.gaps,
+        missing=int(np.isnan(rows.values).sum()),
         left_out=(*left_out, *windows.left_out),
-        notes=(*missing_columns(table.columns), *rows.notes),
+        notes=(*missing_roles(table), *rows.notes),
         empty=windows.empty,
     )
+
+
+def _meanings(table: Table, t_role: str) -> dict[str, str]:
+    """The meaning of each column that is no channel, in the order of the table."""
+    meant = {
+        Role.LABEL: "class",
+        Role.TIME: t_role,
+        Role.HOST: "host",
+        Role.EPISODE: "recording",
+        Role.WINDOW: "window",
+    }
+    found = {table.called(Role(name)): meant[Role(name)] for name in table.rows.columns if name in table.roles.columns}
+    return found | ({} if table.roles.clock is None else {table.roles.clock: "time of day"})
 
 
 class _Windows(NamedTuple):
@@ -108,6 +126,7 @@ class _Windows(NamedTuple):
     rate_why: str
     left_out: tuple[str, ...] = ()
     empty: tuple[Empty, ...] = ()
+    gaps: int = 0
 
 
 # -- windows that were cut before --------------------------------------------------------------------------------------
@@ -189,7 +208,7 @@ def _check_inside(rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64
 def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     if rows.t is None or cut.window_s is None:
         raise DataError(
-            f"{rows.path} has no column 'window', so it needs a column 't' in seconds and --window-s to be cut."
+            f"{rows.path} has no column of windows, so it needs one of times (--time NAME) and --window-s to be cut."
         )
     ids = rows.host if rows.episode is None else rows.episode
     group = codes(rows.host, ids)
@@ -209,10 +228,12 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     label = rows.labels.of_window
     names = unite(rows.host[[m[0] for m in recordings]], ids[[m[0] for m in recordings]])
     parts, chosen, episode, empty = [], [], [], []
+    gaps = 0
     short, stretched = dict.fromkeys(rows.labels.names, 0), dict.fromkeys(rows.labels.names, 0)
     for name, members in zip(names.tolist(), recordings, strict=True):
         t = rows.t[members]
         check_steady(rows, members, hz)
+        gaps += int((np.diff(t) > GAP / hz).sum())
         edges = stretch_edges(t, label[members], hz)
         for low, high in pairwise(edges.tolist()):
             of = str(label[members[low]])
@@ -249,6 +270,7 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
         "--hz" if cut.hz else "read off t",
         tuple(left_out),
         tuple(empty),
+        gaps,
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,26 +14,32 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training.data import times
-from training.data.classes import listed
-from training.data.columns import MEANING, Wanted, check_rounding, check_total
+from training.data.classes import listed, quoted
+from training.data.columns import Wanted, check_rounding, check_total
 from training.data.errors import DataError
 from training.data.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
+from training.data.roles import Role, plural_of
 from training.data.spelling import tidy
+from training.data.tables import NAMES, Table
 
-MOST_HEADER = 1 << 20  # bytes of a first line that are looked at
+SHOWN = 8  # columns in one sentence
 INTERLEAVED_MIN, INTERLEAVED_ROWS = 20, 4096  # rows that show it, and that are enough
 RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling does not make
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The way in which recordings become windows; ``hz`` None: read off the times. ``t_unit`` None: not given."""
+    """The way in which recordings become windows; ``hz`` None: read off the times.
+
+    ``t_unit`` and ``time_format`` (of strptime) are None where they are not given.
+    """
 
     window_s: float | None = None
     stride_s: float | None = None  # None: half a window
     hz: float | None = None
     t_unit: str | None = None
+    time_format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +57,17 @@ class Rows:
     notes: tuple[str, ...] = ()
 
 
-def missing_columns(columns: Sequence[str]) -> tuple[str, ...]:
+def missing_roles(table: Table) -> tuple[str, ...]:
+    """Say what follows from a role that no column has, and which channels are called nearly like one."""
     notes = []
-    if "host" not in columns:
+    if Role.HOST not in table.roles.columns:
         notes.append("There is no column host: all rows count as one machine's.")
-    if "episode" not in columns and "window" not in columns:
+    if Role.EPISODE not in table.roles.columns and Role.WINDOW not in table.roles.columns:
         notes.append("There is no column episode: each host is one recording.")
     notes += [
-        f"The column {name} is taken for a channel: call it {meant} if it is that."
-        for name in columns
-        if name not in MEANING and (meant := name.casefold().removesuffix("s")) in MEANING
+        f"The column {name} is taken for a channel: say {role.flag} {name} if it is the {role}."
+        for name in table.rows.columns
+        if (role := plural_of(name)) is not None
     ]
     return tuple(notes)
 
@@ -67,45 +75,26 @@ def missing_columns(columns: Sequence[str]) -> tuple[str, ...]:
 # -- from a file to rows -----------------------------------------------------------------------------------------------
 
 
-def read_table(path: Path) -> pl.DataFrame:
-    try:
-        if path.suffix.lower() == ".parquet":
-            return pl.read_parquet(path)
-        with path.open("rb") as file:
-            _check_separator(path, file.readline(MOST_HEADER))
-        # Ids are names: the hosts 10.1 and 10.10, or 1 and 01, are two, and as numbers they would be one.
-        names = dict.fromkeys(("host", "episode", "window"), pl.String)
-        table = pl.read_csv(path, infer_schema_length=None, schema_overrides=names)
-        return table.filter(~pl.all_horizontal(pl.all().is_null()))  # an empty line is no row
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
-    except pl.exceptions.PolarsError as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"{path} is not a table in long form ({reason}).") from None
-
-
-def _check_separator(path: Path, header: bytes) -> None:
-    """Refuse what a spreadsheet writes in other countries, or as "Unicode text". Raises DataError."""
-    if header.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16 text: write it as UTF-8, with commas between the columns.")
-    if header.startswith(b"#"):
-        raise DataError(f"{path} begins with a remark (#): its first line must name the columns.")
-    for sign, name in ((b";", "semicolons"), (b"\t", "tabs")):
-        if sign in header and b"," not in header:
-            raise DataError(f"{path} has {name} between its columns: write it with commas, and points in its numbers.")
-
-
-def check_numbers(path: Path, table: pl.DataFrame, names: Sequence[str]) -> None:
-    if table.height == 0 or not names:
+def check_numbers(path: Path, rows: pl.DataFrame, names: Sequence[str]) -> None:
+    """Refuse channels that hold no numbers, all of them at once. Raises DataError."""
+    if rows.height == 0 or not names:
         raise DataError(f"{path} holds no samples: it needs rows, and a column for each channel.")
-    for name in names:
-        if not (table[name].dtype.is_numeric() or table[name].dtype == pl.Boolean):
-            meant = name.casefold().removesuffix("s")
-            call = f"call it {meant!r} if it is that, or " if meant in MEANING else ""
-            raise DataError(
-                f"The column {name!r} of {path} is a channel but holds {_other_than_numbers(table[name])}: {call}"
-                "leave it out with --ignore."
-            )
+    odd = [name for name in names if not (rows[name].dtype.is_numeric() or rows[name].dtype == pl.Boolean)]
+    if not odd:
+        return
+    ways = f"leave {'it' if len(odd) == 1 else 'them'} out with --ignore {shlex.quote(','.join(map(quoted, odd)))}"
+    roles = ", ".join(role.flag for role in Role)
+    if len(odd) == 1:
+        raise DataError(
+            f"The column {odd[0]!r} of {path} is a channel but holds {_other_than_numbers(rows[odd[0]])}: {ways}, or "
+            f"say what it is ({roles} {odd[0]})."
+        )
+    shown = "; ".join(f"{name!r} holds {_other_than_numbers(rows[name])}" for name in odd[:SHOWN])
+    more = f"; and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
+    raise DataError(
+        f"{len(odd)} columns of {path} are channels but hold other things than numbers: {shown}{more}: {ways}, or say "
+        f"what one is ({roles})."
+    )
 
 
 def _other_than_numbers(column: pl.Series) -> str:
@@ -121,22 +110,23 @@ def _other_than_numbers(column: pl.Series) -> str:
     )
 
 
-def read_rows(
-    path: Path, table: pl.DataFrame, label_column: str, names: Sequence[str], cut: Cut, said: Said, wanted: Wanted
-) -> Rows:
-    host = np.full(table.height, UNKNOWN_HOST)
-    if "host" in table.columns:
-        host = tidy(strings(table, "host"), "host")
+def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: Wanted) -> Rows:
+    rows = table.rows
+    host = np.full(rows.height, UNKNOWN_HOST)
+    if Role.HOST in rows.columns:
+        host = tidy(strings(table, Role.HOST), "host")
     episode = None
-    if "episode" in table.columns:
-        episode = tidy(strings(table, "episode"), "episode")
-    t, role = None, ""
-    if "t" in table.columns:
-        t, role = times.from_column(table["t"], cut.t_unit, str(path))
+    if Role.EPISODE in rows.columns:
+        episode = tidy(strings(table, Role.EPISODE), "episode")
+    t, t_role = None, ""
+    if Role.TIME in rows.columns:
+        time = times.Said(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
+        t, t_role = times.from_column(rows[Role.TIME].alias(table.called(Role.TIME)), time, str(table.path))
         times.check_one_clock(t, host)
-    elif cut.t_unit is not None:
-        raise DataError(f"{path} has no column 't', so --t-unit has nothing to say.")
-    values = table.select(pl.col(list(names)).cast(pl.Float64).fill_null(np.nan)).to_numpy()
+    elif cut.t_unit is not None or cut.time_format is not None:
+        flag = "--t-unit" if cut.t_unit is not None else "--time-format"
+        raise DataError(f"{table.path} has no column of times, so {flag} has nothing to say (--time NAME names one).")
+    values = rows.select(pl.col(list(names)).cast(pl.Float64).fill_null(np.nan)).to_numpy()
     left_out = []
     if wanted.missing:
         values = values.copy()  # of polars, and read-only
@@ -144,9 +134,9 @@ def read_rows(
     notes = judge_stand_ins(zip(names, values.T, strict=True), wanted.level)
     if wanted.counter:
         if t is None:
-            raise DataError("--counter needs the column 't': a rate is a change by the second.")
+            raise DataError("--counter needs a column of times: a rate is a change by the second.")
         values = values.copy()
-        window = strings(table, "window") if "window" in table.columns else None
+        window = strings(table, Role.WINDOW) if Role.WINDOW in rows.columns else None
         group = codes(host, *(ids for ids in (episode, window) if ids is not None))
         for name in wanted.counter:
             place = list(names).index(name)
@@ -155,55 +145,59 @@ def read_rows(
             values[:, place] = rates(values[:, place], t, group)
     check_rounding(zip(names, values.T, strict=True), host)
     return Rows(
-        path,
+        table.path,
         values.astype(np.float32),
-        name_labels(_labels(table, label_column), said),
+        name_labels(_labels(table), said),
         host,
         episode,
         t,
-        role,
+        t_role,
         tuple(left_out),
         tuple(notes),
     )
 
 
-def strings(table: pl.DataFrame, column: str) -> NDArray[np.str_]:
-    if table[column].null_count():
-        empty = table[column].is_null()
+def strings(table: Table, role: Role) -> NDArray[np.str_]:
+    column = table.rows[role]
+    if column.null_count():
+        empty = column.is_null()
         raise DataError(
-            f"The column {column!r} has {empty.sum():,} empty cells, the first in row {empty.arg_true()[0] + 1}: "
-            "fill them, or leave these rows out (a line of remarks or totals is no row)."
+            f"The column {table.called(role)!r} has {empty.sum():,} empty cells, the first in row "
+            f"{empty.arg_true()[0] + 1}: fill them, or leave these rows out (a line of remarks or totals is no row)."
         )
-    return table[column].cast(pl.String).to_numpy().astype(str)
+    return column.cast(pl.String).to_numpy().astype(str)
 
 
-def _labels(table: pl.DataFrame, column: str) -> NDArray[Any]:
+def _labels(table: Table) -> NDArray[Any]:
     """Numbers stay numbers, so that 0 and 1 mean what they mean elsewhere."""
-    if table[column].null_count():
+    column = table.rows[Role.LABEL]
+    if column.null_count():
         raise DataError(
-            f"The column {column!r} has empty cells: fill them, or leave these rows out with --unlabelled nan."
+            f"The column {table.called(Role.LABEL)!r} has empty cells: fill them, or leave these rows out with "
+            "--unlabelled nan."
         )
-    values = table[column].to_numpy()
+    values = column.to_numpy()
     return values if values.dtype.kind in "fiub" else values.astype(str)
 
 
-def only_labelled(table: pl.DataFrame, column: str, unlabelled: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:
+def only_labelled(table: Table, unlabelled: Sequence[str]) -> tuple[Table, list[str]]:
     """The rows whose label names a class, and what is to be said of the others. Raises DataError."""
     if not unlabelled:
         return table, []
-    y = table[column]
+    rows = table.rows
+    y = rows[Role.LABEL]
     numeric = y.dtype.is_numeric()
     y = y.cast(pl.Float64).fill_null(np.nan) if numeric else y.cast(pl.String).fill_null(NAN)
     keep = pl.Series("keep", labelled(y.to_numpy(), unlabelled))
-    if "window" in table.columns:  # one that is labelled in part is none
-        ids = [name for name in ("host", "episode", "window") if name in table.columns]
-        keep = table.select(ids).with_columns(keep).select(pl.col("keep").all().over(ids))["keep"]
-    rest = table.filter(keep)
-    said = f"{table.height - rest.height:,} of {table.height:,} rows: --unlabelled"
-    if "host" in table.columns:
-        gone = sorted(set(table["host"].drop_nulls()) - set(rest["host"].drop_nulls()), key=str)
+    if Role.WINDOW in rows.columns:  # one that is labelled in part is none
+        ids = [str(role) for role in NAMES if role in rows.columns]
+        keep = rows.select(ids).with_columns(keep).select(pl.col("keep").all().over(ids))["keep"]
+    rest = rows.filter(keep)
+    said = f"{rows.height - rest.height:,} of {rows.height:,} rows: --unlabelled"
+    if Role.HOST in rows.columns:
+        gone = sorted(set(rows[Role.HOST].drop_nulls()) - set(rest[Role.HOST].drop_nulls()), key=str)
         said += f", all of {listed([str(host) for host in gone])}" if gone else ""
-    return rest, [said]
+    return replace(table, rows=rest), [said]
 
 
 def codes(*columns: NDArray[np.str_]) -> NDArray[np.int64]:

@@ -62,6 +62,8 @@ class Ingested:
     roles: dict[str, str] = field(default_factory=dict)  # what columns or arrays mean
     rate_why: str = ""
     clock: str = ""  # of t_start; empty: there is none
+    gaps: int = 0  # inside recordings, where the samples show them
+    missing: int = 0  # values, before windows were left out for them
     left_out: tuple[str, ...] = ()  # sentences
     empty: tuple[Empty, ...] = ()  # recordings that gave no window
     notes: tuple[str, ...] = ()  # what was assumed, one sentence each
@@ -166,7 +168,10 @@ def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
         with np.errstate(invalid="ignore"):
             numbers = y.astype(np.int64)
         if not np.array_equal(numbers, y):
-            raise DataError("y holds numbers that are not whole: give class numbers or names.")
+            raise DataError(
+                "The labels are numbers that are not whole: give class numbers or names, or name another column with "
+                "--label."
+            )
         return _name_numbers(numbers, said, is_bool=y.dtype.kind == "b")
     labels = tidy(y.astype(str), "label")
     found = np.unique(labels).tolist()
@@ -260,19 +265,23 @@ def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
     return replace(windows.take(finite), notes=(*windows.notes, note))
 
 
-def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
-    """Write the processed data set, and say what it was understood to be. Raises DataError."""
+def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:
+    """The rows of the validation table, and what the data were understood to be. Raises DataError."""
     if windows.X.ndim != 3 or 0 in windows.X.shape:
         raise DataError(f"X must be (windows, channels, samples), but its shape is {windows.X.shape}.")
     if windows.X.shape[2] < SAMPLES_MIN:
         raise DataError(f"The windows have {windows.X.shape[2]} samples; at least {SAMPLES_MIN} are needed.")
+    rows = _validation_rows(windows)
+    return rows, understand(windows, rows)
+
+
+def write(windows: Ingested, rows: list[dict[str, Any]], understood: Understood, out_dir: Path) -> FeatureSchema:
+    """Write the processed data set, with what :func:`described` says of it. Raises DataError."""
     binary = windows.label_names == (BENIGN, MALICIOUS) and windows.benign.names == (BENIGN,)
     target = "malicious" if binary else "phase"
     if not windows.benign.names:
         target = NO_ALARM
-    rows = _validation_rows(windows)
-    understood = understand(windows, rows)
-    schema = write_processed(
+    return write_processed(
         out_dir,
         WindowSet(X=windows.X, rows=windows.rows),
         Sampling(
@@ -288,7 +297,6 @@ def write(windows: Ingested, out_dir: Path) -> tuple[FeatureSchema, Understood]:
         reference=windows.reference,
         understood=understood,
     )
-    return schema, understood
 
 
 def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
@@ -301,6 +309,7 @@ def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
         channels=tuple(channel.name for channel in windows.channels),
         oracle_only=tuple(c.name for c in windows.channels if Mode.REALISTIC not in c.modes),
         hosts=counts_of(windows.host, sorted({str(row["host"]) for row in rows})),
+        recordings_of=dict(Counter(sorted(str(row["host"]) for row in rows))),
         **recordings_of(rows),
         classes=counts_of(windows.label, windows.label_names),
         benign=windows.benign.names,
@@ -312,6 +321,8 @@ def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
         rate_why=windows.rate_why,
         clock=windows.clock,
         span=(float(start.min()), end) if windows.clock else None,
+        gaps=windows.gaps,
+        missing=windows.missing,
         left_out=windows.left_out,
         notes=windows.notes,
     )

@@ -1,12 +1,15 @@
 """Times from elsewhere in seconds, or refused: a guessed unit makes every number of alarms a day a lie.
 
-Dates become seconds since 1970. Numbers count as seconds unless they cannot sensibly be (milliseconds since 1970, one
-sample a quarter of an hour), which is refused with the flag that says the unit. All functions are pure.
+Dates become seconds since 1970. Numbers are in the unit that was said, that their column's name ends in, or that makes
+them a time of this century (milliseconds since 1970 are 1,000 times too many seconds); else seconds, and refused where
+they cannot sensibly be (one sample a quarter of an hour). All functions are pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -18,10 +21,13 @@ from training.data.errors import DataError
 Floats = NDArray[np.float64]
 
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
-DATES = r"^\d{4}-\d{2}-\d{2}"  # year first: the month of 03/04/2026 is unknown
+DATE = r"^\s*(\d{1,4})([-/.])(\d{1,2})[-/.](\d{1,4})"  # with its year first or last
+REST = r"(?:[T ,]+(.*?))?\s*$"  # the time of day, and the zone
 NO_ZONE = "dates, read as UTC"  # a role
+HALF_DAY = r"(?i)[ap]m\s*$"
 ZONE = r":\d{2}(\.\d+)?\s*(Z|[+-]\d{2}(:?\d{2})?)$"
 EPOCH_S = (1e9, 4.1e9)  # 2001 to 2099
+YEARS = (1970, 2099)
 STEP_MAX_S = 60.0  # between samples: more may be milliseconds
 STEP_MIN_S = 0.0005  # less may be hours or days
 UNLIKE = 10.0  # times by which two ways to the same length may differ
@@ -30,44 +36,108 @@ STEPS_MIN = 3  # fewer show no rate
 BLOCK = 32  # steps in which a rate of its own shows through jitter and lost samples
 
 
-def from_column(column: pl.Series, unit: str | None, where: str) -> tuple[Floats, str]:
-    """Seconds of a table's column ``t``, and what it was read as. ``unit`` as the user said it. Raises DataError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """The unit of numbers and the format of dates: as the user said them, and as the column's name does."""
+
+    unit: str | None = None
+    named: str | None = None
+    format: str | None = None  # of strptime
+
+
+def from_column(column: pl.Series, said: Said, where: str) -> tuple[Floats, str]:
+    """Seconds of a table's column of times, and what it was read as. Raises DataError."""
+    what = f"The column {column.name!r} of {where}"
     if column.null_count():
-        raise DataError(f"The column 't' of {where} has empty cells or values that are no times.")
+        raise DataError(f"{what} has empty cells or values that are no times.")
     zones = isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None
+    form = ""
     if column.dtype == pl.String:
         numbers = column.cast(pl.Float64, strict=False)
-        if numbers.null_count() == 0:
+        if numbers.null_count() == 0 and said.format is None:
             column = numbers
-        elif column.str.contains(DATES).all():
-            named = column.str.contains(ZONE)
-            zones = bool(named.all())
-            if named.any() and not zones:
-                raise DataError(
-                    f"The column 't' of {where} names a time zone in some rows and none in others: "
-                    "write all times in UTC."
-                )
-            try:
-                column = column.str.to_datetime(time_zone="UTC")
-            except pl.exceptions.PolarsError:
-                raise DataError(f"The column 't' of {where} holds values that are no dates.") from None
         else:
-            raise DataError(f"The column 't' of {where} must hold seconds, or dates such as 2026-11-20 07:29:03.")
+            column, zones, form = _dates(column, said, what)
+    elif said.format is not None:
+        raise DataError(f"{what} holds {column.dtype}, so --time-format has nothing to say: leave it out.")
     if column.dtype == pl.Date:
         column = column.cast(pl.Datetime("us"))
     if isinstance(column.dtype, pl.Datetime | pl.Duration):
-        _no_unit(unit, where)
+        _no_unit(said.unit, where)
         count = column.to_physical().cast(pl.Float64).to_numpy()
         dates = "dates with a time zone" if zones else NO_ZONE
         role = dates if isinstance(column.dtype, pl.Datetime) else "durations"
-        return count / UNITS[column.dtype.time_unit], role
+        return count / UNITS[column.dtype.time_unit], role + form
     if not column.dtype.is_numeric():
-        raise DataError(f"The column 't' of {where} must hold seconds, not {column.dtype}.")
-    return _numbers(column.cast(pl.Float64).to_numpy(), unit, f"The column 't' of {where}")
+        raise DataError(f"{what} must hold seconds, not {column.dtype}.")
+    return _numbers(column.cast(pl.Float64).to_numpy(), said, what)
+
+
+def _dates(column: pl.Series, said: Said, what: str) -> tuple[pl.Series, bool, str]:
+    """Dates from text in UTC, whether they name a zone, and which reading of days and months was taken."""
+    failed = DataError(
+        f"{what} holds values that are no dates: say their format, as in --time-format '%d.%m.%Y %H:%M:%S'."
+    )
+    try:
+        if said.format is not None:
+            zones = "%z" in said.format or "%Z" in said.format
+            return _of_our_time(column.str.to_datetime(said.format, time_zone="UTC"), what), zones, ""
+        column = column.str.replace(r"\s*(?i:utc|gmt)\s*$", "Z")
+        parts = column.str.extract_groups(DATE + REST).struct.unnest()
+        first, sign, second, third, clock = (parts[name] for name in parts.columns)
+        if first.null_count() or sign.n_unique() > 1:
+            raise DataError(
+                f"{what} must hold seconds, or dates such as 2026-11-20 07:29:03 (--time-format says others)."
+            )
+        order = _order_of_date(first, str(sign[0]), second, what)
+        year, month, day = ((first, second, third), (third, second, first), (third, first, second))[order]
+        named = column.str.contains(ZONE)
+        if named.any() and not named.all():
+            raise DataError(f"{what} names a time zone in some rows and none in others: write all times in UTC.")
+        text = year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2) + " " + _clock(clock)
+        half = "%I:%M:%S%.f %p" if clock.str.contains(HALF_DAY).any() else "%H:%M:%S%.f"
+        zone = "%#z" if named.all() else ""
+        dates = text.str.to_datetime(f"%Y-%m-%d {half}{zone}", time_zone="UTC")
+    except pl.exceptions.PolarsError:
+        raise failed from None
+    return _of_our_time(dates, what), bool(named.all()), ("", "", ", the month first")[order] if sign[0] != "." else ""
+
+
+def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
+    """Refuse dates that no recorder has seen: the year of two digits was read as one of four. Raises DataError."""
+    odd = dates.filter(~dates.dt.year().is_between(*YEARS))
+    if odd.len():
+        raise DataError(
+            f"{what} holds dates of the year {odd.dt.year()[0]}: say their format (a year of two digits is %y), as in "
+            "--time-format '%d.%m.%y %H:%M:%S'."
+        )
+    return dates
+
+
+def _order_of_date(first: pl.Series, sign: str, second: pl.Series, what: str) -> int:
+    """Tell what dates begin with: 0 the year, 1 the day (before a point, or beyond 12), 2 the month; or raise DataError."""
+    if first.str.len_chars().min() == 4:
+        return 0
+    if sign == ".":
+        return 1
+    one, two = (bool((part.cast(pl.Int64) > 12).any()) for part in (first, second))
+    if one == two:
+        raise DataError(
+            f"{what} holds dates such as {first[0]}{sign}{second[0]}{sign}…, of which the first number may be the day "
+            "or the month: say it with --time-format '%d/%m/%Y %H:%M:%S' or '%m/%d/%Y %H:%M:%S'."
+        )
+    return 1 if one else 2
+
+
+def _clock(clock: pl.Series) -> pl.Series:
+    """The time of day with seconds and a point before their fraction; midnight where there is none."""
+    written = clock.fill_null("").str.strip_chars().replace("", "00:00:00")
+    return written.str.replace(r"^(\d{1,2}:\d{2})([^:\d]|$)", "${1}:00${2}").str.replace(r"(:\d{2}),(\d)", "${1}.${2}")
 
 
 def from_array(values: NDArray[Any], unit: str | None, where: str) -> tuple[Floats, str]:
     """The same for an archive's array ``t``."""
+    said = Said(unit=unit)
     if values.dtype.kind in "Mm":
         _no_unit(unit, where)
         if np.isnat(values).any():
@@ -76,10 +146,10 @@ def from_array(values: NDArray[Any], unit: str | None, where: str) -> tuple[Floa
         role = NO_ZONE if values.dtype.kind == "M" else "durations"
         return values.astype(kind).astype(np.int64) / 1e9, role
     if values.dtype.kind in "US":
-        return from_column(pl.Series("t", values.astype(str)), unit, where)
+        return from_column(pl.Series("t", values.astype(str)), said, where)
     if values.dtype.kind not in "fiu":
         raise DataError(f"The array 't' must hold seconds, not {values.dtype}.")
-    return _numbers(values.astype(np.float64), unit, "The array 't'")
+    return _numbers(values.astype(np.float64), said, "The array 't'")
 
 
 def _no_unit(unit: str | None, where: str) -> None:
@@ -87,15 +157,26 @@ def _no_unit(unit: str | None, where: str) -> None:
         raise DataError(f"--t-unit has no effect on the dates of {where}: leave it out.")
 
 
-def _numbers(t: Floats, unit: str | None, what: str) -> tuple[Floats, str]:
+def _numbers(t: Floats, said: Said, what: str) -> tuple[Floats, str]:
     if not np.isfinite(t).all():
         raise DataError(f"{what} holds values that are not finite numbers.")
-    if unit is None and t.size and np.median(np.abs(t)) > 10 * EPOCH_S[1]:
-        since = float(np.median(np.abs(t)))
-        fits = [u for u, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
-        reads = f"reads as {fits[0]} since 1970" if fits else "holds no usual seconds"
-        raise DataError(f"{what} {reads}: say its unit with --t-unit s, ms, us or ns.")
-    return t / UNITS[unit or "s"], f"time in {unit or 's'}"
+    unit = said.unit or said.named
+    if unit is not None:
+        return t / UNITS[unit], f"time in {unit}{'' if said.unit else ', as its name says'}"
+    since = float(np.median(np.abs(t))) if t.size else 0.0
+    if since <= 10 * EPOCH_S[1]:
+        return t, "time in s"
+    fits = [unit for unit, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
+    if not fits:
+        raise DataError(f"{what} holds no usual seconds: say its unit with --t-unit s, ms, us or ns.")
+    return t / UNITS[fits[0]], f"time in {fits[0]} since 1970, by its size"
+
+
+def shown(seconds: float) -> str:
+    """A time for people: a date where the seconds count from 1970."""
+    if EPOCH_S[0] <= seconds <= EPOCH_S[1]:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{seconds:,.10g} s"
 
 
 def check_one_clock(t: Floats, host: NDArray[np.str_]) -> None:

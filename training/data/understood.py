@@ -32,8 +32,9 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     Times in seconds; ``sample_hz``, ``window_s`` and ``stride_s`` null where unknown.
 
     ``roles`` says what columns (or arrays) mean, those that are channels left out. ``hosts``, ``classes``: windows of
-    each, 0 included. ``recordings`` counts those that could give windows, ``without_window`` the ones that gave none,
-    by reason. ``left_out`` and ``notes`` are sentences.
+    each, 0 included; ``recordings_of``: recordings of each host. ``gaps`` are those inside recordings, ``missing`` the
+    values that a table lacks, also outside of windows. ``recordings`` counts those that could give windows,
+    ``without_window`` the ones that gave none, by reason. ``left_out`` and ``notes`` are sentences.
     """
 
     source: str
@@ -41,6 +42,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     channels: tuple[str, ...] = ()
     oracle_only: tuple[str, ...] = ()
     hosts: dict[str, int] = {}
+    recordings_of: dict[str, int] = {}
     recordings: int = 0
     without_window: dict[str, int] = {}
     baselines: int = 0
@@ -55,6 +57,8 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     rate_why: str = ""
     span: tuple[float, float] | None = None
     clock: str = ""
+    gaps: int = 0
+    missing: int = 0
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -65,11 +69,12 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
             ("read", self.source),
             ("columns", ", ".join(f"{name}: {role}" for name, role in self.roles.items())),
             ("channels", self._channels()),
-            ("hosts", _counted(self.hosts)),
+            ("hosts", self._hosts()),
             ("recordings", self._recordings()),
             ("classes", _counted(self.classes)),
             ("rate", self._rate()),
             ("clock", self._clock()),
+            ("missing", f"{self.missing:,} values" if self.missing else ""),
             *(("left out", text) for text in self.left_out),
             *(("note", text) for text in self.notes),
         ]
@@ -78,6 +83,14 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     def _channels(self) -> str:
         hidden = f" (oracle only: {_names(self.oracle_only)})" if self.oracle_only else ""
         return f"{len(self.channels)}: {_names(self.channels)}{hidden}"
+
+    def _hosts(self) -> str:
+        if not self.recordings_of:
+            return _counted(self.hosts)
+        shown = [
+            f"{name} {count:,} windows of {self.recordings_of.get(name, 0):,}" for name, count in self.hosts.items()
+        ]
+        return _names(shown) + " recordings"
 
     def _recordings(self) -> str:
         parts = [f"{self.recordings:,}"]
@@ -97,7 +110,8 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
         why = f" ({self.rate_why})" if self.rate_why else ""
         length = "" if self.window_s is None else f" = {_seconds(self.window_s)} s"
         step = "" if self.stride_s is None else f", one each {_seconds(self.stride_s)} s"
-        return f"{known}{why}; windows of {self.window_samples} samples{length}{step}"
+        gaps = f"; {self.gaps:,} gaps" if self.gaps else ""
+        return f"{known}{why}; windows of {self.window_samples} samples{length}{step}{gaps}"
 
     def _clock(self) -> str:
         if self.span is None:

@@ -1,0 +1,233 @@
+"""Tables as people have them: however one is written, the data set is the same, or a sentence says what is unclear."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_changes import recordings
+
+from training.data import ingest
+from training.data.errors import DataError
+from training.data.roles import NAMES, Role, Roles, roles_of
+from training.data.tables import read_table
+from training.data.times import Said, from_column
+
+CUT = ("--window-s", "8")
+EXACT = {"t": np.arange(320.0) // 40 * 1000 + np.arange(320) % 40, "x": np.round(np.sin(np.arange(320.0)) * 900, 3)}
+ROWS = recordings().with_columns(**{name: pl.Series(values) for name, values in EXACT.items()})
+BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
+
+
+def as_text(rows, *, delimiter=",", comma=False, before="", encoding="utf-8", quoted=False):
+    """Write rows as a program in some country does."""
+    out = io.StringIO()
+    out.write(before)
+    numbers = pl.selectors.float()
+    text = rows.with_columns(numbers.map_elements(lambda value: f"{value:.3f}", return_dtype=pl.String))
+    if comma:
+        text = text.with_columns(pl.col(rows.select(numbers).columns).str.replace(".", ",", literal=True))
+    text.write_csv(out, separator=delimiter, quote_style="always" if quoted else "necessary")
+    return out.getvalue().encode(encoding)
+
+
+def spelled(name, how):
+    return {"as it is": name, "capitals": name.upper(), "title": name.title(), "spaces": f" {name} "}[how]
+
+
+# -- layout ------------------------------------------------------------------------------------------------------------
+
+
+@given(
+    delimiter=st.sampled_from(",;\t| "),
+    comma=st.booleans(),
+    before=st.sampled_from(["", "# a logger, version 3\n", "# one\n# two; with: signs\n"]),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "cp1252"]),
+    quoted=st.booleans(),
+    names=st.tuples(
+        st.sampled_from(["t", "T", "timestamp", "Time", "Time (s)", "ts", "t_s", "Zeit [s]"]),
+        st.sampled_from(["label", "Label", "CLASS", "target", "phase"]),
+        st.sampled_from(["host", "Hostname", "MACHINE"]),
+        st.sampled_from(["episode", "Session", "run_id", "Episode ID"]),
+    ),
+    order=st.permutations(range(5)),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_table_says_the_same_however_it_is_written(
+    tmp_path_factory, delimiter, comma, before, encoding, quoted, names, order
+):
+    names = [name.replace(" ", "_") for name in names] if delimiter == " " and not quoted else list(names)
+    rows = ROWS.rename(dict(zip(["t", "label", "host", "episode"], names, strict=True)))
+    rows = rows.rename({"x": "größe"}).select(pl.nth(*order))
+    path = tmp_path_factory.mktemp("written") / "a.csv"
+    path.write_bytes(as_text(rows, delimiter=delimiter, comma=comma, before=before, encoding=encoding, quoted=quoted))
+    table = read_table(path, {}, ())
+    assert table.rows.select("t", "host", "episode", "label", "größe").equals(ROWS.rename({"x": "größe"}))
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ("1,0.5,normal\n2,0.25,normal\n3,0.5,attack\n", "does not name its columns: add a first line"),
+        ("x\n1\n2\n", "has one column"),
+        ("", "has one column"),
+        ("t,x,x,label\n1,2,3,a\n2,2,3,a\n", "Two columns are called 'x'"),
+        ("t,x,label\n1,2,a\n2,2,a\nt,x,label\n3,2,a\n", "Row 3 of {path} repeats the names of the columns"),
+        ("t;x;z;label\n1;1,5;1.234;a\n2;2,5;2.345;a\n", "'z' of {path} holds 1.234, which is a thousand or a fraction"),
+        ('t,x,label\n1,"1,234",a\n2,"2,345",a\n', "'x' of {path} holds 1,234, which is a thousand or a fraction"),
+    ],
+)
+def test_a_table_that_two_readings_fit_is_refused(tmp_path, capsys, written, sentence):
+    path = tmp_path / "a.csv"
+    path.write_text(written)
+    assert ingest.main([str(path), *CUT, "--out-dir", str(tmp_path / "o")]) == 65
+    said = capsys.readouterr().err
+    assert sentence.format(path=path) in said
+    assert len(said.strip().splitlines()) == 2  # what it reads, and the sentence
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_sign_between_thousands_goes_where_a_decimal_comma_shows_what_it_is(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("t;x;label\n1;1.234,5;a\n2;2 345,25;a\n3;1'000'000,0;b\n4;17;b\n")
+    assert read_table(path, {}, ()).rows["x"].to_list() == [1234.5, 2345.25, 1e6, 17.0]
+
+
+def test_how_it_was_read_is_said(ingested):
+    path = ingested.tmp_path / "a.txt"
+    rows = ROWS.rename({"t": "Zeit (ms)", "label": "Class"}).with_columns(pl.col("Zeit (ms)") * 1000)
+    path.write_bytes(as_text(rows, delimiter=";", comma=True, before="# x\n", encoding="utf-16"))
+    assert ingest.main([str(path), *CUT, "--out-dir", str(ingested.out)]) == 0
+    said = ingested.capsys.readouterr().out
+    assert "a.txt: 320 rows (semicolons between columns, UTF-16, 1 line before the names of the columns, " in said
+    assert "decimal commas)" in said
+    assert "Zeit (ms): time in ms, as its name says, host: host, episode: recording, Class: class" in said
+
+
+# -- roles -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "said", "found"),
+    [
+        (["label", "y", "phase"], {}, Roles(columns={Role.LABEL: "label"}, second_labels=("y", "phase"))),
+        (["x", "y", "z", "Class"], {}, Roles(columns={Role.LABEL: "Class"})),
+        (["Class", "y"], {Role.LABEL: "Class"}, Roles(columns={Role.LABEL: "Class"}, second_labels=("y",))),
+        (["Date", "Time", "y"], {}, Roles(columns={Role.TIME: "Date", Role.LABEL: "y"}, clock="Time")),
+        (["Date", "Time", "y"], {Role.TIME: "t_ns"}, "--time names 't_ns', which is no column of a.csv"),
+        (["a", "Time (s)"], {Role.TIME: "a"}, "--time names 'a', and 'Time (s)' may mean the same: leave it out with"),
+        (["a", "y"], {Role.TIME: "a", Role.LABEL: "a"}, "Two flags name one column"),
+        (["time", "timestamp"], {}, "'timestamp' and 'time' may both be the time: say which with --time NAME"),
+        (["Class", "target"], {}, "'target' and 'Class' may both be the label: say which with --label NAME"),
+        (["Class", "y"], {}, "may both be the label"),
+        (["label", "Label"], {}, "may both be the label"),
+        (["host", "machine"], {}, "may both be the host: say which with --host-column NAME"),
+        (["t_ns"], {}, Roles(columns={Role.TIME: "t_ns"}, unit="ns")),
+        (["Time [µs]"], {}, Roles(columns={Role.TIME: "Time [µs]"}, unit="us")),
+    ],
+)  # fmt: skip
+def test_columns_get_their_roles_by_their_names_or_by_flags(names, said, found):
+    if isinstance(found, str):
+        with pytest.raises(DataError) as refused:
+            roles_of(names, said, "a.csv")
+        assert found in str(refused.value)
+    else:
+        assert roles_of(names, said, "a.csv") == found
+
+
+@given(st.data())
+def test_every_usual_name_is_its_role_alone_in_any_case(data):
+    role = data.draw(st.sampled_from(list(Role)))
+    name = data.draw(st.sampled_from(NAMES[role]))
+    cased = "".join(data.draw(st.sampled_from([sign, sign.upper()])) for sign in name)
+    assert roles_of(["q", cased], {}, "a.csv").columns == {role: cased}
+
+
+def test_flags_say_what_a_column_of_any_name_is(ingested):
+    rows = ROWS.rename({"t": "when", "label": "what", "host": "where", "episode": "which"})
+    flags = ("--time", "when", "--label", "what", "--host-column", "where", "--episode", "which")
+    plain, named = ingested.taken(ROWS, *CUT), ingested.taken(rows, *CUT, *flags)
+    assert named["schema_hash"] == plain["schema_hash"]
+    assert {name: named[name] for name in ("hosts", "labels", "episodes")} == {
+        name: plain[name] for name in ("hosts", "labels", "episodes")
+    }
+    assert "--label" in ingested.refused(rows, *CUT)
+    beside = ROWS.with_columns(when=pl.col("t"), what=pl.col("label"))
+    said = ingested.refused(beside, *CUT, "--time", "when", "--label", "what")
+    assert "--time names 'when', and 't' may mean the same: leave it out with --ignore" in said
+    found = ingested.taken(beside, *CUT, "--time", "when", "--label", "what", "--ignore", "t")
+    assert found["schema_hash"] == plain["schema_hash"]
+    assert "column label: a second label" in found["understood"]["left_out"]
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+STAMPS = [BEGIN + dt.timedelta(seconds=7 * 3600 + 1.25 * number) for number in range(40)]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda stamp: stamp.isoformat(),
+        lambda stamp: stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        lambda stamp: stamp.strftime("%Y-%m-%d %H:%M:%S.%f"),
+        lambda stamp: stamp.strftime("%Y-%m-%d %H:%M:%S.%f UTC"),
+        lambda stamp: stamp.strftime("%Y/%m/%d %H:%M:%S,%f"),
+        lambda stamp: stamp.strftime("%d.%m.%Y %H:%M:%S,%f"),
+        lambda stamp: stamp.strftime("%d/%m/%Y %H:%M:%S.%f"),
+        lambda stamp: stamp.strftime("%m/%d/%Y %H:%M:%S.%f"),
+        lambda stamp: stamp.strftime("%m/%d/%Y %I:%M:%S.%f %p"),
+        lambda stamp: stamp.astimezone(dt.timezone(dt.timedelta(hours=-7))).isoformat(),
+        lambda stamp: str(stamp.timestamp()),
+        lambda stamp: stamp.timestamp() * 1e3,
+        lambda stamp: stamp.timestamp() * 1e6,
+        lambda stamp: int(stamp.timestamp() * 1e3) * 10**6,
+    ],
+)
+def test_a_time_is_the_same_in_any_form(written):
+    seconds, _ = from_column(pl.Series("when", [written(stamp) for stamp in STAMPS]), Said(), "a.csv")
+    np.testing.assert_allclose(seconds, [stamp.timestamp() for stamp in STAMPS], atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "sentence"),
+    [
+        (["03/04/2026 07:00:00", "03/05/2026 07:00:00"], Said(), "may be the day or the month: say it with"),
+        (["13/14/2026 07:00:00"], Said(), "may be the day or the month"),
+        (["2026-13-04 07:00:00"], Said(), "no dates: say their format, as in --time-format"),
+        (["yesterday"], Said(), "must hold seconds, or dates such as"),
+        (["04.03.26"], Said(format="%d.%m.%Y"), "holds dates of the year 26: say their format (a year of two"),
+        (["04.03.26"], Said(format="%d-%m-%y"), "no dates: say their format"),
+        ([1.0], Said(format="%d.%m.%Y"), "so --time-format has nothing to say"),
+        ([1e11], Said(), "holds no usual seconds: say its unit with --t-unit"),
+    ],
+)  # fmt: skip
+def test_times_that_two_readings_fit_are_refused(values, said, sentence):
+    with pytest.raises(DataError) as refused:
+        from_column(pl.Series("when", values), said, "a.csv")
+    assert sentence in str(refused.value)
+    assert str(refused.value).startswith("The column 'when' of a.csv")
+
+
+def test_a_format_says_what_days_and_months_are():
+    said = Said(format="%m/%d/%Y %H:%M:%S")
+    seconds, _ = from_column(pl.Series("t", ["03/04/2026 07:00:00"]), said, "a.csv")
+    assert seconds[0] == dt.datetime(2026, 3, 4, 7, tzinfo=dt.UTC).timestamp()
+
+
+def test_a_date_and_a_time_of_day_are_one_time(ingested):
+    stamp = pl.from_epoch(pl.col("t") + BEGIN.timestamp())
+    rows = ROWS.with_columns(
+        Date=stamp.dt.strftime("%d.%m.%Y"), Time=stamp.dt.strftime("%H:%M:%S"), label="label"
+    ).drop("t")
+    found = ingested.taken(rows, *CUT)
+    assert found["understood"]["roles"]["Time"] == "time of day"
+    assert ingested.load().rows.t_start.min() == BEGIN.timestamp()
+    said = ingested.refused(rows.with_columns(Time=pl.int_range(pl.len())), *CUT)
+    assert "'Date' and 'Time' may both be the time" in said

@@ -1,0 +1,191 @@
+"""The dialect of a table of text: its encoding, delimiter, quotes, header, and the sign before its decimals.
+
+Spreadsheets and loggers write all of them in their country's way. DuckDB's sniffer finds the layout (it tries dialects
+and types on the first lines), a byte order mark or the bytes themselves tell the encoding, and whole columns tell
+the decimal sign. What was found is said to the user; what two readings fit is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import polars as pl
+
+from training.data.errors import DataError
+
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+LOOKED_AT = 1 << 16  # bytes that show the encoding of a file without a mark
+FALLBACK = "cp1252"  # a table that is no UTF-8 is an old program's of a western country
+COMMA_DECIMAL = r"^\s*[+-]?(\d+|\d{1,3}([.' ]\d{3})+)?,\d+([eE][+-]?\d+)?\s*$"
+WHOLE = r"^\s*[+-]?\d+\s*$"
+POINT_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*$"  # 1.234: thousands, or decimals
+COMMA_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*$"
+REMARK = re.compile(r'\s*(#|"?sep=|$)')  # a line before the names; `sep=;` is a spreadsheet's
+REMARKS_MAX = 1000  # lines
+SNIFFED_ROWS, HEAD_MAX = 20_480, 1 << 23  # lines and characters that show the layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The layout of one file. ``skip`` counts the lines before the names of the columns."""
+
+    encoding: str
+    delimiter: str
+    quote: str
+    skip: int
+
+    def sentence(self) -> str:
+        """Describe it for the user, as far as it is unusual."""
+        parts = [] if self.delimiter == "," else [f"{DELIMITERS[self.delimiter]} between columns"]
+        if self.encoding not in ("utf-8", "utf-8-sig"):
+            parts.append("Windows-1252" if self.encoding == FALLBACK else self.encoding.upper())
+        if self.skip:
+            parts.append(f"{self.skip} line{'s' * (self.skip > 1)} before the names of the columns")
+        return ", ".join(parts)
+
+
+def dialect_of(path: Path) -> Dialect:
+    """Find how the table is written. Raises DataError, and OSError where the file cannot be read."""
+    encoding = _encoding(path)
+    skip = _remarks(path, encoding)
+    with tempfile.TemporaryDirectory() as folder:
+        head = Path(folder) / "head.csv"
+        _write_head(path, encoding, skip, head)
+        found = _sniffed(head, "")
+        if found is None or found[2] < 2:  # one column: spaces are no delimiter that the sniffer tries
+            found = _sniffed(head, ", delim = ' '") or found
+    if found is None:
+        raise DataError(f"{path} is not a table: its lines do not have equal columns; its first line must name them.")
+    delimiter, quote, columns, header = found
+    if columns < 2:
+        raise DataError(f"{path} has one column: a table needs at least a time, a label and a channel.")
+    if not header:
+        raise DataError(f"{path} does not name its columns: add a first line with a name for each of the {columns}.")
+    return Dialect(encoding=encoding, delimiter=delimiter, quote=quote, skip=skip)
+
+
+def read_text(
+    path: Path, dialect: Dialect, as_text: Collection[str] = (), *, all_text: bool = False, rows: int | None = None
+) -> pl.DataFrame:
+    """Read the table, or its first ``rows``; the columns ``as_text`` stay as they are written.
+
+    Raises OSError and PolarsError.
+    """
+    source: Path | io.BytesIO = path
+    if dialect.encoding not in ("utf-8", "utf-8-sig"):
+        source = io.BytesIO(path.read_bytes().decode(dialect.encoding).encode())
+    table = pl.read_csv(
+        source,
+        separator=dialect.delimiter,
+        quote_char=dialect.quote,
+        skip_lines=dialect.skip,
+        n_rows=rows,
+        infer_schema=not all_text,
+        infer_schema_length=None,
+        schema_overrides=dict.fromkeys(as_text, pl.String),
+    )
+    return table.filter(~pl.all_horizontal(pl.all().is_null()))  # an empty line is no row
+
+
+def decimal_commas(table: pl.DataFrame, names: Sequence[str]) -> list[str]:
+    """The columns among ``names`` in which each cell is a number, one at least with a decimal comma."""
+    return [
+        name
+        for name in names
+        if _each(table[name], f"{COMMA_DECIMAL}|{WHOLE}") and table[name].str.contains(",", literal=True).any()
+    ]
+
+
+def with_points(table: pl.DataFrame, names: Sequence[str], delimiter: str, where: str) -> pl.DataFrame:
+    """The table, read as text, with numbers in those columns ``names`` that hold them. Raises DataError.
+
+    ``1,234`` where commas stand between columns, and ``1.234`` beside decimal commas, are thousands or decimals: a
+    column in which no cell tells is refused.
+    """
+    for name in names:
+        column = table[name]
+        unclear = COMMA_GROUPS if delimiter == "," else POINT_GROUPS
+        if _each(column, f"{unclear}|{WHOLE}") and column.str.contains(unclear).any():
+            shown = column.filter(column.str.contains(unclear))[0]
+            raise DataError(
+                f"The column {name!r} of {where} holds {shown}, which is a thousand or a fraction: write its numbers "
+                "without a sign between thousands, or leave the column out with --ignore."
+            )
+        if _each(column, f"{COMMA_DECIMAL}|{WHOLE}"):
+            column = column.str.replace_all(r"[.' ]", "").str.replace(",", ".", literal=True)
+        numbers = column.cast(pl.Float64, strict=False)
+        if numbers.null_count() == column.null_count():
+            table = table.with_columns(numbers)
+    return table
+
+
+def _encoding(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(LOOKED_AT)
+        for mark, name in MARKS.items():
+            if head.startswith(mark):
+                return name
+        if head[1::2].count(0) > len(head) // 4:
+            return "utf-16-le"
+        if head[::2].count(0) > len(head) // 4:
+            return "utf-16-be"
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            while head:
+                decoder.decode(head)
+                head = file.read(1 << 20)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return FALLBACK
+    return "utf-8"
+
+
+def _remarks(path: Path, encoding: str) -> int:
+    """Count the lines of remarks before the names of the columns."""
+    with path.open(encoding=encoding, newline="\n") as file:
+        for number, line in enumerate(islice(file, REMARKS_MAX)):
+            if not REMARK.match(line):
+                return number
+    return 0
+
+
+def _write_head(path: Path, encoding: str, skip: int, head: Path) -> None:
+    """Write the first lines of the table as UTF-8."""
+    left = HEAD_MAX
+    with path.open(encoding=encoding, newline="\n") as file, head.open("w", encoding="utf-8", newline="\n") as out:
+        for line in islice(file, skip, skip + SNIFFED_ROWS):
+            left -= out.write(line)
+            if left < 0:
+                break
+
+
+def _sniffed(head: Path, options: str) -> tuple[str, str, int, bool] | None:
+    """Return delimiter, quote, number of columns, and whether they are named; None for no table."""
+    import duckdb  # 70 MB that only a table of text needs
+
+    with duckdb.connect() as connection:
+        try:
+            found = connection.execute(f"FROM sniff_csv(?{options})", [str(head)])
+            row = dict(zip((name for name, *_ in found.description), found.fetchone() or (), strict=False))
+        except duckdb.Error:
+            return None
+    if row.get("Delimiter") not in DELIMITERS or row["SkipRows"]:  # lines of fewer columns come first
+        return None
+    quote = row["Quote"] if len(row["Quote"]) == 1 else '"'
+    return row["Delimiter"], quote, len(row["Columns"]), row["HasHeader"]
+
+
+def _each(column: pl.Series, pattern: str) -> bool:
+    """Return True when the column is text, holds something, and each cell that does matches."""
+    if column.dtype != pl.String:
+        return False
+    written = column.drop_nulls()
+    return bool(written.len() and written.str.contains(pattern).all())
