@@ -95,7 +95,8 @@ def test_row_numbers_and_ids_are_refused_by_their_names(name):
 
 def test_a_table_without_its_label_says_what_its_columns_are(ingested):
     said = ingested.refused(recordings().drop("label"), *CUT)
-    assert "no column of labels: name it with --label NAME; its columns are t, host, episode, x" in said
+    assert "no column of labels: name it with --label NAME, or bring a log of incidents" in said
+    assert "; its columns are t, host, episode, x" in said
 
 
 def test_what_a_table_does_not_say_is_noted(ingested):

@@ -29,7 +29,7 @@ from training.data.columns import Wanted, judge, suspects, unlike_levels
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
 from training.data.ingest_copies import without_copies
-from training.data.ingest_long import read_long
+from training.data.ingest_long import Log, read_long
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
 from training.data.ingest_rows import Cut
@@ -144,6 +144,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="numbers that mean a missing value, as in --missing=-999,cpu=255")  # fmt: skip
     parser.add_argument("--unlabelled", type=_names, default=(), metavar="LABEL,LABEL",
                         help="labels that mean no label: leave their windows out (nan: empty labels)")  # fmt: skip
+    parser.add_argument("--labels-from", type=Path, metavar="FILE",
+                        help="log of incidents that labels the samples: start, end, label, host")  # fmt: skip
+    parser.add_argument("--rest", metavar="NAME", help="class of the samples in no incident (default: left out)")
     parser.add_argument("--all-labelled", action="store_true",
                         help="take labels like -1, 255 or unknown as classes")  # fmt: skip
     parser.add_argument("--t-unit", choices=tuple(UNITS),
@@ -218,6 +221,8 @@ def _read(args: argparse.Namespace) -> Ingested:
             "all_labelled",
             "t_unit",
             "time_format",
+            "labels_from",
+            "rest",
             *(role.name for role in Role),
         )
         _say(args, f"reading {len(args.pcp)} archives …")
@@ -234,7 +239,15 @@ def _read(args: argparse.Namespace) -> Ingested:
         all_labelled=args.all_labelled,
     )
     if suffix == ".npz":
-        of_tables = ("window_s", "stride_s", "oracle", "time_format", *(role.name for role in Role))
+        of_tables = (
+            "window_s",
+            "stride_s",
+            "oracle",
+            "time_format",
+            "labels_from",
+            "rest",
+            *(role.name for role in Role),
+        )
         _without_effect(args, "a .npz file", "every_s", *of_tables)
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
     _without_effect(args, f"a {suffix} file", "every_s")
@@ -242,7 +255,10 @@ def _read(args: argparse.Namespace) -> Ingested:
         window_s=args.window_s, stride_s=args.stride_s, hz=args.hz, t_unit=args.t_unit, time_format=args.time_format
     )
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
-    return read_long(args.file, cut, said=said, wanted=_wanted(args), roles=roles)
+    if args.rest is not None and args.labels_from is None:
+        _usage("--rest has no effect without --labels-from: leave it out")
+    log = None if args.labels_from is None else Log(path=args.labels_from, rest=args.rest)
+    return read_long(args.file, cut, said=said, wanted=_wanted(args), roles=roles, log=log)
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:

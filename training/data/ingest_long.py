@@ -17,6 +17,7 @@ change of label.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from training.data import times
 from training.data.classes import listed
 from training.data.columns import Wanted, channel_names
 from training.data.errors import DataError
+from training.data.incidents import Labelled, label_samples, read_incidents, with_labels
 from training.data.ingest_rows import (
     Cut,
     Rows,
@@ -37,7 +39,9 @@ from training.data.ingest_rows import (
     check_rates,
     check_recordings,
     check_steady,
+    clock_of,
     codes,
+    hosts_of,
     missing_roles,
     name_of,
     only_labelled,
@@ -55,12 +59,26 @@ GAP = 1.5  # steps of the usual length that make a gap
 SHORT = 0.5  # and that are no step of one recording
 
 
-def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted, roles: Mapping[Role, str]) -> Ingested:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """A log of incidents that labels the samples; ``rest`` is the class of those in none."""
+
+    path: Path
+    rest: str | None = None
+
+
+def read_long(
+    path: Path, cut: Cut, *, said: Said, wanted: Wanted, roles: Mapping[Role, str], log: Log | None = None
+) -> Ingested:
     """Read and cut the table; ``roles`` is what the flags say of its columns. Raises DataError."""
     table = read_table(path, roles, wanted.ignore)
-    if Role.LABEL not in table.roles.columns:
+    by_log = Labelled()
+    if log is not None:
+        table, by_log = _labelled(table, cut, log)
+    elif Role.LABEL not in table.roles.columns:
         raise DataError(
-            f"{path} has no column of labels: name it with --label NAME; its columns are {listed(table.rows.columns)}."
+            f"{path} has no column of labels: name it with --label NAME, or bring a log of incidents with "
+            f"--labels-from FILE; its columns are {listed(table.rows.columns)}."
         )
     names = channel_names(table.rows.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
@@ -76,7 +94,7 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted, roles: Mappin
         windows = _cut_windows(rows, cut)
     left_out = [f"column {name}: a second label" for name in table.roles.second_labels]
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
-    left_out += [*unlabelled, *rows.left_out]
+    left_out += [*unlabelled, *by_log.left_out, *rows.left_out]
     layout = f" ({table.layout})" if table.layout else ""
     return Ingested(
         X=windows.X,
@@ -97,9 +115,27 @@ def read_long(path: Path, cut: Cut, *, said: Said, wanted: Wanted, roles: Mappin
         gaps=windows.gaps,
         missing=int(np.isnan(rows.values).sum()),
         left_out=(*left_out, *windows.left_out),
-        notes=(*missing_roles(table), *rows.notes),
+        notes=(*missing_roles(table), *by_log.notes, *rows.notes),
         empty=windows.empty,
     )
+
+
+def _labelled(table: Table, cut: Cut, log: Log) -> tuple[Table, Labelled]:
+    """The rows of the table to which the log gives a label. Raises DataError."""
+    if Role.LABEL in table.roles.columns:
+        raise DataError(
+            f"{table.path} has labels of its own in {table.called(Role.LABEL)!r}: leave them out with --ignore, or "
+            "leave --labels-from out."
+        )
+    if Role.WINDOW in table.roles.columns:
+        raise DataError(f"{table.path} is cut into windows, which --labels-from cannot label: leave that column out.")
+    t, role = clock_of(table, cut)
+    if t is None:
+        raise DataError(f"--labels-from needs times: {table.path} has no column of times (--time NAME names one).")
+    incidents = read_incidents(log.path, times.Said(unit=cut.t_unit, format=cut.time_format))
+    incidents.check_zone(role, str(table.path))
+    by_log = label_samples(t, hosts_of(table), incidents, rest=log.rest)
+    return with_labels(table, by_log, log.path.name), by_log
 
 
 def _meanings(table: Table, t_role: str) -> dict[str, str]:

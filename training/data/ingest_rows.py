@@ -110,22 +110,30 @@ def _other_than_numbers(column: pl.Series) -> str:
     )
 
 
-def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: Wanted) -> Rows:
-    rows = table.rows
-    host = np.full(rows.height, UNKNOWN_HOST)
-    if Role.HOST in rows.columns:
-        host = tidy(strings(table, Role.HOST), "host")
-    episode = None
-    if Role.EPISODE in rows.columns:
-        episode = tidy(strings(table, Role.EPISODE), "episode")
-    t, t_role = None, ""
-    if Role.TIME in rows.columns:
-        time = times.Said(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
-        t, t_role = times.from_column(rows[Role.TIME].alias(table.called(Role.TIME)), time, str(table.path))
-        times.check_one_clock(t, host)
-    elif cut.t_unit is not None or cut.time_format is not None:
+def hosts_of(table: Table) -> NDArray[np.str_]:
+    """The host of each row. Raises DataError."""
+    if Role.HOST not in table.rows.columns:
+        return np.full(table.rows.height, UNKNOWN_HOST)
+    return tidy(strings(table, Role.HOST), "host")
+
+
+def clock_of(table: Table, cut: Cut) -> tuple[NDArray[np.float64] | None, str]:
+    """The time of each row in seconds, and what it was read as; None where there is no clock. Raises DataError."""
+    if Role.TIME in table.rows.columns:
+        said = times.Said(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
+        return times.from_column(table.rows[Role.TIME].alias(table.called(Role.TIME)), said, str(table.path))
+    if cut.t_unit is not None or cut.time_format is not None:
         flag = "--t-unit" if cut.t_unit is not None else "--time-format"
         raise DataError(f"{table.path} has no column of times, so {flag} has nothing to say (--time NAME names one).")
+    return None, ""
+
+
+def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: Wanted) -> Rows:
+    rows, host = table.rows, hosts_of(table)
+    episode = tidy(strings(table, Role.EPISODE), "episode") if Role.EPISODE in rows.columns else None
+    t, t_role = clock_of(table, cut)
+    if t is not None:
+        times.check_one_clock(t, host)
     values = rows.select(pl.col(list(names)).cast(pl.Float64).fill_null(np.nan)).to_numpy()
     left_out = []
     if wanted.missing:

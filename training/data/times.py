@@ -115,7 +115,7 @@ def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
 
 
 def _order_of_date(first: pl.Series, sign: str, second: pl.Series, what: str) -> int:
-    """Tell what dates begin with: 0 the year, 1 the day (before a point, or beyond 12), 2 the month; or raise DataError."""
+    """Find what dates begin with: 0 the year, 1 the day (before a point, or over 12), 2 the month. Raises DataError."""
     if first.str.len_chars().min() == 4:
         return 0
     if sign == ".":

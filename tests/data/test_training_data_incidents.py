@@ -1,0 +1,135 @@
+"""Labels from a log of incidents: each sample gets the label of its time, or none, and what was left out is said."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from table_changes import recordings
+
+from training.data import ingest
+from training.data.incidents import Incidents, label_samples
+
+CUT = ("--window-s", "4")
+BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC).timestamp()
+
+
+def log_of(rows):
+    """The incidents of recordings whose second half is an attack, as one who noticed them writes them."""
+    attacks = rows.filter(pl.col("label") == "attack").group_by("host", "episode", maintain_order=True)
+    return attacks.agg(start=pl.col("t").min(), end=pl.col("t").max() + 1, label=pl.lit("attack")).drop("episode")
+
+
+def written(ingested, log, name="incidents.csv"):
+    path = ingested.tmp_path / name
+    log.write_csv(path)
+    return "--labels-from", str(path)
+
+
+def test_a_log_gives_the_labels_that_a_column_gives(ingested):
+    rows = recordings()
+    flags = (*CUT, *written(ingested, log_of(rows)))
+    by_column = ingested.taken(rows, *CUT)
+    before = ingested.load().rows
+    by_log = ingested.taken(rows.drop("label"), *flags, "--rest", "normal")
+    after = ingested.load().rows
+    assert by_log["schema_hash"] == by_column["schema_hash"]
+    assert (after.label.tolist(), after.t_start.tolist()) == (before.label.tolist(), before.t_start.tolist())
+    assert by_log["understood"]["roles"]["incidents.csv"] == "class"
+    assert "labels of its own in 'label'" in ingested.refused(rows, *flags)
+    only = ingested.refused(rows.drop("label"), *flags)
+    assert "Which class is benign must be said" in only
+    left = ingested.taken(rows.drop("label"), *flags, "--no-benign")["understood"]
+    assert left["classes"] == {"attack": 72}
+    assert "160 of 320 samples: in no incident (--rest NAME gives them a class)" in left["left_out"]
+
+
+def test_dates_zones_and_hosts_are_held_to_those_of_the_table(ingested):
+    rows = recordings().with_columns(pl.col("t") + BEGIN)
+    stamp = pl.from_epoch(pl.col("t", "start", "end"), time_unit="s").dt.strftime("%Y-%m-%d %H:%M:%S")
+    log = log_of(rows)
+    dated = rows.drop("label").with_columns(pl.from_epoch("t").dt.strftime("%d.%m.%Y %H:%M:%S"))
+    text = log.with_columns(pl.from_epoch(pl.col("start", "end")).dt.strftime("%Y-%m-%d %H:%M:%S"))
+    del stamp
+    found = ingested.taken(dated, *CUT, *written(ingested, text), "--rest", "normal")
+    assert found["labels"] == {"attack": 72, "normal": 72}
+    zoned = text.with_columns(pl.col("start", "end") + "Z")
+    said = ingested.refused(dated, *CUT, *written(ingested, zoned))
+    assert "name no time zone and those of" in said
+    late = log.with_columns(pl.col("start", "end") + 86_400 * 9)
+    said = ingested.refused(rows.drop("label"), *CUT, *written(ingested, late))
+    assert "lies in a recording: they are from 2026-11-29 00:00:20 UTC to" in said
+    other = log.with_columns(host=pl.col("host") + "1")
+    said = ingested.refused(rows.drop("label"), *CUT, *written(ingested, other))
+    assert "it names a1, b1, c1, d1, and the hosts are a, b, c, d" in said
+    some = pl.concat([log, other.head(5)])
+    notes = ingested.taken(rows.drop("label"), *CUT, *written(ingested, some), "--rest", "normal")["notes"]
+    assert "5 of 13 incidents lie in no recording of their hosts: rows 9, 10, 11 and 2 more (attack 5)." in notes
+    bare = ingested.taken(rows.drop("label"), *CUT, *written(ingested, log.drop("host")), "--rest", "normal")["notes"]
+    assert "incidents.csv names no host: each incident counts on every host." in bare
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("start,end,label\n5,2,x\n", "Row 1 of {path} ends before it begins"),
+        ("start,end,label\n5,,x\n", "Row 1 of {path} has no 'end'"),
+        ("start,label\n5,x\n", "has no column 'end': name the columns of incidents start, end, label"),
+        ("start,from,end,label\n5,5,6,x\n", "has several columns that may be the start (start, from)"),
+        ("start,end,label\n2026-11-20 00:00:00,9,x\n", "and time in s as 'end': write both alike"),
+        ("start,end,label\n5,6,?\n", "A label is '?'"),
+    ],
+)
+def test_a_log_that_cannot_be_used_is_refused(ingested, text, sentence):
+    path = ingested.tmp_path / "incidents.csv"
+    path.write_text(text)
+    said = ingested.refused(recordings().drop("label"), *CUT, "--labels-from", str(path))
+    assert sentence.format(path=path) in said
+
+
+def test_flags_that_fit_no_log_are_refused(ingested, capsys):
+    rows = recordings().drop("label")
+    flags = written(ingested, log_of(recordings()))
+    assert "has no column of times" in ingested.refused(rows.drop("t"), *CUT, *flags)
+    cut = rows.with_columns(window=pl.int_range(pl.len()) // 8)
+    assert "is cut into windows, which --labels-from cannot label" in ingested.refused(cut, *flags)
+    with pytest.raises(SystemExit):
+        ingest.main(["a.csv", "--rest", "normal"])
+    assert "--rest has no effect without --labels-from" in capsys.readouterr().err
+
+
+@given(
+    spans=st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("xy"), st.sampled_from("ab")),
+        min_size=1,
+        max_size=6,
+    ),
+    rest=st.sampled_from([None, "calm"]),
+    order=st.randoms(),
+)
+def test_a_sample_has_the_label_of_the_incidents_in_whose_time_it_lies(spans, rest, order):
+    """Compared with a look at every sample and every incident; the order of the log changes nothing."""
+    t, host = np.tile(np.arange(-5.0, 40.0), 2), np.repeat(["a", "b"], 45)
+    expected = []
+    for moment, of in zip(t.tolist(), host.tolist(), strict=True):
+        found = {label for start, length, label, where in spans if where == of and start <= moment < start + length}
+        expected.append(found.pop() if len(found) == 1 else "" if found else rest or "")
+    shuffled = list(spans)
+    order.shuffle(shuffled)
+    start, length, label, where = (np.array(column) for column in zip(*shuffled, strict=True))
+    incidents = Incidents(
+        path=ingest.Path("log.csv"),
+        start=start.astype(float),
+        end=(start + length).astype(float),
+        label=label,
+        host=where,
+        role="",
+    )
+    labelled = label_samples(t, host, incidents, rest=rest)
+    assert labelled.label.tolist() == expected
+    counted = sum(int(text.split(" of ")[0].replace(",", "")) for text in labelled.left_out)
+    assert counted == expected.count("")

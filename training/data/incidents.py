@@ -1,0 +1,163 @@
+"""Labels from elsewhere: a log of incidents (from, to, what) laid over the samples of a table that has no labels.
+
+A sample has the label of the incident in whose time it lies. One in two incidents of unlike labels has none, and so has
+one in no incident unless the user says which class the rest is: a log names what was noticed, and nobody vouches for
+what lies between. All of it is counted, and said.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from training.data import times
+from training.data.classes import listed
+from training.data.errors import DataError
+from training.data.roles import Role, plain
+from training.data.spelling import tidy
+from training.data.tables import Table, read_plain
+
+FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
+TO = ("end", "to", "until", "stop", "ended", "endedat", "endtime", "ende", "bis")
+LABEL = ("label", "class", "category", "phase", "what", "type", "incident", "y")
+HOST = ("host", "hostname", "machine", "computer")
+SHOWN = 3  # incidents named in one sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incidents:
+    """The rows of a log: times in seconds, ``end`` exclusive, ``host`` None where the log names none."""
+
+    path: Path
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    label: NDArray[np.str_]
+    host: NDArray[np.str_] | None
+    role: str  # what the times were read as
+
+    def check_zone(self, role: str, where: str) -> None:
+        """Refuse a log whose dates name a zone beside a table whose dates name none, or the other way."""
+        if (times.NO_ZONE in role) != (times.NO_ZONE in self.role) and "dates" in role and "dates" in self.role:
+            one, other = (self.path, where) if times.NO_ZONE in self.role else (where, self.path)
+            raise DataError(f"The dates of {one} name no time zone and those of {other} do: write both in UTC.")
+
+
+def read_incidents(path: Path, clock: times.Said) -> Incidents:
+    """Read the log. Raises DataError."""
+    rows, _ = read_plain(path)
+    names = {
+        what: _column(rows.columns, words, what, path)
+        for what, words in (("start", FROM), ("end", TO), ("label", LABEL))
+    }
+    host = next((name for name in rows.columns if plain(name) in HOST), None)
+    if rows.height == 0:
+        raise DataError(f"{path} holds no incidents.")
+    for name in names.values():
+        empty = rows[name].is_null().arg_true()
+        if empty.len():
+            raise DataError(
+                f"Row {int(empty[0]) + 1} of {path} has no {name!r}: write when each incident began and ended."
+            )
+    start, role = times.from_column(rows[names["start"]], clock, str(path))
+    end, end_role = times.from_column(rows[names["end"]], clock, str(path))
+    if role != end_role:
+        raise DataError(
+            f"{path} has {role} as {names['start']!r} and {end_role} as {names['end']!r}: write both alike."
+        )
+    backward = np.flatnonzero(end <= start)
+    if backward.size:
+        raise DataError(f"Row {int(backward[0]) + 1} of {path} ends before it begins, or at once: mend it.")
+    label = tidy(rows[names["label"]].cast(pl.String).to_numpy().astype(str), "label")
+    hosts = None if host is None else tidy(rows[host].cast(pl.String).fill_null("").to_numpy().astype(str), "host")
+    return Incidents(path=path, start=start, end=end, label=label, host=hosts, role=role)
+
+
+def _column(names: Sequence[str], words: Sequence[str], what: str, path: Path) -> str:
+    found = [name for name in names if plain(name) in words]
+    if len(found) != 1:
+        said = (
+            f"has no column {what!r}" if not found else f"has several columns that may be the {what} ({listed(found)})"
+        )
+        raise DataError(
+            f"{path} {said}: name the columns of incidents start, end, label and, if there are several hosts, host."
+        )
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """The label of each sample, ``""`` for none, and what is to be said of it."""
+
+    label: NDArray[np.str_] = field(default_factory=lambda: np.empty(0, dtype=np.str_))
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def label_samples(
+    t: NDArray[np.float64], host: NDArray[np.str_], incidents: Incidents, *, rest: str | None
+) -> Labelled:
+    """The label of each sample at ``t`` seconds on ``host``; ``rest`` is that of samples in no incident.
+
+    Raises DataError when no sample lies in an incident.
+    """
+    of = np.zeros(t.size, dtype=np.int64)  # 0: no incident, -1: several of unlike labels, n: the n-th label
+    labels = np.unique(incidents.label)
+    outside: list[int] = []
+    for number in range(incidents.start.size):
+        here = (t >= incidents.start[number]) & (t < incidents.end[number])
+        if incidents.host is not None:
+            here &= host == incidents.host[number]
+        mine = int(np.searchsorted(labels, incidents.label[number])) + 1
+        of[here] = np.where((of[here] == 0) | (of[here] == mine), mine, -1)
+        if not here.any():
+            outside.append(number)
+    if len(outside) == incidents.start.size:
+        raise DataError(_nowhere(t, host, incidents))
+    label = np.concatenate([np.array([rest or ""]), labels, np.array([""])])[of]  # -1 is the last
+    torn, between = int((of == -1).sum()), int((of == 0).sum())
+    left_out = []
+    if torn:
+        left_out.append(f"{torn:,} of {t.size:,} samples: in incidents of unlike labels that overlap")
+    if between and rest is None:
+        left_out.append(f"{between:,} of {t.size:,} samples: in no incident (--rest NAME gives them a class)")
+    notes = [_outside(outside, incidents)] if outside else []
+    if incidents.host is None and np.unique(host).size > 1:
+        notes.append(f"{incidents.path.name} names no host: each incident counts on every host.")
+    return Labelled(label=label, left_out=tuple(left_out), notes=tuple(notes))
+
+
+def _outside(outside: Sequence[int], incidents: Incidents) -> str:
+    hosts = "" if incidents.host is None else " of their hosts"
+    rows = ", ".join(str(number + 1) for number in outside[:SHOWN])
+    more = f" and {len(outside) - SHOWN} more" if len(outside) > SHOWN else ""
+    of = Counter(incidents.label[outside].tolist())
+    classes = ", ".join(f"{name} {count:,}" for name, count in sorted(of.items()))
+    count = f"{len(outside):,} of {incidents.start.size:,} incidents lie in no recording{hosts}"
+    return f"{count}: rows {rows}{more} ({classes})."
+
+
+def _nowhere(t: NDArray[np.float64], host: NDArray[np.str_], incidents: Incidents) -> str:
+    if incidents.host is not None and not np.isin(incidents.host, host).any():
+        named, known = (listed(np.unique(names).tolist()) for names in (incidents.host, host))
+        return (
+            f"No incident of {incidents.path} is of a host of the table: it names {named}, and the hosts are {known}."
+        )
+    ends = (incidents.start.min(), incidents.end.max(), t.min(), t.max())
+    first, last, begin, end = (times.shown(float(moment)) for moment in ends)
+    return (
+        f"No incident of {incidents.path} lies in a recording: they are from {first} to {last}, the samples from "
+        f"{begin} to {end}: another clock, or another time zone?"
+    )
+
+
+def with_labels(table: Table, labelled: Labelled, source: str) -> Table:
+    """The labelled rows of a table, with their labels, which come from the file ``source``."""
+    labels = pl.Series(str(Role.LABEL), labelled.label)
+    rows = table.rows.with_columns(labels).filter(labels != "")
+    return replace(table, rows=rows, roles=replace(table.roles, columns={**table.roles.columns, Role.LABEL: source}))
