@@ -123,6 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--stride-s", type=_positive, help="step from window to window in seconds (default: half a window)"
     )
+    parser.add_argument("--episode-s", type=_positive,
+                        help="length of episodes to cut recordings into (default: by a rule)")  # fmt: skip
     parser.add_argument("--labels", type=_names, default=(), metavar="NAME,NAME",
                         help="names of the classes, in the order of their numbers")  # fmt: skip
     parser.add_argument("--benign", type=_names, default=(), metavar="NAME,NAME",
@@ -209,6 +211,7 @@ def _read(args: argparse.Namespace) -> Ingested:
             "hz",
             "window_s",
             "stride_s",
+            "episode_s",
             "labels",
             "benign",
             "no_benign",
@@ -252,7 +255,12 @@ def _read(args: argparse.Namespace) -> Ingested:
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
     _without_effect(args, f"a {suffix} file", "every_s")
     cut = Cut(
-        window_s=args.window_s, stride_s=args.stride_s, hz=args.hz, t_unit=args.t_unit, time_format=args.time_format
+        window_s=args.window_s,
+        stride_s=args.stride_s,
+        hz=args.hz,
+        t_unit=args.t_unit,
+        time_format=args.time_format,
+        episode_s=args.episode_s,
     )
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
     if args.rest is not None and args.labels_from is None:

@@ -55,6 +55,8 @@ from training.data.schema import Timing
 from training.data.spelling import tidy
 from training.data.tables import Table, read_table
 
+EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
+EPISODE_WINDOWS = 8  # that an episode of it holds at least
 GAP = 1.5  # steps of the usual length that make a gap
 SHORT = 0.5  # and that are no step of one recording
 
@@ -89,6 +91,10 @@ def read_long(
             raise DataError(
                 f"{path} has a column {table.called(Role.WINDOW)!r} of windows, so --window-s has nothing to cut."
             )
+        if cut.episode_s is not None:
+            raise DataError(
+                f"{path} has a column {table.called(Role.WINDOW)!r} of windows, so --episode-s has nothing to cut."
+            )
         windows = _given_windows(rows, tidy(strings(table, Role.WINDOW), "window"), cut)
     else:
         windows = _cut_windows(rows, cut)
@@ -115,7 +121,7 @@ def read_long(
         gaps=windows.gaps,
         missing=int(np.isnan(rows.values).sum()),
         left_out=(*left_out, *windows.left_out),
-        notes=(*missing_roles(table), *by_log.notes, *rows.notes),
+        notes=(*missing_roles(table, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
         empty=windows.empty,
     )
 
@@ -163,6 +169,7 @@ class _Windows(NamedTuple):
     left_out: tuple[str, ...] = ()
     empty: tuple[Empty, ...] = ()
     gaps: int = 0
+    notes: tuple[str, ...] = ()
 
 
 # -- windows that were cut before --------------------------------------------------------------------------------------
@@ -263,12 +270,14 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     recordings = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     label = rows.labels.of_window
     names = unite(rows.host[[m[0] for m in recordings]], ids[[m[0] for m in recordings]])
+    for members in recordings:
+        check_steady(rows, members, hz)
+    episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
     parts, chosen, episode, empty = [], [], [], []
     gaps = 0
     short, stretched = dict.fromkeys(rows.labels.names, 0), dict.fromkeys(rows.labels.names, 0)
-    for name, members in zip(names.tolist(), recordings, strict=True):
+    for name, members in episodes.items():
         t = rows.t[members]
-        check_steady(rows, members, hz)
         gaps += int((np.diff(t) > GAP / hz).sum())
         edges = stretch_edges(t, label[members], hz)
         for low, high in pairwise(edges.tolist()):
@@ -287,7 +296,7 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     if not parts:
         raise DataError(
             f"{rows.path} has no stretch of {cut.window_s:g} s without a gap or a change of label "
-            f"in any of its {len(recordings)} recordings."
+            f"in any of its {len(episodes)} recordings."
         )
     left_out = [
         f"{short[of]:,} of {stretched[of]:,} stretches of {of}: shorter than a window of {cut.window_s:g} s"
@@ -307,7 +316,57 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
         tuple(left_out),
         tuple(empty),
         gaps,
+        notes,
     )
+
+
+def _episodes(
+    rows: Rows, recordings: Mapping[str, NDArray[np.int64]], cut: Cut, window_s: float
+) -> tuple[dict[str, NDArray[np.int64]], tuple[str, ...]]:
+    """Cut long recordings into episodes by ``cut.episode_s``, or by a rule where no column names episodes.
+
+    Windows of one recording resemble their neighbours, so that no split may part them at a single sample: a window's
+    length is left out between two episodes.
+    """
+    assert rows.t is not None
+    if rows.episode is not None and cut.episode_s is None:
+        return dict(recordings), ()
+    episodes: dict[str, NDArray[np.int64]] = {}
+    lengths: list[float] = []
+    left_out = 0
+    for name, members in recordings.items():
+        t = rows.t[members] - rows.t[members[0]]
+        length = cut.episode_s or episode_length(float(t[-1]), window_s)
+        if length is None or length > t[-1]:
+            episodes[name] = members
+            continue
+        number = (t // length).astype(np.int64)
+        keep = (number == 0) | (t - number * length >= window_s)
+        left_out += int((~keep).sum())
+        lengths.append(length)
+        width = len(str(int(number[-1]) + 1))
+        for each in np.unique(number[keep]).tolist():
+            episodes[f"{name} part {each + 1:0{width}d}"] = members[keep & (number == each)]
+    if not lengths:
+        return episodes, ()
+    least, most = f"{min(lengths):,.6g} s", f"{max(lengths):,.6g} s"
+    how = least if least == most else f"{least} to {most}"
+    why = "--episode-s" if cut.episode_s else "no column names episodes; --episode-s S says another length"
+    note = (
+        f"{len(lengths):,} of {len(recordings):,} recordings were cut into episodes of {how} ({why}); between two of "
+        f"them a window's length is left out, {left_out:,} samples."
+    )
+    return episodes, (note,)
+
+
+def episode_length(span_s: float, window_s: float) -> float | None:
+    """The length of the episodes of a recording of which nothing says them: a tenth of it, or more if that is short.
+
+    An episode holds eight windows, one beside the other, and the gap before it; None for a recording too short for
+    three, which stays one.
+    """
+    count = min(EPISODES_MOST, int(span_s / ((EPISODE_WINDOWS + 1) * window_s)))
+    return None if count < EPISODES_LEAST else span_s / count * (1 + 1e-9)  # the last sample belongs to the last one
 
 
 def window_starts(

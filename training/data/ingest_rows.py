@@ -32,7 +32,8 @@ RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling doe
 class Cut:
     """The way in which recordings become windows; ``hz`` None: read off the times.
 
-    ``t_unit`` and ``time_format`` (of strptime) are None where they are not given.
+    ``t_unit`` and ``time_format`` (of strptime) are None where they are not given. ``episode_s`` is the length of the
+    episodes into which recordings are cut; None: those of a table that names none are cut by a rule.
     """
 
     window_s: float | None = None
@@ -40,6 +41,7 @@ class Cut:
     hz: float | None = None
     t_unit: str | None = None
     time_format: str | None = None
+    episode_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +59,12 @@ class Rows:
     notes: tuple[str, ...] = ()
 
 
-def missing_roles(table: Table) -> tuple[str, ...]:
+def missing_roles(table: Table, *, is_cut: bool) -> tuple[str, ...]:
     """Say what follows from a role that no column has, and which channels are called nearly like one."""
     notes = []
     if Role.HOST not in table.roles.columns:
         notes.append("There is no column host: all rows count as one machine's.")
-    if Role.EPISODE not in table.roles.columns and Role.WINDOW not in table.roles.columns:
+    if not is_cut and Role.EPISODE not in table.roles.columns and Role.WINDOW not in table.roles.columns:
         notes.append("There is no column episode: each host is one recording.")
     notes += [
         f"The column {name} is taken for a channel: say {role.flag} {name} if it is the {role}."

@@ -234,7 +234,8 @@ def _carve(
     if rest.size < needed:
         raise SplitError(
             f"the training side needs at least {needed} episodes, to train, to stop early and to "
-            f"calibrate on different ones, and has {rest.size}: record more"
+            f"calibrate on different ones, and has {rest.size}: record more, or cut long recordings into more episodes "
+            "(--episode-s of training.data.ingest)"
         )
     shares = (1 - val_fraction - cal_fraction, val_fraction, cal_fraction)
     side = np.full(episodes.ids.size, list(Side).index(Side.TEST), dtype=np.int64)

@@ -1,0 +1,105 @@
+"""Long recordings cut into episodes: by a length that was said, or by the rule where no column names episodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_changes import noise, recordings
+
+from training.data.columns import Wanted
+from training.data.ingest_long import EPISODE_WINDOWS, EPISODES_LEAST, EPISODES_MOST, episode_length, read_long
+from training.data.ingest_rows import Cut
+from training.data.ingested import Said
+from training.data.split import SplitError, make_split
+
+
+def long_recordings(hosts="abc", samples=1200, hz=1.0):
+    """One recording a host, whose label changes each 60 samples."""
+    n = len(hosts) * samples
+    label = np.where(np.tile(np.arange(samples), len(hosts)) // 60 % 2, "attack", "normal")
+    return pl.DataFrame(
+        {
+            "t": np.tile(np.arange(samples) / hz, len(hosts)),
+            "host": np.repeat(list(hosts), samples),
+            "label": label,
+            "x": noise(n),
+        }
+    )
+
+
+def numbered(data):
+    """The rows with class numbers for labels, as a split takes them."""
+    return replace(data.rows, label=np.unique(data.rows.label, return_inverse=True)[1])
+
+
+@given(windows=st.floats(0.1, 300.0), window=st.floats(1e-3, 1e6))
+def test_the_rule_makes_three_to_ten_episodes_of_eight_windows_or_none(windows, window):
+    span = windows * window
+    length = episode_length(span, window)
+    if length is None:
+        assert span / window < EPISODES_LEAST * (EPISODE_WINDOWS + 1) + 1e-6
+        return
+    episodes = int(span // length) + 1
+    assert EPISODES_LEAST <= episodes <= EPISODES_MOST
+    assert length * (1 + 1e-6) >= (EPISODE_WINDOWS + 1) * window
+    assert episodes * length == pytest.approx(span, rel=1e-6)
+
+
+@given(
+    episode_s=st.sampled_from([None, 30.0, 97.3, 250.0, 5000.0]),
+    window_s=st.sampled_from([4.0, 8.0, 16.0]),
+    samples=st.integers(200, 900),
+    gap=st.integers(0, 199),
+)
+@settings(max_examples=12, deadline=None)
+def test_windows_of_two_episodes_are_a_window_apart_and_stand_where_they_stood(
+    tmp_path_factory, episode_s, window_s, samples, gap
+):
+    rows = long_recordings("ab", samples).filter((pl.col("t") < gap) | (pl.col("t") >= gap + 9))
+    path = tmp_path_factory.mktemp("cut") / "a.parquet"
+
+    def read(rows, episode_s):
+        rows.write_parquet(path)
+        return read_long(path, Cut(window_s=window_s, episode_s=episode_s), said=Said(), wanted=Wanted(), roles={})
+
+    cut, whole = read(rows, episode_s), read(rows.with_columns(episode=pl.col("host")), None)
+    values = dict(zip(zip(rows["host"], rows["t"], strict=True), rows["x"].cast(pl.Float32), strict=True))
+    for host, start, window in zip(cut.host.tolist(), cut.t_start.tolist(), cut.X[:, 0], strict=True):
+        assert window.tolist() == [values[host, start + step] for step in range(int(window_s))]
+    assert set(cut.label_names) == set(whole.label_names)
+    for host in "ab":
+        mine = cut.host == host
+        order = np.argsort(cut.t_start[mine])
+        start, episode = cut.t_start[mine][order], cut.episode[mine][order]
+        other = episode[1:] != episode[:-1]
+        assert (np.diff(start)[other] >= 2 * window_s - 1e-9).all()
+        assert np.unique(episode).size == 1 + other.sum()  # an episode is one stretch of time
+
+
+def test_one_recording_a_host_can_be_split_and_named_ones_stay_as_they_are(ingested):
+    rows = long_recordings()
+    found = ingested.taken(rows, "--window-s", "8")
+    assert found["episodes"] == 30
+    note = "3 of 3 recordings were cut into episodes of 119.9 s (no column names episodes; --episode-s S says another "
+    assert note + "length); between two of them a window's length is left out, 216 samples." in found["notes"]
+    assert "There is no column episode: each host is one recording." not in found["notes"]
+    data = ingested.load()
+    make_split(numbered(data), recipe="host", train_hosts=("a", "b"))
+    named = rows.with_columns(episode=pl.col("host"))
+    assert ingested.taken(named, "--window-s", "8")["episodes"] == 3
+    with pytest.raises(SplitError, match=r"cut long recordings into more episodes \(--episode-s"):
+        make_split(numbered(ingested.load()), recipe="host", train_hosts=("a", "b"))
+    assert ingested.taken(named, "--window-s", "8", "--episode-s", "300")["episodes"] == 12
+    assert not any(
+        "were cut" in note for note in ingested.taken(named, "--window-s", "8", "--episode-s", "5000")["notes"]
+    )
+    short = ingested.taken(recordings("ab", 1).drop("episode"), "--window-s", "8")
+    assert short["episodes"] == 2
+    assert "There is no column episode: each host is one recording." in short["notes"]
+    cut = recordings().with_columns(window=pl.int_range(pl.len()) // 8)
+    assert "so --episode-s has nothing to cut" in ingested.refused(cut, "--episode-s", "9")
