@@ -327,3 +327,56 @@ def test_names_with_slashes_stay_apart():
     names = unite(np.array(["a", "a/b", "a", "c"]), np.array(["b/c", "c", "x", "x"]))
     assert np.unique(names).size == 4
     assert unite(np.array(["a", "b"]), np.array(["1", "1"])).tolist() == ["a/1", "b/1"]
+
+
+# -- something else that tells the classes apart -----------------------------------------------------------------------
+
+
+def notes_of(ingested, rows):
+    return "\n".join(ingested.taken(rows, *CUT)["notes"])
+
+
+def test_channels_that_hold_the_same_values_are_noted(ingested):
+    twice = notes_of(ingested, recordings().with_columns(again=pl.col("x"), other=-pl.col("x")))
+    assert "The channels x and again hold the same values: leave one out with --ignore." in twice
+    assert twice.count("hold the same values") == 1
+    still = recordings().with_columns(one=pl.lit(7.0), two=pl.lit(7.0))
+    assert "hold the same values" not in notes_of(ingested, still)
+
+
+def test_a_class_of_one_host_is_noted(ingested):
+    rows = recordings()
+    alone = rows.with_columns(label=pl.when(ATTACK & (pl.col("host") == "b")).then(pl.lit("scan")).otherwise("label"))
+    assert "Only the host b has the class scan: no other host can test it." in notes_of(ingested, alone)
+    assert "Only the host" not in notes_of(ingested, rows)
+    assert "Only the host" not in notes_of(ingested, rows.filter(pl.col("host") == "a"))
+
+
+def test_hosts_that_tell_the_classes_apart_are_noted(ingested):
+    by_host = recordings().with_columns(
+        label=pl.when(pl.col("host") < "c").then(pl.lit("normal")).otherwise(pl.lit("attack"))
+    )
+    assert "Each host is wholly benign (a, b) or not at all (c, d): what tells hosts apart" in notes_of(
+        ingested, by_host
+    )
+    mixed = pl.concat([by_host, recordings("e", seed=9).with_columns(t=pl.col("t") + 9e4)])
+    assert "Each host is wholly" not in notes_of(ingested, mixed)
+    calm = recordings().with_columns(label=pl.lit("normal"))
+    assert "Each host is wholly" not in notes_of(ingested, calm)
+
+
+@pytest.mark.parametrize(("first", "order"), [("normal", "before"), ("attack", "after")])
+def test_times_that_tell_the_classes_apart_are_noted(ingested, first, order):
+    """The first recording of each host is of one side, the second of the other."""
+    is_first = pl.col("episode").rank("dense").over("host") == 1
+    second = {"normal": "attack", "attack": "normal"}[first]
+    rows = recordings().with_columns(label=pl.when(is_first).then(pl.lit(first)).otherwise(pl.lit(second)))
+    assert f"On every host all benign windows lie {order} the others" in notes_of(ingested, rows)
+    once = rows.with_columns(
+        label=pl.when(pl.col("host") == "a").then(pl.lit(None)).otherwise("label").fill_null(first)
+    )
+    assert f"lie {order} the others" in notes_of(ingested, once)  # a host with one side says nothing
+    turned = pl.when(pl.col("host") == "a").then(pl.when(is_first).then(pl.lit(second)).otherwise(pl.lit(first)))
+    assert "the others: whatever drifts" not in notes_of(ingested, rows.with_columns(label=turned.otherwise("label")))
+    assert "the others: whatever drifts" not in notes_of(ingested, recordings())
+    assert "the others: whatever drifts" not in notes_of(ingested, recordings(each=1))  # it has to begin with one

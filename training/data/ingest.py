@@ -26,6 +26,7 @@ import numpy as np
 from training.contract import Exit
 from training.data.alone import FolderBusy, alone
 from training.data.columns import Wanted, judge, suspects, unlike_levels
+from training.data.confounded import confounded, doubled_channels
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
 from training.data.ingest_copies import without_copies
@@ -286,6 +287,8 @@ def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
         late = echoes(windows.X, names, windows.rows, sample_hz=windows.sample_hz, benign=windows.benign.names)
         notes += notes_on_echoes([name for name in late if name not in said])
     notes += _notes_on_still(windows, names, wanted)
+    timed = windows.timing is Timing.SECONDS and bool(windows.clock)
+    notes += [*doubled_channels(windows.X, names), *confounded(windows.rows, windows.benign.names, timed=timed)]
     return replace(windows, notes=(*windows.notes, *notes))
 
 

@@ -1,0 +1,83 @@
+"""Notes on data in which something else tells the classes apart, or counts twice. All functions are pure.
+
+A model cannot know which of two things that always go together it is to learn: the host, the hour, or the behaviour.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.classes import listed
+from training.data.rows import Rows
+
+RECORDINGS_LEAST = 2  # of a host, to say that its classes follow each other: one recording has to begin with one
+
+
+def doubled_channels(X: NDArray[np.float32], names: Sequence[str]) -> list[str]:
+    """Name channels that hold the values of another; ``X`` is (N, C, T). One that never changes is named elsewhere."""
+    first: dict[str, str] = {}
+    notes = []
+    for number, name in enumerate(names):
+        values = X[:, number]
+        if values.min() == values.max():
+            continue
+        other = first.setdefault(hashlib.sha256(values.tobytes()).hexdigest(), name)
+        if other != name:
+            notes.append(f"The channels {other} and {name} hold the same values: leave one out with --ignore.")
+    return notes
+
+
+def confounded(rows: Rows, benign: Sequence[str], *, timed: bool) -> list[str]:
+    """Say where hosts, or times, tell the classes apart; ``timed``: the times are on one clock."""
+    found = [*_classes_of_one_host(rows), *_hosts_of_one_side(rows, benign)]
+    return [*found, *_sides_in_time(rows, benign)] if timed else found
+
+
+def _classes_of_one_host(rows: Rows) -> list[str]:
+    hosts = {name: np.unique(rows.host[rows.label == name]).tolist() for name in np.unique(rows.label).tolist()}
+    if np.unique(rows.host).size < 2:
+        return []
+    of: dict[str, list[str]] = {}
+    for name, found in hosts.items():
+        if len(found) == 1:
+            of.setdefault(found[0], []).append(name)
+    return [
+        f"Only the host {host} has the class{'es' * (len(names) > 1)} {listed(names)}: no other host can test it."
+        for host, names in of.items()
+    ]
+
+
+def _hosts_of_one_side(rows: Rows, benign: Sequence[str]) -> list[str]:
+    names = np.unique(rows.host).tolist()
+    is_benign = np.isin(rows.label, list(benign))
+    calm = [name for name in names if is_benign[rows.host == name].all()]
+    wild = [name for name in names if not is_benign[rows.host == name].any()]
+    if not calm or not wild or len(calm) + len(wild) < len(names):
+        return []
+    note = (
+        f"Each host is wholly benign ({listed(calm)}) or not at all ({listed(wild)}): what tells hosts apart tells the "
+        "classes apart, and figures say nothing about behaviour."
+    )
+    return [note]
+
+
+def _sides_in_time(rows: Rows, benign: Sequence[str]) -> list[str]:
+    is_benign = np.isin(rows.label, list(benign))
+    orders = set()
+    for name in np.unique(rows.host).tolist():
+        mine = rows.host == name
+        calm, other = rows.t_start[mine & is_benign], rows.t_start[mine & ~is_benign]
+        if not calm.size or not other.size:
+            continue
+        if np.unique(rows.episode[mine]).size < RECORDINGS_LEAST:
+            return []
+        orders.add("before" if calm.max() <= other.min() else "after" if other.max() <= calm.min() else "among")
+    if len(orders) != 1 or "among" in orders:
+        return []
+    (order,) = orders
+    said = f"On every host all benign windows lie {order} the others"
+    return [f"{said}: whatever drifts with time tells the classes apart as well."]
