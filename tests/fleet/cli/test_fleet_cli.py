@@ -29,7 +29,6 @@ from places import ROOT
 from training.fleet.cli import complete as cli_complete
 from training.fleet.cli import models as cli_bundle
 from training.fleet.cli import program
-from training.fleet.cli import program as cli
 from training.fleet.cli import render as cli_views
 from training.fleet.cli import status as cli_status
 from training.fleet.cli.context import CannotError, CommandContext, meter
@@ -1100,7 +1099,7 @@ def test_the_shell_waits_two_seconds_for_a_receiver_that_says_nothing(monkeypatc
         raise CannotError("nobody there")
 
     monkeypatch.setattr(cli_complete, "connect", dial)
-    context = typer.Context(typer.main.get_command(cli.app), obj=CommandContext(connect=dial))
+    context = typer.Context(program.command(), obj=CommandContext(connect=dial))
     assert cli_complete.hosts(context, "") == []
     assert asked == [{"patience_s": 2.0}]
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from builders import SHOWN
 from test_fleet_cli import DONE, FAILED, FakeReceiver, Session
 from test_fleet_manifest import TableDescriber
@@ -117,7 +116,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("argv", [*TALKING, *others(typer.main.get_command(program.app))])
+@pytest.mark.parametrize("argv", [*TALKING, *others(program.command())])
 def test_an_answer_without_the_id_of_a_database_is_no_answer(argv: str, desk: Path) -> None:
     keeps = argv.startswith(("get", "plan", "apply", "dataset"))
     before = sorted(desk.rglob("*"))

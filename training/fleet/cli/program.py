@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -455,10 +456,16 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
         return REFUSED
 
 
+@cache
+def command() -> Any:
+    """All commands with their flags, read from the functions once: it takes longer than most commands."""
+    return typer.main.get_command(app)
+
+
 def _run(given: list[str], context: CommandContext) -> int:
     """Run one command; a group that is named alone prints its help."""
     try:
-        code = typer.main.get_command(app).main(given, prog_name="cis490-jobs", standalone_mode=False, obj=context)
+        code = command().main(given, prog_name="cis490-jobs", standalone_mode=False, obj=context)
     except typer.TyperException as error:
         asked: Any = getattr(error, "ctx", None)
         if asked is None or error.format_message() != "Missing command.":
