@@ -122,6 +122,20 @@ def named(text: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), body.strip()
 
 
+class Outcome(Protocol):
+    """The place where the end of a call is told, on the writer's thread: a future, or something like it."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Return False when nobody waits any more: the call is left out."""
+        ...
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, error: BaseException, /) -> None: ...
+
+
 class Writer:
     """One thread that owns the database. Submit a call, get a future that ends when its commit is durable."""
 
@@ -131,7 +145,7 @@ class Writer:
         self._database = database
         self._on_lost = on_lost
         self.timed: Callable[[], AbstractContextManager[None]] = nullcontext  # around each transaction
-        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[Callable[[], Any], Outcome] | None] = queue.SimpleQueue()
         self._closed = False
         self._door = threading.Lock()  # no call may follow the mark that ends the thread
         self._thread = threading.Thread(target=self._loop, name="database-writer", daemon=True)
@@ -140,12 +154,16 @@ class Writer:
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Run ``call`` on the writer thread, in its own savepoint of a shared transaction."""
         future: Future[T] = Future()
+        self.post(call, future)
+        return future
+
+    def post(self, call: Callable[[], Any], outcome: Outcome) -> None:
+        """Run ``call`` as :meth:`submit` does, and tell ``outcome``."""
         with self._door:
             if not self._closed:
-                self._inbox.put((call, future))
-                return future
-        future.set_exception(WriterClosed("the receiver is shutting down; repeat in a moment"))
-        return future
+                self._inbox.put((call, outcome))
+                return
+        outcome.set_exception(WriterClosed("the receiver is shutting down; repeat in a moment"))
 
     def close(self) -> None:
         """Finish what was submitted, then end the thread."""
@@ -175,8 +193,8 @@ class Writer:
             if last:
                 return
 
-    def _commit(self, group: list[tuple[Callable[[], Any], Future[Any]]]) -> None:
-        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+    def _commit(self, group: Sequence[tuple[Callable[[], Any], Outcome]]) -> None:
+        outcomes: list[tuple[Outcome, Any, BaseException | None]] = []
         try:
             with self.timed(), self._database.transaction():
                 for call, future in group:
@@ -204,8 +222,8 @@ class Writer:
                 future.set_exception(error)
 
     def _one(
-        self, call: Callable[[], Any], future: Future[Any], *, alone: bool
-    ) -> tuple[Future[Any], Any, BaseException | None]:
+        self, call: Callable[[], Any], future: Outcome, *, alone: bool
+    ) -> tuple[Outcome, Any, BaseException | None]:
         """A call that came alone needs no savepoint: it is undone with the transaction, which is its own."""
         try:
             with nullcontext() if alone else self._database.transaction():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from starlette.requests import Request
 
@@ -101,6 +102,34 @@ class WaitingRoom:
             bell.cancel()
 
 
+class _Awaited(Generic[T]):
+    """The outcome of a call to the writer, as the event loop awaits it: without the locks of a thread's future."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self._loop.create_future()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        return not self.future.cancelled()
+
+    def done(self) -> bool:
+        return self.future.done()
+
+    def set_result(self, result: T) -> None:
+        self._tell(self.future.set_result, result)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._tell(self.future.set_exception, error)
+
+    def _tell(self, settle: Callable[[Any], None], what: object) -> None:
+        def tell() -> None:
+            if not self.future.cancelled():
+                settle(what)
+
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+            self._loop.call_soon_threadsafe(tell)
+
+
 @dataclass
 class Context:
     """One per application. ``reader`` is a database connection of its own; ``read_manifest`` makes it the plan."""
@@ -154,7 +183,9 @@ class Context:
 
     async def call(self, decide: Callable[[], T]) -> T:
         """Run ``decide`` on the writer's thread; its effects are durable when this returns."""
-        result = await asyncio.wrap_future(self.writer.submit(decide))
+        outcome: _Awaited[T] = _Awaited()
+        self.writer.post(decide, outcome)
+        result = await outcome.future
         self._notice()
         crashpoint("receiver.answering")
         return result

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
 
@@ -13,6 +14,7 @@ import msgspec
 from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from training.fleet.receiver.http import (
     acts,
@@ -312,24 +314,31 @@ async def audit(context: Context, request: Request) -> Response:
 # -- around every endpoint --------------------------------------------------------------------------------------
 
 
-def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]) -> routing.Route:
-    """Put the endpoints of a path behind authentication: nothing of a request is read before its access is checked."""
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """The endpoints of a path, behind authentication: nothing of a request is read before its access is checked."""
 
-    async def run(request: Request) -> Response:
+    rows: Mapping[str, Route]
+    functions: Mapping[str, Endpoint]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
         # HEAD goes with GET, as everywhere in HTTP; it has a row of its own where it means more.
-        row = rows.get(request.method) or rows["GET"]
-        answer = await answered(row, request)
-        request.app.state.context.tally.answered(row.name, answer.status_code)
-        return answer
-
-    async def answered(row: Route, request: Request) -> Response:
+        row = self.rows.get(request.method) or self.rows["GET"]
         context: Context = request.app.state.context
+        answer = await self._answered(row, context, request)
+        context.tally.answered(row.name, answer.status_code)
+        await answer(scope, receive, send)
+
+    async def _answered(self, row: Route, context: Context, request: Request) -> Response:
         try:
             origins.check(request.method, request.headers, context.own_names)
             context.authenticator.admit(request, row.access)
-            return await functions[row.name](context, request)
+            return await self.functions[row.name](context, request)
         except Exception as error:  # noqa: BLE001 - every error becomes a problem document
             return await html.refused(context, request, answerable(request, error))
 
+
+def _route(path: str, rows: Mapping[str, Route], functions: Mapping[str, Endpoint]) -> routing.Route:
     kind = NamingRoute if "{job_id}" in path else routing.Route
-    return kind(path, run, methods=[*rows])
+    return kind(path, _Guarded(rows, functions), methods=[*rows])
