@@ -21,6 +21,7 @@ from simulation.endpoints import Endpoints
 from simulation.faults import Fault
 from simulation.network import Connection, Request
 from simulation.steps import BodyCut, Call, Commit, Endpoint, News, Process
+from simulation.unlike import pace
 from simulation.world import SimClock, Timer, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, Writer
@@ -122,6 +123,8 @@ class Coordinator:
         self._ids = world.chance("claim ids")
         self._boot = 0
         self._parked: list[Callable[[], None]] = []
+        self._pace = pace(world.seed)
+        self._measured_s = 0.0
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
@@ -134,6 +137,7 @@ class Coordinator:
         self.processes: dict[Connection, Process] = {}
         self._commit_due = False
         self.news = 0
+        self._thinks = False
         self._moves = self._made_pending()
         self._guarded(self._try_to_start)
 
@@ -147,6 +151,8 @@ class Coordinator:
     def _prepare(self) -> None:
         self.disk.now = self.clock.now()
         self.queue = JobQueue("", database=self.database, clock=self.clock, policy=self.policy, new_claim_id=self._id)
+        pace, ahead = self._pace, self.queue.ahead
+        ahead.at_once, ahead.piece, ahead.stopwatch = pace.at_once, pace.piece, self._stopwatch
         self.store = ArtifactStore(ROOT, self.disk, reserve_bytes=1)
         repaired = self._repaired()
         self._watcher.restarted(self)
@@ -231,6 +237,25 @@ class Coordinator:
             self._lets_go = True
             self._run(Call("retention"), self._let_go())
         self.soon(self.policy.sweep_period_s, self._tick)
+
+    def _stopwatch(self) -> float:
+        """Let each piece of a schedule seem to take some time."""
+        self._measured_s += self.world.chance("stopwatch").uniform(0.0, self._pace.cost_s)
+        return self._measured_s
+
+    def _think(self) -> Endpoint:
+        """Make the schedule that is being made, in pieces, as the production receiver does between calls."""
+        more = True
+        while more:
+            try:
+                more = yield Commit(Call("think"), self.service.think)
+            except DatabaseError as error:
+                self.world.say("receiver", f"makes no schedule: {error}")
+                break
+            yield News(self.news, self.world.now + self.world.chance("think").uniform(0.0, self._pace.rest_s))
+        self._thinks = False
+        if self.queue.ahead.is_awaited:
+            self.wake()
 
     def _fold(self) -> Endpoint:
         try:
@@ -361,6 +386,9 @@ class Coordinator:
         if moves != self._moves:
             self._moves = moves
             self.wake()
+        if self.queue.ahead.being_made and not self._thinks:
+            self._thinks = True
+            self.soon(0.0, lambda: self._run(Call("think"), self._think()))
         for (process, _), future, error in zip(group, futures, errors, strict=True):
             self._go_on(process, future.result() if error is None else error)
 

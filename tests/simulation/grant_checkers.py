@@ -162,7 +162,9 @@ class GrantsFit(Checker):
             other.avoid_host != request.host_id or (other.avoid_until or 0.0) <= now
         )
         fits = misfit(spec, request.host_id, request.capability, declared) is None
-        fits = fits and not (self._scheduling is Scheduling.SOONEST and self._another_can(spec, request.host_id, seen))
+        if self._scheduling is Scheduling.SOONEST:  # by a schedule that may not know of this job yet
+            known = self._witness.receiver.queue.ahead.is_up_to_date
+            fits = fits and known and not self._another_can(spec, request.host_id, seen)
         self.demand(not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over")
 
 

@@ -9,11 +9,14 @@ from simulation.grant_checkers import LifeSigns, misfit
 from simulation.scenario import Scenario
 from simulation.witness import Checker, Facts, Observation, Witness
 from simulation.world import World
+from training.fleet.queue.choose import BEING_MADE
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.wire.messages import ClaimReply, DeclinedView
 
 Kind = tuple[int, int]  # class and priority
 
+_MAKING_MOST_S = 300.0  # until a schedule is made that a host waits for …
+_ASKS_S = 60.0  # … who asks at least so often, or was away
 _SLACK_S = 2.0  # a row is kept to the second
 
 
@@ -124,12 +127,14 @@ class WaitsAreBounded(ScheduleChecker):
 
 
 class DeclinedForTheBetter(ScheduleChecker):
-    """No host that might have a job goes without one, but for a host that lives, is let in, and can do it."""
+    """No host that might have a job goes without one, but for a host that lives, is let in, and can do it; or for the
+    moment in which the schedule is being made."""
 
     def __init__(self, world: World, scenario: Scenario) -> None:
         super().__init__(world, scenario)
         self._signs = LifeSigns()
         self._asked: dict[str, dict[str, Any]] = {}  # host → with what
+        self._awaits: dict[str, tuple[float, float]] = {}  # host → since when it waits for a schedule, and asked last
         self._never_stepped = True  # what was stamped by a clock that stepped may be wrong for good
 
     def stepped(self) -> None:
@@ -145,10 +150,19 @@ class DeclinedForTheBetter(ScheduleChecker):
     def asked(self, seen: Observation, request: Any, reply: ClaimReply) -> None:
         host, told = request.host_id, reply.declined
         self.demand(told is None or self.soonest, f"{host} was declined in a plan of first come, first served")
+        if reply.reason != BEING_MADE:
+            self._awaits.pop(host, None)
         if reply.claim_id is not None or self.stands_back(seen, request) or not self.clock_is_true:
             return
         if told is not None:
             self._better(seen, host, told)
+            return
+        if reply.reason == BEING_MADE:
+            since, last = self._awaits.get(host, (seen.at, seen.at))
+            since = since if seen.at - last < _ASKS_S else seen.at
+            self._awaits[host] = since, seen.at
+            for_s = seen.at - since
+            self.demand(for_s <= _MAKING_MOST_S, f"{host} waits for a schedule for {for_s:.0f} s")
             return
         for facts in seen.after.jobs.values():
             idle = not reply.ask_again and self.might_have(facts, seen, request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 _FASTEST, _SLOWEST = 1 / 16, 3.0  # of a machine, as factors of a job's time: almost fifty-fold
@@ -32,6 +33,25 @@ def slowness(seed: int, machine: str) -> float:
 def slowest(seed: int) -> float:
     """Return what :func:`slowness` is at most."""
     return _SLOWEST if is_unlike(seed) else 1.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The time that schedules take to make, and how they are made meanwhile."""
+
+    at_once: int  # kinds × slots; of more a schedule is made in pieces
+    piece: int
+    rest_s: float  # between two pieces, at most
+    cost_s: float  # of a piece, at most, as the receiver measures it
+
+
+def pace(seed: int) -> Pace:
+    """Return how quickly schedules are made: at once and for nothing, or, in two of five, slowly enough to be out of
+    date."""
+    chance = random.Random(f"{seed}/pace")
+    if seed % 10 not in (5, 7):
+        return Pace(10**6, 10**6, 0.0, 0.0)
+    return Pace(0, chance.choice([1, 20, 400]), chance.choice([0.0, 0.05, 1.0]), chance.choice([0.0, 0.01, 0.5]))
 
 
 def calibration(seed: int, machine: str) -> dict[str, Any]:

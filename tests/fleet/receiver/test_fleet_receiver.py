@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from training.fleet.client.client import (
 from training.fleet.receiver.http.connection import HEADER_BYTES_MAX, GuardedProtocol
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.registry import Registry
+from training.fleet.scheduling.policy import Scheduling
 from training.fleet.wire import forecasts, messages
 from training.fleet.wire.identity import Role
 from training.fleet.wire.routes import ROUTES, Access
@@ -751,3 +753,12 @@ def test_the_pages_examples_are_whole(name: str, text: str) -> None:
     plain = re.sub(r"\s//[^\n]*", "", text)
     message = msgspec.json.decode(plain, type=getattr(messages, name, None) or getattr(forecasts, name))
     assert msgspec.to_builtins(message) == json.loads(plain)
+
+
+def test_a_waiting_claim_gets_its_job_when_the_schedule_is_made(receiver: Receiver) -> None:
+    """The schedule is made in pieces, between calls; nothing else happens that would wake the claim."""
+    receiver.read = replace(receiver.read, scheduling=Scheduling.SOONEST)
+    receiver.service.queue.ahead.at_once = receiver.service.queue.ahead.piece = 0
+    receiver.add(a_job("mlp-oracle"), a_job("gbt-oracle", model="gbt"))
+    claimed(receiver.client("desktop"))
+    assert receiver.client().ask(a_capability(), wait_s=30).name is not None

@@ -7,11 +7,14 @@ import math
 import random
 import statistics
 from collections import Counter
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take, schedule
+from training.fleet.scheduling.rolling import Rolling
+from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take, schedule, to_the_end
 
 HOSTS = ["desk", "laptop", "pi"]
 seconds = st.dictionaries(st.sampled_from(HOSTS), st.floats(1, 1e4), max_size=3)
@@ -56,6 +59,46 @@ def test_a_schedule_that_is_kept_ends_no_later_than_a_new_one(
 ) -> None:
     kept = schedule(kinds, slots, None, schedule(kinds, before))
     assert kept.end_s <= schedule(kinds, slots).end_s * 1.002
+
+
+@given(drawn_kinds, st.lists(st.tuples(st.sampled_from("abcdefgh"), st.floats(0, 1e4)), max_size=12), st.randoms())
+def test_to_look_at_few_slots_again_decides_as_to_look_at_all(
+    kinds: list[Kind], told: list[tuple[str, float]], chance: random.Random
+) -> None:
+    slots = [Slot(host, chance.choice([ready, 60.0])) for host, ready in told]
+    seconds = {kind.key: {host: chance.choice([60.0, chance.uniform(1, 1e4)]) for host in "abcdefg"} for kind in kinds}
+    kinds = [replace(kind, seconds=seconds[kind.key]) for kind in kinds]
+    made = []
+    for near in (2, 3, len(slots)):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("training.fleet.scheduling.schedule._NEAR", near)
+            made.append(schedule(kinds, slots))
+    assert made[0] == made[1] == made[2]
+
+
+@given(drawn_kinds, drawn_slots, st.sets(st.sampled_from(HOSTS)))
+def test_nobody_waits_for_a_host_that_is_out(kinds: list[Kind], slots: list[Slot], hosts: set[str]) -> None:
+    only = schedule(kinds, slots).only(hosts)
+    for host in HOSTS:
+        said = only.decide(host)
+        assert said is None or (said.by if isinstance(said, Decline) else said.instead_of or host) in hosts
+
+
+@given(drawn_kinds.filter(bool), drawn_slots, st.sampled_from(HOSTS))
+def test_what_is_taken_while_a_schedule_is_made_is_not_in_it(kinds: list[Kind], slots: list[Slot], host: str) -> None:
+    rolling = Rolling()
+    rolling.renew(kinds, slots, 0.0)
+    said = rolling.decide(host, 0.0)
+    steps = rolling.renewing(kinds, slots, 0.0)
+    next(steps)
+    before = rolling.made
+    if isinstance(said, Take):
+        rolling.took(host, said)
+    to_the_end(steps)
+    assert rolling.made is not before
+    assert rolling.made is not None
+    at_first, after = (sum(each.count for shares in made.shares for each in shares) for made in (before, rolling.made))
+    assert after == at_first - isinstance(said, Take)
 
 
 def test_two_machines_are_near_the_best() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from training.clock import Clock
@@ -17,20 +17,25 @@ from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.rolling import Promise, Rolling
-from training.fleet.scheduling.schedule import Kind, Slot
+from training.fleet.scheduling.schedule import Kind, Slot, Steps, to_the_end
 from training.printable import clock_time, duration
 
 BUSY_MOST = 16  # attempts of one host that the schedule knows of: those that end first
+AT_ONCE = 400  # kinds × slots; of more a schedule is made in pieces, between calls …
+PIECE = 10_000  # … of so many times compared, about a millisecond's
+_FACT = 60  # what one prediction costs, in these units
+_ASKED = 4  # an ask makes a piece this much smaller
 _PAUSE = 20.0  # between two makings, in units of the time that one takes …
 _PAUSE_IDLE = 2.0  # … and while a host would be left without a job
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """All that a schedule is made from."""
+@dataclass
+class Making:
+    """A schedule that is being made."""
 
-    kinds: Sequence[Kind]
-    slots: Sequence[Slot]
+    number: int
+    steps: Steps[None]
+    cost_s: float = 0.0
 
 
 class Ahead:
@@ -42,32 +47,130 @@ class Ahead:
         self.kinds = Kinds(db, classes, Learned(db))  # the service puts one here that knows more of data sets and hosts
         self.declines = Declines(db, clock)
         self.rolling = Rolling(self._promised())
+        self.at_once, self.piece = AT_ONCE, PIECE
+        self.stopwatch: Callable[[], float] = clock.monotonic  # by which makings are measured, in seconds
         self._made_for: tuple[int, frozenset[tuple[str, bool]]] | None = None
         self._made_at = self._cost_s = 0.0
+        self._making: Making | None = None
+        self._was_large = False
+        self._makings = self._edits = 0
+        self._awaited: dict[str, int] = {}  # host → the making that it waits for
 
     def current(self, host: Host, fleet: Fleet, policy: Policy, *, or_idle: bool = False) -> Rolling:
         """Return the schedule for the ask of ``host``, made anew if it is due.
 
-        Hosts in or out count at once; all else when a making costs little beside the time since the last. ``or_idle``:
-        the host would get nothing by the last one.
+        Hosts in or out count at once, or of very many soon; all else when a making costs little beside the time since
+        the last. ``or_idle``: the host would get nothing by the last one. While a new one is being made
+        (:meth:`go_on`) the last one is in force, without hosts that are out.
         """
         hosts = (host, *fleet.alive)
-        now, stamp = self._clock.monotonic(), sum(self._events.fired.values())
+        now, stamp = self._clock.monotonic(), self._moves()
+        if self._making is not None:
+            self.go_on(self.piece // _ASKED)
+        self.rolling.only({each.name for each in hosts})
+        if self._making is not None:
+            return self.rolling
         names = frozenset((each.name, each.cuda) for each in hosts)
         pause_s = self._cost_s * (_PAUSE_IDLE if or_idle else _PAUSE)
         if self._made_for is None or self._made_for[1] != names:
-            pause_s = 0.0
+            pause_s = self._cost_s * _PAUSE_IDLE if self._was_large else 0.0
         elif self._made_for[0] == stamp and now - self._made_at < policy.reschedule_s:
             return self.rolling
         if now - self._made_at >= pause_s:
-            facts = self.facts(hosts, policy)
-            # A remembered promise may be of a commit that was lost; the rows tell.
-            self.rolling.promises = {**self._promised(), **self.rolling.promises}
-            self.rolling.renew(facts.kinds, facts.slots, now)
-            self.declines.end_but(self.rolling.promises.keys())
             self._made_for, self._made_at = (stamp, names), now
-            self._cost_s = self._clock.monotonic() - now
+            self._makings += 1
+            self._making = Making(self._makings, self._steps(hosts, policy, now))
+            self.go_on()
         return self.rolling
+
+    def go_on(self, piece: int | None = None) -> bool:
+        """Make a piece of the schedule that is being made; returns whether there is more to do."""
+        piece = self.piece if piece is None else piece
+        making, begun, done = self._making, self.stopwatch(), 0
+        if making is None:
+            return False
+        try:
+            while done <= piece:
+                done += next(making.steps)
+        except StopIteration:
+            self._making, self._cost_s = None, making.cost_s + self.stopwatch() - begun
+            return False
+        except BaseException:
+            self._making, self._made_for = None, None
+            self._awaited.clear()
+            raise
+        making.cost_s += self.stopwatch() - begun
+        return True
+
+    @property
+    def being_made(self) -> bool:
+        """Return True while a schedule is being made."""
+        return self._making is not None
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Return True when the schedule in force knows of all moves of jobs but the last."""
+        return self._making is None and self._made_for is not None and self._moves() - self._made_for[0] <= 1
+
+    def edited(self) -> None:
+        """Note that a plan was taken over: the schedule is out of date by that."""
+        self._edits += 1
+
+    def _moves(self) -> int:
+        return sum(self._events.fired.values()) + self._edits
+
+    @property
+    def is_awaited(self) -> bool:
+        """Return True when a host waits for a schedule."""
+        return bool(self._awaited)
+
+    def awaits(self, host: str) -> bool:
+        """Return True when a host for which the schedule has nothing waits for the one being made, or, as it is new,
+        for the next: for one, and not for that after it as well."""
+        if self._making is not None:
+            number = self._making.number
+        elif self._was_large and not self.rolling.knows(host):
+            number = self._makings + 1
+        else:
+            return False
+        return self._awaited.setdefault(host, number) == number
+
+    def answered(self, host: str) -> None:
+        """Note that a host was given another answer than to wait for a schedule."""
+        self._awaited.pop(host, None)
+
+    def _steps(self, hosts: Sequence[Host], policy: Policy, now: float) -> Steps[None]:
+        """Make the schedule of what is there now."""
+        machines = {host.name: Machine.of(host) for host in hosts}
+        waiting: list[Waiting] = []
+        for each in self.kinds.waiting():
+            waiting.append(each)
+            if len(waiting) * len(hosts) > self.at_once:
+                yield 2 * _FACT + each.count // 2
+        waiting.sort(key=lambda each: (-each.priority, each.since, each.job_class.class_id))
+        live = [each for each in self.kinds.live() if each.host in machines]
+        self.kinds.look((each.job_class for each in waiting), ((each, machines[each.host]) for each in live))
+        busy: dict[str, list[tuple[float, float]]] = {}
+        for under_way in live:
+            busy.setdefault(under_way.host, []).append(self.kinds.left(under_way, machines[under_way.host]))
+        slots = [slot for host in hosts for slot in _slots(host, sorted(busy.get(host.name, ())))]
+        in_pieces = self._was_large = len(waiting) * len(slots) > self.at_once
+        fleet = Fleet(alive=tuple(hosts), known=tuple(hosts))
+        at_best = [host.at_best() if host.name in busy else host for host in hosts]
+        wall = self._clock.now()
+        kinds = []
+        for each in waiting:
+            kinds.append(self._kind(each, at_best, fleet, policy, wall))
+            if in_pieces:
+                yield len(hosts) * _FACT
+        # A remembered promise may be of a commit that was lost; the rows tell.
+        self.rolling.promises = {**self._promised(), **self.rolling.promises}
+        steps = self.rolling.renewing(kinds, slots, now)
+        if in_pieces:
+            yield from steps
+        else:
+            to_the_end(steps)
+        self.declines.end_but(self.rolling.promises.keys())
 
     def told(self, kind: str, host: str) -> tuple[float | None, str] | None:
         """Tell what the schedule has for this host of a kind, and how long it waits at most; None: nothing.
@@ -108,20 +211,6 @@ class Ahead:
         """Return what was promised, also before this process."""
         now, wall = self._clock.monotonic(), self._clock.now()
         return {key: Promise(by, now + open_at - wall) for key, (by, open_at) in self.declines.open().items()}
-
-    def facts(self, hosts: Sequence[Host], policy: Policy) -> Facts:
-        """Read what waits and what runs; ``hosts`` are those that count."""
-        machines, waiting = {host.name: Machine.of(host) for host in hosts}, self.kinds.waiting()
-        live = [each for each in self.kinds.live() if each.host in machines]
-        self.kinds.look((each.job_class for each in waiting), ((each, machines[each.host]) for each in live))
-        busy: dict[str, list[tuple[float, float]]] = {}
-        for each in live:
-            busy.setdefault(each.host, []).append(self.kinds.left(each, machines[each.host]))
-        fleet = Fleet(alive=tuple(hosts), known=tuple(hosts))
-        at_best = [host.at_best() if host.name in busy else host for host in hosts]
-        now = self._clock.now()
-        kinds = [self._kind(each, at_best, fleet, policy, now) for each in waiting]
-        return Facts(kinds, [slot for host in hosts for slot in _slots(host, sorted(busy.get(host.name, ())))])
 
     def _kind(self, of: Waiting, hosts: Iterable[Host], fleet: Fleet, policy: Policy, now: float) -> Kind:
         needs = of.job_class.needs

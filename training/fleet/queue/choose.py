@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.clock import Clock
-from training.fleet.database.writer import Database
+from training.fleet.database.writer import Database, Row
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.declines import Declined, Declines
-from training.fleet.queue.kinds import place_of
+from training.fleet.queue.kinds import ABOVE_ALL, OPEN, place_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, Hold, Policy
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Decline, Take
 
-_ABOVE_ALL = 2**62  # above every priority
-_OPEN = ""  # the gate of the jobs that avoid no host
+BEING_MADE = "which host trains what is being worked out anew; ask again in a moment"
+RETRY_S = 1.0
 
 Head = tuple[tuple[int, float, int], str]  # rank and id of a job
 
@@ -54,6 +54,8 @@ class Chooser:
         chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
         if not isinstance(chosen, NoJob):
             self._ahead.waits_no_more(host.name)
+        if not (isinstance(chosen, NoJob) and chosen.reason == BEING_MADE):
+            self._ahead.answered(host.name)
         return chosen
 
 
@@ -76,7 +78,7 @@ class _Asking:
                 obstacle = obstacle or misfit
                 continue
             held = rules.hold(each.needs, self._host, self._fleet, self._policy)
-            open_head = self._head(each.class_id, _OPEN, held)
+            open_head = self._head(each.class_id, OPEN, held)
             heads += [] if open_head is None else [open_head]
             heads += self._avoiding(each, held)
         return min(heads)[1] if heads else self._nothing(obstacle)
@@ -104,19 +106,28 @@ class _Asking:
         if isinstance(verdict, Decline):
             return self._declined(verdict, rolling, ahead.declines)
         # The schedule knows of no job for this host; one that came a moment ago it does not know yet.
+        if ahead.awaits(self._host.name):
+            return NoJob(BEING_MADE, RETRY_S)
         return self.first_come()
 
     def _scheduled(self, rolling: Rolling) -> tuple[Take | Decline | None, Head | None]:
-        """Ask the schedule, and pass over the kinds of which this host may have no job at this moment."""
+        """Ask the schedule, and pass over the kinds of which this host may have no job at this moment, or of which none
+        is left."""
         passed_over: set[str] = set()
         while True:
             verdict = rolling.decide(self._host.name, self._clock.monotonic(), passed_over)
-            if not isinstance(verdict, Take):
+            if verdict is None or (isinstance(verdict, Decline) and self._first_of_kind(verdict.kind) is not None):
                 return verdict, None
-            head = self._head_of_kind(verdict.kind)
+            head = self._head_of_kind(verdict.kind) if isinstance(verdict, Take) else None
             if head is not None:
                 return verdict, head
             passed_over.add(verdict.kind)
+
+    def _first_of_kind(self, kind: str) -> Row | None:
+        """The row of the oldest job of a kind."""
+        class_id, priority = place_of(kind)
+        row = self._db.one("head", class_id=class_id, avoid_host=OPEN, below=priority + 1)
+        return None if row is None or row["priority"] < priority else row
 
     def _head_of_kind(self, kind: str) -> Head | None:
         """The oldest job of a kind, if this host may have it now."""
@@ -125,13 +136,11 @@ class _Asking:
         if rules.fits(needs, self._host) is not None:
             return None
         held = rules.hold(needs, self._host, self._fleet, self._policy)
-        return self._head(class_id, _OPEN, held, below=priority + 1, least=priority)
+        return self._head(class_id, OPEN, held, below=priority + 1, least=priority)
 
     def _declined(self, verdict: Decline, rolling: Rolling, declines: Declines) -> NoJob:
-        class_id, priority = place_of(verdict.kind)
-        row = self._db.one("head", class_id=class_id, avoid_host=_OPEN, below=priority + 1)
-        if row is None or row["priority"] < priority:  # taken a moment ago
-            return self._nothing(None)
+        row = self._first_of_kind(verdict.kind)
+        assert row is not None, "of other kinds no job is left"
         told = Declined(
             job_id=row["job_id"],
             name=row["name"],
@@ -171,7 +180,7 @@ class _Asking:
         return gates
 
     def _head(
-        self, class_id: int, gate: str, held: Hold, *, below: int = _ABOVE_ALL, least: int = -_ABOVE_ALL
+        self, class_id: int, gate: str, held: Hold, *, below: int = ABOVE_ALL, least: int = -ABOVE_ALL
     ) -> Head | None:
         """The best job of a class and gate, of these priorities, that has been claimable for long enough.
 

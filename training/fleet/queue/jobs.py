@@ -153,6 +153,7 @@ class JobQueue:
             left = [leaving(self._require(job_id), named) for job_id in jobs.gone[:LISTED_MAX]]
             cancelled = [job_of(row) for row in self.db.all("cancelled_in_plan")]
         self.edition += 1
+        self.ahead.edited()
         counts = {"inserted": len(jobs.new), "unchanged": jobs.unchanged}
         return Synced.of(changes, left, len(jobs.gone), cancelled, **counts)
 

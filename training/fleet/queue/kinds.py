@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,9 @@ from training.fleet.queue.durations import Learned
 from training.fleet.scheduling.durations import Machine, Prediction, Speeds, Workload, middle, remaining
 from training.fleet.scheduling.schedule import Kind
 
+ABOVE_ALL = 2**62  # above every priority
+OPEN = ""  # the gate of the jobs that avoid no host
+COUNTED_MOST = 20_000  # jobs of a kind; more are planned for as so many
 LIVE_MOST = 5_000  # attempts that are looked at
 
 
@@ -77,13 +80,14 @@ class Kinds:
         self._works: dict[int, Workload] = {}  # of classes
         self._told: dict[int, dict[Machine, Prediction]] = {}
 
-    def waiting(self) -> list[Waiting]:
-        """Return the kinds of pending jobs that no host avoids, the oldest of the highest priority first."""
-        rows = [
-            Waiting(self._classes.known(row["class_id"], row["needs"]), row["priority"], row["n"], row["since"])
-            for row in self._db.all("waiting_kinds")
-        ]
-        return sorted(rows, key=lambda each: (-each.priority, each.since, each.job_class.class_id))
+    def waiting(self) -> Iterator[Waiting]:
+        """Read the kinds of pending jobs that no host avoids, one after the other."""
+        for each in self._classes.pending():
+            below = ABOVE_ALL
+            while (head := self._db.one("head", class_id=each.class_id, avoid_host=OPEN, below=below)) is not None:
+                below = head["priority"]
+                row = self._db.one("waiting_of_kind", class_id=each.class_id, priority=below, most=COUNTED_MOST)
+                yield Waiting(each, below, 0 if row is None else row["n"], head["claimable_at"])
 
     def live(self) -> list[Live]:
         """Return the attempts under way."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule
+from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Steps, Take, scheduling, to_the_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +28,48 @@ class Rolling:
         self.made: Schedule | None = None
         self.made_at = 0.0
         self.promises = dict(promises or {})
+        self._taken: list[tuple[str, Take]] = []  # since the last making began
 
     def renew(self, kinds: Sequence[Kind], slots: Sequence[Slot], now: float) -> None:
-        """Make the schedule anew; what it had given out stays where it is unless that gains something."""
+        """Take the steps of :meth:`renewing` at once."""
+        to_the_end(self.renewing(kinds, slots, now))
+
+    def renewing(self, kinds: Sequence[Kind], slots: Sequence[Slot], now: float) -> Steps[None]:
+        """Make the schedule anew; what it had given out stays where it is unless that gains something.
+
+        The one of before is in force until the last step. What is taken from that meanwhile is taken from the new one.
+        """
         waiting = {kind.key for kind in kinds}
         self.promises = {key: told for key, told in self.promises.items() if key[1] in waiting}
         due: dict[str, float] = {}
         for (_, kind), told in self.promises.items():
             due[kind] = min(due.get(kind, told.open_at - now), told.open_at - now)
-        self.made, self.made_at = schedule(kinds, slots, due, self.made), now
+        self._taken = []
+        made = yield from scheduling(kinds, slots, due, self.made)
+        for host, take in self._taken:
+            made = made.took(host, take.kind, take.instead_of)
+        self.made, self.made_at = made, now
+
+    def knows(self, host: str) -> bool:
+        """Return True when the host has a slot."""
+        return self.made is not None and any(slot.host == host for slot in self.made.slots)
+
+    def only(self, hosts: Collection[str]) -> None:
+        """Let nobody wait for another host than these."""
+        if self.made is not None:
+            self.made = self.made.only(hosts)
 
     def decide(self, host: str, now: float, without: Collection[str] = ()) -> Take | Decline | None:
-        """Answer a slot of ``host``: a wait is never longer than was said of the same kind before."""
-        assert self.made is not None
-        verdict = self.made.decide(host, now - self.made_at, without)
+        """Answer a slot of ``host``: a wait is never longer than was said of the same kind before.
+
+        A kind that was promised is given by now whatever the schedule knows of it: who asks sees if it fits.
+        """
+        verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
         if isinstance(verdict, Take):
             return verdict
         for kind, told in self.promised(host).items():
             if told.open_at <= now and kind not in without:
-                by = self._holder(kind)
-                if by is not None and host in self.made.kinds[kind].seconds:
-                    return Take(kind, instead_of=by)
+                return Take(kind, instead_of=self._holder(kind) or told.by)
         if verdict is None:
             return None
         before = self.promises.get((host, verdict.kind))
@@ -62,8 +83,9 @@ class Rolling:
 
     def took(self, host: str, take: Take) -> None:
         """Note that the host got the job that :meth:`decide` gave it."""
-        assert self.made is not None
-        self.made = self.made.took(host, take.kind, take.instead_of)
+        if self.made is not None:
+            self.made = self.made.took(host, take.kind, take.instead_of)
+        self._taken.append((host, take))
 
     def waits_no_more(self, host: str) -> None:
         """Forget what the host was promised: it got a job, or is gone."""
@@ -72,7 +94,8 @@ class Rolling:
 
     def _holder(self, kind: str) -> str | None:
         """Return the host that has a job of this kind in the schedule."""
-        assert self.made is not None
+        if self.made is None:
+            return None
         for slot, shares in zip(self.made.slots, self.made.shares, strict=True):
             if any(share.kind == kind for share in shares):
                 return slot.host

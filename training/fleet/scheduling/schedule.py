@@ -11,16 +11,19 @@ until when that is waited for.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import add
+from typing import TypeVar
 
+T = TypeVar("T")
 NEVER = math.inf
 
 
 _MOVES = 4  # tries for each slot to end sooner, after all is given out
 _GAIN_LEAST = 0.999  # a move that gains less is none
 _SWAPPED_MOST = 300  # shares; of more, a swap of two jobs changes little and the search for one takes long
+_NEAR = 6  # slots of a kind that are looked at each time
 _PARTS = 4  # a kind of many jobs is given out in about so many parts a slot
 _DOUBT = 0.3  # power of a host's slowness by which it is distrusted, for each unit of spread (bench/makespan.py)
 _GUESS = 1.0  # spread of a kind of which hardly anything is known: by a factor of e either way
@@ -149,6 +152,13 @@ class Schedule:
         found = ((share, self.kinds[share.kind].seconds.get(host)) for share in self.shares[n])
         return [(share, here_s) for share, here_s in found if here_s is not None and share.kind not in without]
 
+    def only(self, hosts: Collection[str]) -> Schedule:
+        """Return the schedule without the slots of other hosts; what they had is meant for nobody."""
+        if all(slot.host in hosts for slot in self.slots):
+            return self
+        kept = [each for each in zip(self.slots, self.shares, strict=True) if each[0].host in hosts]
+        return replace(self, slots=tuple(slot for slot, _ in kept), shares=tuple(shares for _, shares in kept))
+
     def took(self, host: str, kind: str, instead_of: str | None = None) -> Schedule:
         """Return the schedule without a job of this kind, which ``host`` took, of its own or ``instead_of`` another's.
 
@@ -178,12 +188,35 @@ class Schedule:
         return replace(self, shares=shares)
 
 
+Steps = Generator[int, None, T]  # after each step how much work it was: times that were compared
+
+
+def to_the_end(steps: Steps[T]) -> T:
+    """Take all steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            made: T = end.value
+            return made
+
+
 def schedule(
     kinds: Sequence[Kind],
     slots: Sequence[Slot],
     promised: Mapping[str, float] | None = None,
     before: Schedule | None = None,
 ) -> Schedule:
+    """Take the steps of :func:`scheduling` at once."""
+    return to_the_end(scheduling(kinds, slots, promised, before))
+
+
+def scheduling(
+    kinds: Sequence[Kind],
+    slots: Sequence[Slot],
+    promised: Mapping[str, float] | None = None,
+    before: Schedule | None = None,
+) -> Steps[Schedule]:
     """Give every job to a slot: sufferage from the highest priority down, then moves that relieve the fullest slot.
 
     On its slot a kind of a higher priority comes first, then one that is ``promised`` (kind → until when somebody
@@ -191,30 +224,39 @@ def schedule(
     The schedule of ``before`` stays, as far as it goes, unless a new one ends sooner, so that a small change of what
     is known moves few jobs.
     """
-    made = _scheduled(kinds, slots, promised or {}, None)
+    rows: dict[str, list[float]] = {}
+    for kind in kinds:
+        rows[kind.key] = _believed(kind, slots)
+        yield 2 * len(slots)
+    made = yield from _scheduled(kinds, slots, promised or {}, rows, None)
     if before is None:
         return made
-    kept = _scheduled(kinds, slots, promised or {}, before)
+    kept = yield from _scheduled(kinds, slots, promised or {}, rows, before)
     return made if made.end_s < kept.end_s * _GAIN_LEAST else kept
 
 
 def _scheduled(
-    kinds: Sequence[Kind], slots: Sequence[Slot], due: Mapping[str, float], before: Schedule | None
-) -> Schedule:
+    kinds: Sequence[Kind],
+    slots: Sequence[Slot],
+    due: Mapping[str, float],
+    rows: Mapping[str, list[float]],
+    before: Schedule | None,
+) -> Steps[Schedule]:
     known = {kind.key: kind for kind in kinds}
     ends = [slot.ready_s for slot in slots]
     given: list[list[Share]] = [[] for _ in slots]
     homeless: list[str] = []
     for priority in sorted({kind.priority for kind in kinds}, reverse=True):
-        level = _Level([kind for kind in kinds if kind.priority == priority and kind.count > 0], slots, ends)
+        level = _Level([kind for kind in kinds if kind.priority == priority and kind.count > 0], rows, ends)
         homeless += level.homeless
         if before is not None:
             level.keep(before, slots)
-        level.assign()
-        level.relieve()
+        yield from level.assign()
+        yield from level.relieve()
         for n, counts in enumerate(level.counts):
             shares = [Share(level.kinds[k].key, count, 0.0, level.times[k][n]) for k, count in counts.items()]
             given[n] += sorted(shares, key=lambda share: (due.get(share.kind, NEVER), _rank(share, known[share.kind])))
+            yield 50 * len(shares)
     placed = tuple(_placed(shares, slot.ready_s) for shares, slot in zip(given, slots, strict=True))
     return Schedule(tuple(slots), placed, tuple(homeless), known)
 
@@ -233,23 +275,20 @@ def _placed(shares: Sequence[Share], begin_s: float) -> tuple[Share, ...]:
     return tuple(placed)
 
 
-_Choice = tuple[
-    float, float, int, int
-]  # what a kind suffers without its best slot, its time there, that slot, the next
+# What a kind suffers without its best slot, its time there, the kind (of equal ones the first), that slot, the next.
+_Choice = tuple[float, float, int, int, int]
 
 
 class _Level:
     """The jobs of one priority, being given to slots; ``ends``, shared by all levels, is when each slot is done."""
 
-    def __init__(self, kinds: Sequence[Kind], slots: Sequence[Slot], ends: list[float]) -> None:
-        rows = [_believed(kind, slots) for kind in kinds]
-        fits = [min(row, default=NEVER) < NEVER for row in rows]
-        self.homeless = [kind.key for kind, fit in zip(kinds, fits, strict=True) if not fit]
-        self.kinds = [kind for kind, fit in zip(kinds, fits, strict=True) if fit]
-        self.times = [row for row, fit in zip(rows, fits, strict=True) if fit]
+    def __init__(self, kinds: Sequence[Kind], rows: Mapping[str, list[float]], ends: list[float]) -> None:
+        self.kinds = [kind for kind in kinds if min(rows[kind.key], default=NEVER) < NEVER]
+        self.homeless = [kind.key for kind in kinds if min(rows[kind.key], default=NEVER) == NEVER]
+        self.times = [rows[kind.key] for kind in self.kinds]
         self.left = [kind.count for kind in self.kinds]
         self.ends = ends
-        self.counts: list[dict[int, int]] = [{} for _ in slots]  # of each slot: kind → jobs
+        self.counts: list[dict[int, int]] = [{} for _ in ends]  # of each slot: kind → jobs
 
     def keep(self, before: Schedule, slots: Sequence[Slot]) -> None:
         """Give jobs to the slots that had them before."""
@@ -264,32 +303,34 @@ class _Level:
                     self._move(k, at, min(share.count, self.left[k]))
                     self.left[k] -= min(share.count, self.left[k])
 
-    def assign(self) -> None:
+    def assign(self) -> Steps[None]:
         """Give every job to a slot: first those that would suffer most without their best one."""
         left = self.left
         # Parts are measured by the time in which these slots could do it all, each job where it is fastest.
         span = sum(min(row) * count for row, count in zip(self.times, left, strict=True)) / max(1, len(self.ends))
-        waiting = {k for k, count in enumerate(left) if count}
-        choice: dict[int, _Choice] = {}
-        stale = set(waiting)
-        while waiting:
-            for k in stale:
-                choice[k] = _choose(self.times[k], self.ends)
-            k = max(waiting, key=lambda each: (choice[each][:2], -each))
-            at = choice[k][2]
+        near = {k: _Near(k, self.times[k], self.ends) for k, count in enumerate(left) if count}
+        choice = {k: each.choice() for k, each in near.items()}
+        yield 2 * len(near) * len(self.ends)
+        while choice:
+            _, _, minus_k, at, _ = max(choice.values())
+            k = -minus_k
             each_s = max(self.times[k][at], 1e-9)
             part = min(left[k], max(1, int(span / _PARTS / each_s)))
             self._move(k, at, part)
             left[k] -= part
             if not left[k]:
-                waiting.remove(k)
-            stale = {each for each in waiting if at in choice[each][2:]}
+                del choice[k]
+            stale = [each for each, (_, _, _, best, second) in choice.items() if at in (best, second)]
+            for each in stale:
+                choice[each] = near[each].choice()
+            yield len(choice) + 20 * len(stale)
 
-    def relieve(self) -> None:
+    def relieve(self) -> Steps[None]:
         """Move a job away from the slot that ends last, or swap it, while all then ends sooner."""
         swaps = sum(map(len, self.counts)) <= _SWAPPED_MOST
         for _ in range(_MOVES * len(self.ends)):
             full = max(range(len(self.ends)), key=self.ends.__getitem__, default=0)
+            yield 3 * len(self.counts[full]) * (len(self.ends) + swaps * sum(map(len, self.counts))) if self.ends else 1
             if not self.ends or not (self._move_one(full) or (swaps and self._swap_one(full))):
                 return
 
@@ -345,10 +386,35 @@ def _believed(kind: Kind, slots: Sequence[Slot]) -> list[float]:
     return [each if each == NEVER else each * (each / best) ** doubt for each in row]
 
 
-def _choose(row: list[float], ends: list[float]) -> _Choice:
-    then = list(map(add, ends, row))
-    best = min(then)
-    at = then.index(best)
-    then[at] = NEVER
-    second = min(then)
-    return second - best if second < NEVER else NEVER, row[at], at, then.index(second)
+class _Near:
+    """The slots on which a kind's next job might end first: while slots only fill, few are to be looked at again."""
+
+    def __init__(self, k: int, row: list[float], ends: list[float]) -> None:
+        self._k, self._row, self._ends = k, row, ends
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        then = list(map(add, self._ends, self._row))
+        order = sorted(range(len(then)), key=then.__getitem__)
+        self._slots = sorted(order[:_NEAR])  # in order, as of equal ends the first slot is chosen
+        self._bound = then[order[_NEAR]] if len(order) > _NEAR else NEVER  # on no other slot does one end before
+
+    def choice(self) -> _Choice:
+        best, second, at, then = self._two()
+        if second >= self._bound < NEVER:
+            self._look_at_all()
+            best, second, at, then = self._two()
+        return second - best if second < NEVER else NEVER, self._row[at], -self._k, at, then
+
+    def _two(self) -> tuple[float, float, int, int]:
+        """Return the two earliest ends among these slots, and the slots."""
+        row, ends = self._row, self._ends
+        best = second = NEVER
+        at = then = self._slots[0]
+        for slot in self._slots:
+            end = ends[slot] + row[slot]
+            if end < best:
+                second, then, best, at = best, at, end, slot
+            elif end < second:
+                second, then = end, slot
+        return best, second, at, then

@@ -844,6 +844,10 @@ class Service:
         if behind > self.policy.clock_step_s:
             self.queue.shift_times(-behind)
 
+    def think(self) -> bool:
+        """Make a piece of the schedule that is being made, if there is one; returns whether there is more to do."""
+        return self.queue.ahead.go_on()
+
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     def _job(self, job_id: str) -> Job:

@@ -23,11 +23,10 @@ WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_
   AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
 
--- name: waiting_kinds — how many jobs of each class and priority wait that avoid no host; out of an index
-WITH waiting AS MATERIALIZED (
-  SELECT class_id, priority, count(*) AS n, min(claimable_at) AS since FROM jobs
-  WHERE status = 'pending' AND held_at IS NULL AND avoid_host = '' GROUP BY class_id, priority)
-SELECT w.*, c.needs FROM waiting AS w JOIN classes AS c ON c.class_id = w.class_id
+-- name: waiting_of_kind — how many jobs of a class and priority wait that avoid no host, of very many so many
+SELECT count(*) AS n FROM (SELECT 1 FROM jobs
+  WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = '' AND priority = :priority
+  LIMIT :most)
 
 -- name: attempts_live — what runs, for schedule and forecast
 SELECT a.host, a.heard_s, a.progress, a.granted_at, j.job_id, j.name, j.priority, j.class_id, c.needs,

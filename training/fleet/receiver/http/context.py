@@ -179,6 +179,7 @@ class Context:
         self._forecasting = 0
         self._previewing = 0  # plans that are being judged, or wait for that
         self._fired = self._made_pending()
+        self._thinking: asyncio.Future[None] | None = None  # holds on to the task
         self.halted: str | None = None  # set when no write would last: the reason
 
     async def call(self, decide: Callable[[], T]) -> T:
@@ -271,10 +272,24 @@ class Context:
         if fired != self._fired:
             self._fired = fired
             self.room.wake()
+        if self._thinking is None and self.service.queue.ahead.being_made:
+            self._thinking = asyncio.ensure_future(self._think())
         appended = self.service.queue.attempts.appended_bytes
         if appended - self._appended >= FOLD_SOON_BYTES:
             self._appended = appended
             self.much_output.set()
+
+    async def _think(self) -> None:
+        """Let a schedule that takes long be made in pieces, with calls between them; then wake who waits for it."""
+        try:
+            while await asyncio.wrap_future(self.writer.submit(self.service.think)):
+                pass
+        except DatabaseError as error:  # the next claim begins anew
+            logger.info("the schedule was not made: %s", error)
+        finally:
+            self._thinking = None
+        if self.service.queue.ahead.is_awaited:
+            self.room.wake()
 
     def _made_pending(self) -> int:
         fired = self.service.queue.events.fired
