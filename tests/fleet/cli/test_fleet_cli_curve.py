@@ -104,6 +104,11 @@ def test_a_job_without_epochs_says_so_and_hostile_words_show_as_text() -> None:
     assert shown == "mlp is pen\\x1b[2Jding and has reported no epoch\n"
 
 
+def test_a_curve_that_retention_took_is_not_called_one_that_never_was() -> None:
+    gone = reply("mlp", {}) | {"attempts": [], "status": "completed", "removed": {"at": 86400.0, "why": "too old"}}
+    assert Answers(gone)("mlp") == "mlp is completed and its curve was removed on 1970-01-02: too old\n"
+
+
 def test_a_curve_whose_end_has_not_arrived_says_so() -> None:
     cut = reply("mlp", FALLING)
     cut["attempts"][0] |= {"end_reason": "completed", "complete": False}

@@ -15,7 +15,7 @@ from training.fleet.cli import complete
 from training.fleet.cli.chart import BAR, LEVELS, Panel, Points, figure, spark
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.wire.constants import DONE, USAGE
-from training.fleet.wire.words import duration, number, size
+from training.fleet.wire.words import day, duration, number, size
 from training.printable import json_text, one_line, printable
 
 WHOLE = 20_000  # epochs, more than which a receiver gives of no job
@@ -157,7 +157,9 @@ def _notes(reply: Reply, mark: str) -> Iterator[Text]:
     """Say what the picture cannot: of which attempts it is made, that it was thinned, that there is nothing to draw."""
     name, attempts = one_line(reply["name"], NAME_MAX), reply["attempts"]
     if not attempts:
-        yield Text(f"{mark}{name} is {printable(reply['status'])} and has reported no epoch")
+        gone = reply.get("removed")
+        told = f"its curve was removed on {day(gone['at'])}: {gone['why']}" if gone else "has reported no epoch"
+        yield Text(f"{mark}{name} is {printable(reply['status'])} and {one_line(told, 400)}")
         return
     ranges = [
         f"attempt {each['attempt']} on {printable(each['host'])} from epoch {each['first']}"
