@@ -735,6 +735,7 @@ def test_lines_that_are_not_kept_are_said_beside_the_output(run) -> None:
     assert run("logs", "gbt-oracle") == 0
     assert run.out.splitlines() == ["one", "two"]
     assert log.gap in run.err
+    assert run.json("logs", "gbt-oracle")["gaps"] == [log.gap]
 
 
 def test_an_empty_log_is_said_to_be_empty(run):

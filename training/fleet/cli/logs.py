@@ -51,13 +51,16 @@ def logs(
         raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)
     reader = Reader(context.client(receiver_url), job, attempt)
     lines: list[str] = []
+    gaps: list[str] = []
     for page in reader.pages():
-        lines += page["lines"] if machine else []
-        if not machine:
+        if machine:
+            lines += page["lines"]
+            gaps += filter(None, [page.get("gap")])
+        else:
             _print(context, page)
     if machine:
-        shape = {key: reader.last.get(key) for key in ("job_id", "live", "complete")} | {"attempt": reader.attempt}
-        print(json_text({**shape, "lines": lines}), file=context.out)
+        shape = {key: reader.last.get(key) for key in ("job_id", "live", "complete", "removed")}
+        print(json_text({**shape, "attempt": reader.attempt, "gaps": gaps, "lines": lines}), file=context.out)
     elif follow and (reader.last.get("live") or (reader.attempt and reader.last.get("complete") is False)):
         _follow(context, reader)
     elif (gone := reader.last.get("removed")) and not reader.after:
