@@ -355,11 +355,12 @@ def test_a_reader_sees_and_changes_nothing(fresh: SecureReceiver, shows: str) ->
             continue  # it does not end
         try:
             client._caller.send(row.method, row.path.replace("{job_id}", JOB), body=b"{}", headers=headers)
-            said = None
+            said, why = None, ""
         except Refused as refused:
-            said = refused.problem_type
+            said, why = refused.problem_type, str(refused)
         if row.access in READER_MAY_NOT:
             assert said == READER_MAY_NOT[row.access], row
+            assert row.access is not Access.OPERATOR or "a reader looks" in why, row
         elif row.access in (Access.READER, Access.ANYONE):
             # Nothing is stored, there is no manifest, and nothing was named to be compared.
             assert said in (None, "no_artifact", "bad_manifest", "bad_request"), (row, said)

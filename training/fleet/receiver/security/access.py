@@ -25,7 +25,9 @@ def check(access: Access, principal: Principal | None) -> None:
     if access is Access.OPERATOR and principal.operator is None:
         raise Refusal(
             ProblemType.OPERATOR_TOKEN,
-            "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's",
+            "the operator token is missing or wrong; set CIS490_OPERATOR_TOKEN to the receiver's"
+            if principal.reader is None
+            else "a reader looks and changes nothing; an operator's certificate or token can",
         )
     if access is Access.WORKER and principal.host_id is None and not principal.anybody:
         raise Refusal(
