@@ -36,7 +36,7 @@ from training.fleet.cli.models import BundleRefused, allowed_names, unpack
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response, TransportError
 from training.fleet.wire import bundles
-from training.fleet.wire.words import duration, typed
+from training.fleet.wire.words import called, duration, typed
 from training.fleet.worker.bundle import pack
 from training.printable import json_text, one_line, printable, printable_lines
 
@@ -265,6 +265,7 @@ def test_status_has_a_stable_shape_for_machines(run):
             "job_id": IDS[2],
             "error": "line one\nValueError: no rows",
             "ended_by": "trainer: failed 3 of 3 times (max_attempts)",
+            "in_manifest": True,
         }
     ]
     assert shape["cannot_run"] == [{"name": "cnn-oracle", "job_id": IDS[3], "obstacle": "pi: no CUDA device"}]
@@ -1470,6 +1471,7 @@ def test_a_command_names_a_job_so_that_no_other_is_meant():
     gone = {"name": "gbt", "job_id": "a1" * 32, "in_manifest": False}
     assert typed({**gone, "in_manifest": True}) == "gbt"
     assert typed(gone) == "a1a1a1a1a1a1", "the plan's gbt may be another job"
+    assert (called(gone, 60), called({"name": "gbt"}, 60)) == ("gbt (not in the plan)", "gbt")
     assert typed({**gone, "name": "\x1b[2J", "in_manifest": True}) == "a1" * 32
 
 

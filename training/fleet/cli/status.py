@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, not_shown, state, table
-from training.fleet.wire.words import STATUSES, Json, ago, eta, held, left, number, progress
+from training.fleet.wire.words import STATUSES, Json, ago, called, eta, held, left, number, progress
 from training.printable import counted, one_line
 
 _PENDING_SHOWN = 40
@@ -28,7 +28,7 @@ def status_data(views: Iterable[Json], counts: Json, now: float | None, *, whole
     return {
         "counts": dict(counts),
         "jobs": jobs,
-        "failed": [_entry(view, "error", "ended_by") for view in failed],
+        "failed": [_entry(view, "error", "ended_by", "in_manifest") for view in failed],
         "cancelled_in_plan": [_entry(view, "ended_by", "finished_at") for view in cancelled],
         "held": [_entry(view, "held_by", "held_at") for view in kept],
         "cannot_run": [_entry(view, "obstacle") for view in stuck],
@@ -141,7 +141,7 @@ def _named(title: str, entries: Sequence[Json], key: str, style: str) -> list[Re
     lines: list[RenderableType] = [Text(), Text(title, style)]
     for entry in entries[:_NAMED_SHOWN]:
         reason = one_line(entry.get(key) or "no reason was given", 400)
-        lines.append(Text(f"  {one_line(entry.get('name'), _NAMES_IN_GROUP * 64)}: {reason}"))
+        lines.append(Text(f"  {called(entry, _NAMES_IN_GROUP * 64)}: {reason}"))
         if entry.get("ended_by"):
             lines.append(Text(f"    {one_line(entry['ended_by'], 400)}", "dim"))
     if len(entries) > _NAMED_SHOWN:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from training.fleet.wire.words import Json, duration, eta, number, progress, share_done, silence
+from training.fleet.wire.words import Json, called, duration, eta, number, progress, share_done, silence
 from training.printable import counted, one_line
 
 NAME_MAX = 28
@@ -134,7 +134,7 @@ def _failed(data: Json) -> Iterator[Text]:
     yield Text("failed", QUIET)
     for view in failed[:FAILED_SHOWN]:
         why = one_line(view.get("error") or view.get("ended_by") or "no reason was given", 300)
-        yield Text(f"{one_line(view.get('name'), NAME_MAX)}: {why}", "red")
+        yield Text(f"{called(view, NAME_MAX)}: {why}", "red")
     more = int(number(data["counts"].get("failed")) or 0) - min(len(failed), FAILED_SHOWN)
     if more > 0:
         yield Text(f"… and {more:,} more: `cis490-jobs status`", QUIET)

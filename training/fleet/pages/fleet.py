@@ -130,7 +130,7 @@ def notices(
         cause = one_line(job.get("error") or job.get("ended_by") or "no reason was given", 200)
         remedy = f"cis490-jobs requeue {words.typed(job)}"
         act = f"/act?what=requeue&jobs={path_part(job['job_id'])}"
-        yield Notice(f"{one_line(job['name'], 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
+        yield Notice(f"{words.called(job, 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
     if counts["failed"] > len(failed):
         yield Notice(f"{counts['failed'] - len(failed)} more failed", None, "cis490-jobs status")
     for name, why in sorted(health.quarantined.items()):

@@ -46,10 +46,20 @@ def typed(job: Json) -> str:
     Its id where nobody could type the name, or where that may mean another job: one that the plan names now.
     """
     name = str(job.get("name") or "")
-    if not job.get("in_manifest", True):
+    if _left(job):
         return str(job.get("job_id"))[:ID_SHOWN]
     plain = name.strip() != "" and not name.startswith("-") and printable(name) == name
     return shlex.quote(name) if plain else str(job.get("job_id"))
+
+
+def called(job: Json, chars_max: int) -> str:
+    """Return a job's name where it stands for itself: of two with one name, the plan means the other."""
+    return one_line(job.get("name"), chars_max) + (" (not in the plan)" if _left(job) else "")
+
+
+def _left(job: Json) -> bool:
+    """Tell if the plan names a job no more; a row says so by 0, and who does not say it means nothing."""
+    return job.get("in_manifest") in (False, 0)
 
 
 def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> str:
