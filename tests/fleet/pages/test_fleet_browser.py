@@ -139,6 +139,25 @@ def test_a_slash_leads_to_the_search_and_a_name_to_its_job(fleet: Receiver, brow
     seen.page.context.close()
 
 
+def test_long_names_break_no_word_and_push_nothing_aside(browser: Browser, tmp_path: Path) -> None:
+    jobs = [a_job("grid[seed=0,depth=4]", priority=1), a_job("x" * 100, model="m" * 40)]
+    with Receiver(tmp_path, jobs) as receiver:
+        client = receiver.client()
+        grant = client.claim(a_capability())
+        assert grant is not None
+        client.fail(grant.job_id, error="the table holds no such column: " * 12, exit_code=65)
+        seen = visit(browser, f"{receiver.url}/jobs")
+        for width in (360, 605, 1280):
+            seen.page.set_viewport_size({"width": width, "height": 740})
+            assert not seen.page.evaluate("document.documentElement.scrollWidth > innerWidth"), width
+        kind = seen.page.get_by_text("gbt, realistic").first
+        whole = "const whole = document.createRange(); whole.selectNodeContents(cell)"
+        assert kind.evaluate(f"(cell) => {{ {whole}; return whole.getClientRects().length }}") <= 2, (
+            "model and mode, each whole"
+        )
+        seen.page.context.close()
+
+
 def test_a_page_follows_what_happens_and_keeps_what_its_reader_did(browser: Browser, tmp_path: Path) -> None:
     with Receiver(tmp_path, [a_job("one"), a_job("two", priority=1)]) as receiver:
         seen = visit(browser, f"{receiver.url}/jobs")
