@@ -8,6 +8,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -575,6 +576,23 @@ def test_the_day_shows_attempts_and_how_many_waited() -> None:
     assert found.waiting == [(found.begin, 1), (now - 5000, 0), (now - 3000, 1), (now, 1)]
     short = day(moves[:3], [], 0, now)
     assert short.begin == now - 4000, "no longer than what is known"
+    assert (found.waiting_most, short.waiting_most) == (1, 0)
+
+
+def test_the_picture_of_what_waited_costs_each_step_once_and_not_once_for_each_other() -> None:
+    class Steps(list[tuple[float, int]]):
+        read = 0
+
+        def __iter__(self) -> Iterator[tuple[float, int]]:
+            type(self).read += 1
+            return super().__iter__()
+
+    now = 10 * DAY_S
+    moves = [Move(n, now - 1000 + n, f"j{n}", "j", "pending", "claimed", 1, "pi") for n in range(200, 0, -1)]
+    found = day(moves, [], 0, now)
+    drawn = rendering._environment().get_template("parts.html").module
+    assert "at most 200, now 0" in drawn.steps(replace(found, waiting=Steps(found.waiting)))  # type: ignore[attr-defined]
+    assert Steps.read <= 2
 
 
 @pytest.mark.parametrize(

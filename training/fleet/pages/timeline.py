@@ -43,14 +43,11 @@ class Day:
     finish: float
     hosts: Mapping[str, Sequence[Segment]]
     waiting: Sequence[tuple[float, int]]
+    waiting_most: int  # at once
 
     def share(self, at: float) -> float:
         """Return the place of a time within the day, 0 to 1."""
         return min(max((at - self.begin) / (self.finish - self.begin), 0.0), 1.0)
-
-    @property
-    def waiting_most(self) -> int:
-        return max((count for _, count in self.waiting), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +131,8 @@ def day(moves: Sequence[Move], live: Iterable[tuple[str, str, float]], pending: 
             ends.append((move.at, 1 if move.to_status == _PENDING else -1))
     for host, name, granted_at in live:
         hosts.add(host, Segment(name, max(granted_at, begin), now, "running"))
-    return Day(begin, now, hosts.segments, _steps(ends, pending, begin, now))
+    waiting = _steps(ends, pending, begin, now)
+    return Day(begin, now, hosts.segments, waiting, max(count for _, count in waiting))
 
 
 def _steps(changes: Sequence[tuple[float, int]], pending: int, begin: float, now: float) -> list[tuple[float, int]]:
