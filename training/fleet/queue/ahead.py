@@ -22,7 +22,7 @@ from training.printable import clock_time, duration
 
 BUSY_MOST = 16  # attempts of one host that the schedule knows of: those that end first
 AT_ONCE = 400  # kinds × slots; of more a schedule is made in pieces, between calls …
-PIECE = 10_000  # … of so many times compared, about a millisecond's
+PIECE = 5_000  # … of so many times compared, half a millisecond's
 _FACT = 60  # what one prediction costs, in these units
 _ASKED = 4  # an ask makes a piece this much smaller
 _PAUSE = 20.0  # between two makings, in units of the time that one takes …
