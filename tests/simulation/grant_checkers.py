@@ -97,6 +97,9 @@ class GrantsFit(Checker):
     def restarted(self, witness: Witness) -> None:
         self._witness = witness
 
+    def lost(self, seen: Observation) -> None:
+        self._signs.see(seen)
+
     def see(self, seen: Observation) -> None:
         self._signs.see(seen)
         if seen.call.name == "tick":

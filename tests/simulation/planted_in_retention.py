@@ -10,7 +10,7 @@ from training.fleet.service.retention import Retention
 RETENTION_BUGS = (
     Mutant("the best goes, the worst stays", rules._beyond_the_best, "(-pair[0],", "(pair[0],", seed=9),
     Mutant("what a job yet needs goes", retention._delivery, "ended=ended", "ended=True", seed=39),
-    Mutant("a held job's model goes", retention._delivery, 'held=row["held_at"] is not None', "held=False", seed=329),
+    Mutant("a held job's model goes", retention._delivery, 'held=row["held_at"] is not None', "held=False", seed=429),
     Mutant(
         "nothing beside a bundle says that it went",
         Retention._noted,
@@ -19,7 +19,7 @@ RETENTION_BUGS = (
         seed=9,
     ),
     Mutant("only the row goes", Retention._unlink, 'self._store.remove(Artifact.at(row["subject"]))', "pass", seed=9),
-    Mutant("what came again stays removed", "removal_back", "SET back_at = :now", "SET back_at = back_at", seed=509),
+    Mutant("what came again stays removed", "removal_back", "SET back_at = :now", "SET back_at = back_at", seed=1059),
     Mutant(
         "who lost a model is trained again",
         Retention._let_bundle_go,

@@ -142,10 +142,13 @@ class DeclinedForTheBetter(ScheduleChecker):
         self._never_stepped = False
 
     def see(self, seen: Observation) -> None:
+        self.lost(seen)
+        super().see(seen)
+
+    def lost(self, seen: Observation) -> None:
         self._signs.see(seen)
         if seen.call.name == "claim" and seen.error is None:
             self._asked[seen.call.message.host_id] = seen.call.message.capability
-        super().see(seen)
 
     def asked(self, seen: Observation, request: Any, reply: ClaimReply) -> None:
         host, told = request.host_id, reply.declined

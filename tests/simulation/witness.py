@@ -132,6 +132,9 @@ class Checker:
 
     def see(self, seen: Observation) -> None: ...
 
+    def lost(self, seen: Observation) -> None:
+        """A call that was carried out and not kept, because the disk was full: the receiver heard it all the same."""
+
     def answered(self, call: Call, answer: Response, witness: Witness) -> None: ...
 
     def restarted(self, witness: Witness) -> None: ...
@@ -179,6 +182,9 @@ class Witness:
         pending, self._pending = self._pending, []
         if not ok:
             self._staged = self.now
+            for seen in pending:
+                for checker in self.checkers:
+                    checker.lost(seen)
             return
         if self._refused:
             self._refused = False
