@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -110,7 +110,10 @@ class _WatchedFile(apsw.VFSFile):
 
 
 class _Row(dict[str, Any]):
-    """By name, and by position like ``sqlite3.Row``."""
+    """By name, and by position like ``sqlite3.Row``, whose values it yields."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
 
     def __getitem__(self, key: Any) -> Any:
         return list(self.values())[key] if isinstance(key, int) else super().__getitem__(key)
@@ -146,6 +149,9 @@ class _Connection:
                 names = []
             rows = [_Row(zip(names, values, strict=True)) for values in cursor]
             return _Result(rows, self._connection.changes())
+
+    def executemany(self, sql: str, params: Iterable[Any]) -> _Result:
+        return _Result([], sum(self.execute(sql, each).rowcount for each in params))
 
     def executescript(self, sql: str) -> None:
         with _as_sqlite3():
