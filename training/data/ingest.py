@@ -47,6 +47,11 @@ from training.data.times import UNITS
 from training.streams import replace_unprintable
 
 SUFFIXES = (".npz", PARQUET, *TEXT)
+# Options of tables alone, as the parser stores them.
+OF_TABLES = (
+    *("window_s", "stride_s", "episode_s", "oracle", "time_format", "labels_from", "rest"),
+    *(role.name for role in Role),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -209,14 +214,11 @@ def _read(args: argparse.Namespace) -> Ingested:
         _without_effect(
             args,
             "--pcp",
+            *OF_TABLES,
             "hz",
-            "window_s",
-            "stride_s",
-            "episode_s",
             "labels",
             "benign",
             "no_benign",
-            "oracle",
             "ignore",
             "counter",
             "level",
@@ -224,10 +226,6 @@ def _read(args: argparse.Namespace) -> Ingested:
             "unlabelled",
             "all_labelled",
             "t_unit",
-            "time_format",
-            "labels_from",
-            "rest",
-            *(role.name for role in Role),
         )
         _say(args, f"reading {len(args.pcp)} archives …")
         return read_pcp(args.pcp, PcpCut(every_s=args.every_s) if args.every_s else PcpCut())
@@ -243,16 +241,7 @@ def _read(args: argparse.Namespace) -> Ingested:
         all_labelled=args.all_labelled,
     )
     if suffix == ".npz":
-        of_tables = (
-            "window_s",
-            "stride_s",
-            "oracle",
-            "time_format",
-            "labels_from",
-            "rest",
-            *(role.name for role in Role),
-        )
-        _without_effect(args, "a .npz file", "every_s", *of_tables)
+        _without_effect(args, "a .npz file", "every_s", *OF_TABLES)
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
     _without_effect(args, f"a {suffix} file", "every_s")
     cut = Cut(

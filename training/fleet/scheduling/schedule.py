@@ -275,7 +275,7 @@ def _placed(shares: Sequence[Share], begin_s: float) -> tuple[Share, ...]:
     return tuple(placed)
 
 
-# What a kind suffers without its best slot, its time there, the kind (of equal ones the first), that slot, the next.
+# A kind's loss without its best slot, its time there, the kind (of equal ones the first), that slot, the next.
 _Choice = tuple[float, float, int, int, int]
 
 

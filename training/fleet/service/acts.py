@@ -44,7 +44,7 @@ INVERSE: Mapping[Doing, Doing] = {
 }
 
 
-# What the inverse of an act does not bring back, by the state in which it found a job.
+# The loss that the inverse of an act does not bring back, by the state in which it found a job.
 _WORK = "the work under way is lost"
 _LOST: Mapping[Doing, Mapping[str, str]] = {
     Doing.CANCEL: {_LIVE: _WORK, "failed": "failed jobs wait again when they are requeued"},
