@@ -17,7 +17,7 @@ from training.data import ingest, understood
 from training.data.columns import Suspects, Wanted, channel_names, check_rounding, judge, suspects
 from training.data.dataset import load_processed
 from training.data.errors import DataError
-from training.data.ingest_rows import rates
+from training.data.even import rates
 from training.data.roles import roles_of
 from training.data.rows import Rows
 from training.data.schema import read_schema
@@ -74,12 +74,16 @@ def test_two_runs_under_one_name_are_refused(ingested):
     assert "add a column 'episode'" in said
 
 
-@pytest.mark.parametrize("with_t", [True, False])
-def test_a_table_appended_to_itself_is_refused(ingested, with_t):
+def test_a_table_appended_to_itself_is_taken_once_or_refused_without_times(ingested):
     rows = recordings("ab", 1).with_columns(window=pl.Series(np.arange(80) // 10)).drop("episode")
-    rows = rows if with_t else rows.drop("t")
-    said = ingested.refused(pl.concat([rows, rows]))
-    assert "holds a copy" in said or "table hold a copy" in said
+    found = ingested.taken(pl.concat([rows, rows]))
+    assert "80 of 160 rows were copies of others, in all columns: left out." in found["notes"]
+    assert found["windows"] == 8
+    other = rows.with_columns(x=pl.col("x") + 1)
+    assert "The window '0' of the host 'a' has two rows of one time" in ingested.refused(pl.concat([rows, other]))
+    untimed = rows.drop("t")
+    said = ingested.refused(pl.concat([untimed, untimed]))
+    assert "table hold a copy" in said
     assert "window '0' of the host 'a'" in said
 
 
@@ -237,14 +241,16 @@ def test_a_second_label_is_no_channel_and_is_said(ingested):
 # -- rates -------------------------------------------------------------------------------------------------------------
 
 
-def test_hosts_with_unlike_rates_are_refused_by_name(ingested):
-    slow, fast = recordings("a", 4), recordings("b", 4, hz=10.0)
-    fast = fast.with_columns(episode=pl.col("episode") + "b")
-    said = ingested.refused(pl.concat([slow, slow.with_columns(host=pl.lit("c")), fast]), *CUT)
-    assert "Sampled at 10 Hz, but the usual rate is 1: the host 'b': bring all" in said
+def test_hosts_that_are_slower_are_refused_by_name_with_the_rate_that_all_have(ingested):
+    usual, slow = recordings("a", 4), recordings("b", 4, hz=0.125)
+    slow = slow.with_columns(episode=pl.col("episode") + "b")
+    rows = pl.concat([usual, usual.with_columns(host=pl.lit("c")), slow])
+    said = ingested.refused(rows, *CUT)
+    assert "Sampled at 0.125 Hz, but the usual rate is 1: the host 'b': say --hz 0.125 to bring all to one" in said
+    assert "another unit" not in said
+    said = ingested.refused(rows, "--hz", "2", *CUT)
+    assert "Sampled at 1 Hz, but --hz says 2: the host 'a', the host 'b', the host 'c': say --hz 0.125" in said
     one = recordings("a", 2, hz=10.0)
-    said = ingested.refused(one, "--window-s", "2", "--hz", "1")
-    assert "Sampled at 10 Hz, but --hz says 1: the host 'a'" in said
     assert ingested.taken(one, "--window-s", "1", "--hz", "10.2")["windows"] > 0
     windows = pl.concat([recordings("a", 1), recordings("b", 1, hz=10.0)]).drop("episode")
     windows = windows.with_columns(window=pl.Series(np.arange(80) // 10))
@@ -396,17 +402,24 @@ def test_without_clock_and_rate_no_time_is_made_up(ingested):
     assert read_schema(ingested.out / "feature_schema_v1.json").time == "none"
 
 
-@pytest.mark.parametrize("other", [2.0, 0.5, 0.7])
-def test_a_rate_that_changes_inside_a_recording_is_refused(ingested, other):
+@pytest.mark.parametrize("other", [2.0, 0.05, 0.5, 0.7])
+def test_a_rate_that_changes_inside_a_recording_is_refused_or_averaged(ingested, other):
     """Steps of half the usual length are no break, so that windows of 4 s were said to be 8 s long."""
     steps = np.r_[np.full(200, 1.0), np.full(100, other)]
     rows = pl.DataFrame({"t": np.cumsum(steps), "label": np.arange(300) // 20 % 2, "x": noise(300)})
-    said = ingested.refused(rows, *CUT)
-    assert f"is sampled at {1 / other:.4g} Hz, the others at 1 Hz" in said
+    if other == 2.0:
+        assert "is sampled at 0.5 Hz, the others at 1 Hz: say --hz 0.5 to" in ingested.refused(rows, *CUT)
+        found = ingested.taken(rows, *CUT, "--hz", "0.5")
+        assert "came unevenly or faster and were brought to 0.5 Hz: the host 'unknown' (0.749 Hz)" in found["notes"][-1]
+    elif other == 0.05:
+        assert "is sampled at 20 Hz, the others at 1 Hz: in another unit of time? Else" in ingested.refused(rows, *CUT)
+        ingested.taken(rows, *CUT, "--hz", "1")
+    else:
+        assert "were brought to 1 Hz: the host 'unknown' (" in ingested.taken(rows, *CUT)["notes"][-1]
     # Jitter of a third, and every tenth sample lost, are no other rate.
     t = np.arange(300.0) + np.random.default_rng(0).uniform(-0.15, 0.15, 300)
     steady = rows.with_columns(t=pl.Series(t)).filter(pl.int_range(300) % 10 != 3)
-    ingested.taken(steady, *CUT)
+    assert "brought to" not in str(ingested.taken(steady, *CUT)["notes"])
 
 
 def test_values_of_another_size_on_one_host_are_noted(ingested):
@@ -440,7 +453,7 @@ def test_dates_say_whether_they_named_a_zone(ingested):
     some = texts.with_columns(t=pl.when(pl.int_range(pl.len()) < 9).then(pl.col("t").str.head(19)).otherwise("t"))
     assert "names a time zone in some rows and none in others" in ingested.refused(some, *CUT)
     twice = rows.head(40).with_columns(t=pl.Series(dates.head(40).dt.strftime("%Y-%m-%d %H:%M:%S")))
-    twice = pl.concat([twice, twice.head(20)])
+    twice = pl.concat([twice, twice.head(20).with_columns(x=pl.col("x") + 1)])
     assert "clocks are set back (bring UTC)" in ingested.refused(twice, *CUT)
 
 

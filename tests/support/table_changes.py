@@ -101,6 +101,7 @@ SAME = [
     Change("columns to ignore", "columns", _column(note=pl.lit("x"), id=pl.int_range(pl.len())), ("--ignore", "note,id")),
     Change("shuffled rows", "order", _shuffled, draws=SEEDS),
     Change("reversed rows", "order", lambda rows, _: rows.reverse()),
+    Change("every row twice", "order", lambda rows, _: pl.concat([rows, rows])),
     Change("columns in another order", "columns' order", lambda rows, first: rows.select(*[n for n in first if n in rows.columns], pl.exclude(first)), draws=st.permutations(["t", "host", "episode", "label"])),
 ]  # fmt: skip
 
@@ -132,7 +133,7 @@ HERE = pl.col("host") == pl.col("host").first()
 REFUSED = [
     Change("a copy under another id", "copy", lambda rows, _: _again(rows, FIRST, **LATER), says="are copies of others"),
     Change("a copy on another host", "copy", lambda rows, _: _again(rows, FIRST, **LATER, host=pl.lit("new")), says="hold the same samples"),
-    Change("the table appended to itself", "copy", lambda rows, _: pl.concat([rows, rows]), says="two recordings share the id"),
+    Change("the times of another recording", "copy", lambda rows, _: pl.concat([rows, rows.with_columns(x=pl.col("x") + 1)]), says="two recordings share the id"),
     Change("half a copy", "copy", lambda rows, _: _again(rows, FIRST & (pl.col("t") % 1000 >= 12), **LATER), says="are copies of others"),
     Change("milliseconds unsaid", "t", _column(t=pl.col("t") * 1000), says="say its unit with --t-unit"),
     Change("milliseconds on one host", "t", _column(t=pl.when(HERE).then(pl.col("t") * 1000).otherwise("t")), says="Sampled at 0.001 Hz"),

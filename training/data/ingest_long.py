@@ -30,15 +30,16 @@ from training.data import times
 from training.data.classes import listed
 from training.data.columns import Wanted, channel_names
 from training.data.errors import DataError
+from training.data.even import GAP, SHORT
 from training.data.incidents import Labelled, label_samples, read_incidents, with_labels
+from training.data.ingest_even import as_measured, check_years, evenly
 from training.data.ingest_rows import (
     Cut,
     Rows,
+    check_begun_once,
     check_interleaved,
     check_numbers,
     check_rates,
-    check_recordings,
-    check_steady,
     clock_of,
     codes,
     hosts_of,
@@ -47,18 +48,14 @@ from training.data.ingest_rows import (
     only_labelled,
     rate_of,
     read_rows,
-    strings,
 )
 from training.data.ingested import Empty, Ingested, Said, channel_specs, following, measured, unite
 from training.data.roles import Role
 from training.data.schema import Timing
-from training.data.spelling import tidy
 from training.data.tables import Table, read_table
 
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least
-GAP = 1.5  # steps of the usual length that make a gap
-SHORT = 0.5  # and that are no step of one recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +82,7 @@ def read_long(
     names = channel_names(table.rows.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(path, table.rows, names)
-    rows = read_rows(table, names, cut, said, wanted)
+    rows = as_measured(read_rows(table, names, cut, said, wanted), names, wanted)
     if Role.WINDOW in table.roles.columns:
         if cut.window_s is not None:
             raise DataError(
@@ -95,9 +92,9 @@ def read_long(
             raise DataError(
                 f"{path} has a column {table.called(Role.WINDOW)!r} of windows, so --episode-s has nothing to cut."
             )
-        windows = _given_windows(rows, tidy(strings(table, Role.WINDOW), "window"), cut)
+        windows = _given_windows(rows, cut)
     else:
-        windows = _cut_windows(rows, cut)
+        rows, windows = _cut_windows(rows, cut, np.isin(names, wanted.counter))
     left_out = [f"column {name}: a second label" for name in table.roles.second_labels]
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
     left_out += [*unlabelled, *by_log.left_out, *rows.left_out]
@@ -175,7 +172,9 @@ class _Windows(NamedTuple):
 # -- windows that were cut before --------------------------------------------------------------------------------------
 
 
-def _given_windows(rows: Rows, window: NDArray[np.str_], cut: Cut) -> _Windows:
+def _given_windows(rows: Rows, cut: Cut) -> _Windows:
+    window = rows.window
+    assert window is not None
     known = (rows.host,) if rows.episode is None else (rows.host, rows.episode)
     recording, group = codes(*known), codes(*known, window)
     counts = np.bincount(group)
@@ -248,17 +247,22 @@ def _check_inside(rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64
 # -- recordings, cut here ----------------------------------------------------------------------------------------------
 
 
-def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
+def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows, _Windows]:
     if rows.t is None or cut.window_s is None:
         raise DataError(
             f"{rows.path} has no column of windows, so it needs one of times (--time NAME) and --window-s to be cut."
         )
     ids = rows.host if rows.episode is None else rows.episode
     group = codes(rows.host, ids)
-    check_recordings(rows, group, "two recordings share the id: add a column 'episode'.")
+    check_begun_once(rows, group, "two recordings share the id: add a column 'episode'.")
     check_interleaved(rows, group)
     hz = rate_of(rows, cut, group)
-    check_rates(rows, group, hz, said=cut.hz is not None)
+    check_years(rows, group)
+    check_rates(rows, group, hz, said=cut.hz is not None, slower=True)
+    rows = evenly(rows, group, hz, totals, said=cut.hz is not None)
+    assert rows.t is not None
+    ids = rows.host if rows.episode is None else rows.episode
+    group = codes(rows.host, ids)
     samples = round(cut.window_s * hz)
     if samples < 1:
         raise DataError(
@@ -270,8 +274,6 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     recordings = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     label = rows.labels.of_window
     names = unite(rows.host[[m[0] for m in recordings]], ids[[m[0] for m in recordings]])
-    for members in recordings:
-        check_steady(rows, members, hz)
     episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
     parts, chosen, episode, empty = [], [], [], []
     gaps = 0
@@ -296,7 +298,7 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
     if not parts:
         raise DataError(
             f"{rows.path} has no stretch of {cut.window_s:g} s without a gap or a change of label "
-            f"in any of its {len(episodes)} recordings."
+            f"in any of its {len(episodes)} recordings: say a shorter --window-s, or a lower --hz, which bridges gaps."
         )
     left_out = [
         f"{short[of]:,} of {stretched[of]:,} stretches of {of}: shorter than a window of {cut.window_s:g} s"
@@ -304,7 +306,7 @@ def _cut_windows(rows: Rows, cut: Cut) -> _Windows:
         if short[of]
     ]
     first = np.concatenate(chosen)
-    return _Windows(
+    return rows, _Windows(
         np.concatenate(parts).astype(np.float32),
         first,
         np.concatenate(episode),

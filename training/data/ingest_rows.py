@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from training.data import times
 from training.data.classes import listed, quoted
-from training.data.columns import Wanted, check_rounding, check_total
+from training.data.columns import Wanted
 from training.data.errors import DataError
 from training.data.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
@@ -49,14 +49,32 @@ class Rows:
     """The samples of a table, in the order of the file. ``t`` None: there is no clock."""
 
     path: Path
-    values: NDArray[np.float32]
+    values: NDArray[np.floating[Any]]
     labels: Labels
     host: NDArray[np.str_]
     episode: NDArray[np.str_] | None
     t: NDArray[np.float64] | None
     t_role: str
+    window: NDArray[np.str_] | None = None
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def recording(self) -> NDArray[np.int64]:
+        """A number for each row, equal in one recording (or window)."""
+        return codes(self.host, *(ids for ids in (self.episode, self.window) if ids is not None))
+
+    def take(self, keep: NDArray[Any]) -> Rows:
+        """The rows that ``keep`` selects, by numbers or booleans."""
+        return replace(
+            self,
+            values=self.values[keep],
+            labels=self.labels._replace(of_window=self.labels.of_window[keep]),
+            host=self.host[keep],
+            episode=None if self.episode is None else self.episode[keep],
+            window=None if self.window is None else self.window[keep],
+            t=None if self.t is None else self.t[keep],
+        )
 
 
 def missing_roles(table: Table, *, is_cut: bool) -> tuple[str, ...]:
@@ -142,28 +160,17 @@ def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: 
         values = values.copy()  # of polars, and read-only
         left_out = say_missing(wanted.missing, names, list(values.T))
     notes = judge_stand_ins(zip(names, values.T, strict=True), wanted.level)
-    if wanted.counter:
-        if t is None:
-            raise DataError("--counter needs a column of times: a rate is a change by the second.")
-        values = values.copy()
-        window = strings(table, Role.WINDOW) if Role.WINDOW in rows.columns else None
-        group = codes(host, *(ids for ids in (episode, window) if ids is not None))
-        for name in wanted.counter:
-            place = list(names).index(name)
-            order = np.lexsort((t, group))
-            check_total(name, np.diff(values[order, place])[np.diff(group[order]) == 0])
-            values[:, place] = rates(values[:, place], t, group)
-    check_rounding(zip(names, values.T, strict=True), host)
     return Rows(
-        table.path,
-        values.astype(np.float32),
-        name_labels(_labels(table), said),
-        host,
-        episode,
-        t,
-        t_role,
-        tuple(left_out),
-        tuple(notes),
+        path=table.path,
+        values=values,
+        labels=name_labels(_labels(table), said),
+        host=host,
+        episode=episode,
+        t=t,
+        t_role=t_role,
+        window=tidy(strings(table, Role.WINDOW), "window") if Role.WINDOW in rows.columns else None,
+        left_out=tuple(left_out),
+        notes=tuple(notes),
     )
 
 
@@ -219,40 +226,12 @@ def codes(*columns: NDArray[np.str_]) -> NDArray[np.int64]:
     return code
 
 
-def rates(total: NDArray[np.float64], t: NDArray[np.float64], group: NDArray[np.int64]) -> NDArray[np.float64]:
-    """A running total as its growth by the second; a total that falls was reset, which counts as no growth.
-
-    A group's first row has nothing to grow from and takes the rate of the second.
-    """
-    order = np.lexsort((t, group))
-    step, grown = np.diff(t[order]), np.maximum(np.diff(total[order]), 0.0)
-    first = np.r_[True, np.diff(group[order]) != 0]
-    rate = np.r_[np.nan, np.divide(grown, step, out=np.full(step.size, np.nan), where=step > 0)]
-    rate[first] = np.nan
-    begins = np.flatnonzero(first[:-1] & ~first[1:])
-    rate[begins] = rate[begins + 1]
-    result: NDArray[np.float64] = np.empty_like(rate)
-    result[order] = rate
-    return result
-
-
 # -- one recording, or several under one name --------------------------------------------------------------------------
 
 
-def check_recordings(rows: Rows, group: NDArray[np.int64], what: str) -> None:
-    """Refuse a group of rows that cannot come from one recording on one clock. Raises DataError."""
+def check_begun_once(rows: Rows, group: NDArray[np.int64], what: str) -> None:
+    """Refuse a group of rows whose times begin anew and overlap. Raises DataError."""
     assert rows.t is not None
-    order = np.lexsort((rows.t, group))
-    equal = (np.diff(rows.t[order]) == 0) & (np.diff(group[order]) == 0)
-    rises = (np.diff(rows.t[order]) > 0) & (np.diff(group[order]) == 0)
-    if equal.any() and rises.any():  # where none rises there is no clock, which is refused as that
-        row = int(order[np.flatnonzero(equal)[0]])
-        local = ", or are local times of the night when clocks are set back (bring UTC)"
-        raise DataError(
-            f"Two rows of {name_of(rows, row)} have the time {rows.t[row]:.10g}: two recordings share the id "
-            "(add a column 'episode'), the table holds a copy, or its times are rounded"
-            f"{local if rows.t_role == times.NO_ZONE else ''}."
-        )
     file_order = np.argsort(group, kind="stable")
     edges = np.flatnonzero(np.diff(group[file_order])) + 1
     for members in np.split(file_order, edges):
@@ -307,7 +286,8 @@ def name_of(rows: Rows, row: int) -> str:
     return host if rows.episode is None else f"the episode {str(rows.episode[row])!r} of {host}"
 
 
-def check_rates(rows: Rows, group: NDArray[np.int64], hz: float, *, said: bool) -> None:
+def check_rates(rows: Rows, group: NDArray[np.int64], hz: float, *, said: bool, slower: bool = False) -> None:
+    """Refuse recordings of another rate, or only those that no mean brings to it (``slower``). Raises DataError."""
     assert rows.t is not None
     first = np.unique(group, return_index=True)[1].tolist()
     by_group = times.usual_steps(rows.t, group, [str(number) for number in range(len(first))])
@@ -320,18 +300,7 @@ def check_rates(rows: Rows, group: NDArray[np.int64], hz: float, *, said: bool) 
             steps[f"the host {host!r}"] = by_group[mine[0]]
         else:
             steps |= {name_of(rows, first[int(n)]): odd[n] for n in mine if n in odd}
-    times.check_rates(steps, hz, said)
-
-
-def check_steady(rows: Rows, members: NDArray[np.int64], hz: float) -> None:
-    """Refuse a recording, its rows in the order of time, that changes its rate on the way. Raises DataError."""
-    assert rows.t is not None
-    other = times.other_rate(rows.t[members], hz)
-    if other is not None:
-        raise DataError(
-            f"A part of the rows of {name_of(rows, int(members[0]))} is sampled at {other:.4g} Hz, the others at "
-            f"{hz:g} Hz: bring all to one rate, or ingest the parts apart."
-        )
+    times.check_rates(steps, hz, said=said, slower=slower)
 
 
 def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int64]) -> float:

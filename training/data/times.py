@@ -210,30 +210,41 @@ def check_length(window_s: float, step_s: float, unit: str | None) -> None:
         )
 
 
-def check_rates(steps: Mapping[str, float], hz: float, said: bool) -> None:
-    """Refuse recordings whose own step is not that of the data set. ``steps`` by name. Raises DataError."""
-    odd = [name for name, step in steps.items() if abs(step * hz - 1) > RATE_LEAVE]
+def check_rates(steps: Mapping[str, float], hz: float, *, said: bool, slower: bool = False) -> None:
+    """Refuse recordings whose own step is not that of the data set. ``steps`` by name. Raises DataError.
+
+    ``slower``: those that come faster can be brought to ``hz``, unless nobody ``said`` it and they are far from it.
+    """
+    odd = {name: step for name, step in steps.items() if abs(step * hz - 1) > RATE_LEAVE}
+    if slower:
+        odd = {n: step for n, step in odd.items() if step * hz > 1 or (not said and step * hz < 1 / UNLIKE)}
     if not odd:
         return
+    first = next(iter(odd))
     others = f"--hz says {hz:g}" if said else f"the usual rate is {hz:g}"
     more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-    raise DataError(
-        f"Sampled at {1 / steps[odd[0]]:.4g} Hz, but {others}: {', '.join(odd[:3])}{more}: "
-        "bring all to one rate, or ingest them apart."
-    )
+    way = "bring all to one rate, or ingest them apart"
+    if slower:
+        way = f"say --hz {min(hz, 1 / max(odd.values())):.4g} to bring all to one rate, or ingest them apart"
+        if max(*odd.values(), 1 / hz) > UNLIKE * min(*odd.values(), 1 / hz):
+            way += " (in another unit of time? Then bring all to seconds)"
+    raise DataError(f"Sampled at {1 / odd[first]:.4g} Hz, but {others}: {', '.join(list(odd)[:3])}{more}: {way}.")
 
 
-def other_rate(t: Floats, hz: float) -> float | None:
-    """Find the rate of a part of one recording's sorted times that is sampled otherwise than at ``hz``.
+def other_rates(t: Floats, hz: float) -> list[float]:
+    """Find the rates of parts of one recording's sorted times that are sampled otherwise than at ``hz``.
 
     A part counts when it is long enough to show a rate, as its windows would span another time than they are said to.
     """
     steps = np.diff(t)
     blocks = steps[: steps.size // BLOCK * BLOCK].reshape(-1, BLOCK) * hz
     low, middle, high = np.quantile(blocks, (0.25, 0.5, 0.75), axis=1)
-    odd = (low > 1 + RATE_LEAVE) | (high < 1 - RATE_LEAVE)
-    beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
-    return float(hz / middle[beside[0]]) if beside.size else None
+    found = []
+    for odd in (low > 1 + RATE_LEAVE, high < 1 - RATE_LEAVE):
+        beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
+        if beside.size:
+            found.append(float(hz / middle[beside[0]]))
+    return found
 
 
 def check_unlike_hosts(steps: Mapping[str, float]) -> None:

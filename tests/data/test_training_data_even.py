@@ -1,0 +1,186 @@
+"""Time as it comes: any order, copies, doubles, jitter, several rates and gaps give the data set of the plain table."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_changes import noise, recordings
+
+from training.data.columns import Wanted
+from training.data.even import GAP, first_of_copies, fold_doubles, rates, resample
+from training.data.ingest_long import read_long
+from training.data.ingest_rows import Cut
+from training.data.ingested import Said
+
+CUT = ("--window-s", "8")
+NO_RATES = np.array([False])
+
+
+def read(folder, rows, **cut):
+    path = folder / "a.parquet"
+    rows.write_parquet(path)
+    return read_long(path, Cut(window_s=8.0, **cut), said=Said(), wanted=Wanted(), roles={})
+
+
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+WORDS = [("normal", "attack"), ("ok", "zzz"), ("0", "1"), (0, 1), (False, True), ("Benign", "a b")]
+
+
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_any_order_unit_copies_and_spelling_give_the_same_windows(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("even")
+    rows = recordings("ab", 3).with_columns(t=pl.col("t") + 1.7e9, y=pl.Series(noise(240, 3)))
+    plain = read(folder, rows)
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    unit = data.draw(st.sampled_from(list(UNITS)))
+    words = data.draw(st.sampled_from(WORDS))
+    changed = rows.with_columns(
+        t=(pl.col("t").cast(pl.Int64) * int(UNITS[unit])),
+        label=pl.Series([words[label == "attack"] for label in rows["label"]]),
+    )
+    changed = pl.concat([changed, changed.sample(data.draw(st.integers(0, 200)), seed=seed)])
+    changed = changed.sample(fraction=1.0, shuffle=True, seed=seed)
+    found = read(folder, changed.select(*data.draw(st.permutations(["t", "host", "episode", "label"])), "x", "y"))
+    names = dict(zip(found.label_names, plain.label_names, strict=True))
+    assert [names[name] for name in found.benign.names] == list(plain.benign.names)
+    assert [names[label] for label in found.label.tolist()] == plain.label.tolist()
+    assert found.X.tobytes() == plain.X.tobytes()
+    assert found.episode.tolist() == plain.episode.tolist()
+    assert found.t_start == pytest.approx(plain.t_start, abs=1e-6)
+    assert found.sample_hz == plain.sample_hz
+
+
+@st.composite
+def uneven(draw):
+    """The times of a recording whose samples crowd, are late and are lost; and its values."""
+    steps = draw(st.lists(st.sampled_from([0.1, 0.3, 0.5, 1.0, 1.0, 1.0, 1.2, 1.7, 2.5, 9.3]), min_size=1, max_size=80))
+    t = draw(st.sampled_from([0.0, 1.7e9])) + np.r_[0.0, np.cumsum(steps)]
+    return t, noise(t.size, draw(st.integers(0, 9)))[:, None]
+
+
+@given(
+    recording=uneven(), hz=st.sampled_from([1.0, 0.5, 0.2]), label=st.lists(st.integers(0, 1), min_size=81, max_size=81)
+)
+@settings(max_examples=150, deadline=None)
+def test_resampled_samples_are_a_step_apart_and_none_is_made_up(recording, hz, label):
+    t, values = recording
+    label = np.array(label[: t.size]) // (1 + np.arange(t.size) // 20)
+    found = resample(t, values, label, hz, NO_RATES)
+    steps = np.diff(found.t) * hz
+    assert (steps > 0.5).all()
+    assert not ((steps > 1 + 1e-3) & (steps < GAP)).any()
+    assert (found.values >= values.min()).all()
+    assert (found.values <= values.max()).all()
+    for at in found.t:
+        before, after = t[t <= at + 1e-6], t[t >= at - 1e-6]
+        near = np.abs(t - at).min() * hz <= 1 + 1e-3
+        assert near or after[0] - before[-1] <= GAP / hz
+    assert (np.diff(found.row) >= 0).all()
+
+
+@given(times=st.integers(2, 12), samples=st.integers(8, 60), seed=st.integers(0, 99))
+def test_a_faster_recording_of_the_same_steps_becomes_the_slower_one(times, samples, seed):
+    values = noise(samples, seed)
+    fast = np.arange(samples * times) / times
+    found = resample(fast, np.repeat(values, times)[:, None], np.zeros(fast.size), 1.0, NO_RATES)
+    assert found.values[:, 0] == pytest.approx(values, abs=1e-12)
+    assert found.t == pytest.approx(np.arange(float(samples)), abs=1e-6)
+    assert (found.averaged, found.between) == (samples, 0)
+
+
+@given(seed=st.integers(0, 999), start=st.floats(0, 2e9))
+def test_jitter_moves_samples_to_their_own_slot_and_touches_no_value(seed, start):
+    rng = np.random.default_rng(seed)
+    t = start + np.arange(200.0) + rng.uniform(-0.35, 0.35, 200)
+    values = noise(200, seed)
+    found = resample(t, values[:, None], np.zeros(200), 1.0, NO_RATES)
+    assert found.values[:, 0].tolist() == values.tolist()
+    assert np.diff(found.t) == pytest.approx(1.0)
+
+
+@given(steps=st.lists(st.floats(0.05, 0.9), min_size=40, max_size=90), seed=st.integers(0, 99))
+def test_a_total_grows_as_much_before_and_after_resampling(steps, seed):
+    t = np.r_[0.0, np.cumsum(steps)]
+    total = np.r_[0.0, np.cumsum(np.diff(t) * 3.0)]
+    rate = rates(total, t, np.zeros(t.size, dtype=np.int64))
+    found = resample(t, rate[:, None], np.zeros(t.size), 0.2, np.array([True]))
+    assert found.values[:, 0] == pytest.approx(3.0)
+
+
+def test_rates_do_not_reach_over_a_gap():
+    t = np.array([0.0, 1, 2, 3, 63, 64, 65])
+    total = np.array([0.0, 1, 2, 3, 9000, 9002, 9004])
+    assert rates(total, t, np.zeros(7, dtype=np.int64)).tolist() == [1, 1, 1, 1, 2, 2, 2]
+
+
+def test_copies_are_equal_in_everything_and_empty_cells_are_equal():
+    values = np.array([[1.0, np.nan], [1.0, np.nan], [1.0, 2.0], [-0.0, 1.0], [0.0, 1.0]])
+    t, other = np.array([5, 5, 5, 6, 6]), np.zeros(5)
+    assert first_of_copies(values, t, other).tolist() == [True, False, True, True, False]
+    assert first_of_copies(values, t, np.arange(5)).all()
+
+
+def doubled(t, *times):
+    t = np.r_[t, times]
+    return t, np.zeros(t.size, dtype=np.int64), np.zeros(t.size)
+
+
+def test_rare_doubles_are_folded_and_many_or_neighbouring_ones_are_torn():
+    t, recording, label = doubled(np.arange(60.0), 7.0, 31.0)
+    values = np.column_stack([np.arange(62.0), np.arange(62.0)])
+    values[7, 0] = np.nan
+    found = fold_doubles(t, recording, label, values, np.array([False, True]))
+    assert (found.folded, found.torn, found.keep.sum()) == (2, None, 60)
+    assert found.values[7].tolist() == [60, 60]
+    assert found.values[31].tolist() == [46, 61]
+    other = label.copy()
+    other[-1] = 1
+    assert t[fold_doubles(t, recording, other, values, np.array([False, True])).torn] == 31
+    for times in ((5.0, 6.0, 7.0), (2.0, 12.0, 22.0, 32.0)):
+        t, recording, label = doubled(np.arange(60.0), *times)
+        assert fold_doubles(t, recording, label, np.zeros((t.size, 1)), NO_RATES).torn is not None
+
+
+def test_how_much_was_touched_is_said_and_kept(ingested):
+    rows = recordings("ab", 3, samples=80)
+    one = rows.filter(pl.col("t") == 1040).with_columns(x=pl.col("x") + 1)
+    fast = rows.filter(pl.col("episode") == "e5")
+    fast = pl.concat([fast, fast.with_columns(t=pl.col("t") + 0.4, x=pl.Series(noise(80, 5)))]).sort("t")
+    rows = pl.concat([rows.filter(pl.col("episode") != "e5"), rows.head(9), one, fast]).reverse()
+    found = ingested.taken(rows, *CUT)
+    resampled = (
+        "1 of 6 recordings came unevenly or faster and were brought to 1 Hz: the episode 'e5' of the host 'b' (2 Hz); "
+        "80 samples are means of several, 0 lie half way between their neighbours, and gaps stay."
+    )
+    assert found["notes"] == [
+        "562 of 570 rows stood behind later ones: sorted by time.",
+        "9 of 570 rows were copies of others, in all columns: left out.",
+        "At one time stood 1 row more: the mean was taken.",
+        resampled,
+    ]
+    assert found["understood"]["notes"] == found["notes"]
+
+
+def test_channels_of_several_rates_are_brought_to_one(ingested):
+    rows = recordings("ab", 3, samples=80)
+    slow = pl.when(pl.col("t") % 4 == 0).then(pl.Series(noise(480, 4)))
+    found = ingested.taken(rows.with_columns(slow=slow), "--window-s", "32", "--hz", "0.25")
+    assert (found["samples"], found["understood"]["sample_hz"]) == (8, 0.25)
+    assert ingested.load().tensors[0, 1].tolist() == pytest.approx(noise(480, 4)[:32:4].astype(np.float32))
+
+
+def test_resets_of_a_total_are_counted_and_a_clock_that_was_set_is_refused(ingested):
+    rows = recordings("ab", 2).with_columns(sent=pl.col("x").abs().cum_sum() % 20)
+    found = ingested.taken(rows, *CUT, "--counter", "sent")
+    assert any(note.startswith("sent falls ") and "a total was reset" in note for note in found["notes"])
+    jump = recordings("a", 2).with_columns(
+        episode=pl.lit("e"), t=pl.col("t") + pl.when(pl.col("t") > 999).then(1.7e9).otherwise(0)
+    )
+    said = ingested.refused(jump, *CUT)
+    assert (
+        "The times of the episode 'e' of the host 'a' jump from 39 s to 2023-11-14 22:30:00 UTC: was its clock" in said
+    )

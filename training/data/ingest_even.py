@@ -1,0 +1,157 @@
+"""The rows of a table made even, with what is to be said of it: each touch is counted, and the unclear is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data import even, times
+from training.data.columns import Wanted, check_rounding, check_total
+from training.data.errors import DataError
+from training.data.ingest_rows import Rows, name_of
+
+YEAR_S = 365 * 86_400.0
+SHOWN = 3  # recordings in one sentence
+
+
+def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted) -> Rows:
+    """The rows once each, in 32 bits, with the growth by the second of channels that are totals. Raises DataError."""
+    totals = np.isin(names, wanted.counter)
+    rows = _once(rows, totals)
+    notes: list[str] = []
+    if wanted.counter:
+        if rows.t is None:
+            raise DataError("--counter needs a column of times: a rate is a change by the second.")
+        values, group = rows.values.copy(), rows.recording
+        order = np.lexsort((rows.t, group))
+        inside = np.diff(group[order]) == 0
+        for place in np.flatnonzero(totals).tolist():
+            steps = np.diff(values[order, place])[inside]
+            check_total(names[place], steps)
+            resets = int((steps < 0).sum())
+            if resets:
+                notes.append(f"{names[place]} falls {_times(resets)}, where a total was reset: nothing grew there.")
+            values[:, place] = even.rates(values[:, place], rows.t, group)
+        rows = replace(rows, values=values)
+    check_rounding(zip(names, rows.values.T, strict=True), rows.host)
+    return replace(rows, values=rows.values.astype(np.float32), notes=(*rows.notes, *notes))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _once(rows: Rows, totals: NDArray[np.bool_]) -> Rows:
+    """The rows without copies, and of several at one time in a recording one. Raises DataError."""
+    if rows.t is None:
+        return rows
+    said = []
+    group, label = rows.recording, np.unique(rows.labels.of_window, return_inverse=True)[1]
+    disorder = _out_of_order(rows.t, group)
+    if disorder:
+        said.append(f"{disorder:,} of {rows.t.size:,} rows stood behind later ones: sorted by time.")
+    keep = even.first_of_copies(rows.values, rows.t, group, label)
+    if not keep.all():
+        said.append(f"{int((~keep).sum()):,} of {keep.size:,} rows were copies of others, in all columns: left out.")
+        rows, group, label = rows.take(keep), group[keep], label[keep]
+    assert rows.t is not None
+    if rows.window is None and _rises(rows.t, group):  # else there is no clock, or windows say it, which is refused
+        folded = even.fold_doubles(rows.t, group, label, rows.values, totals)
+        if folded.torn is not None:
+            raise _two_rows(rows, folded.torn)
+        if folded.folded:
+            rows = replace(rows, values=folded.values).take(folded.keep)
+            largest = " (of a running total the largest)" if totals.any() else ""
+            more = "1 row" if folded.folded == 1 else f"{folded.folded:,} rows"
+            said.append(f"At one time stood {more} more: the mean{largest} was taken.")
+    return replace(rows, notes=(*rows.notes, *said))
+
+
+def _rises(t: NDArray[np.float64], group: NDArray[np.int64]) -> bool:
+    order = np.lexsort((t, group))
+    return bool(((np.diff(t[order]) > 0) & (np.diff(group[order]) == 0)).any())
+
+
+def _out_of_order(t: NDArray[np.float64], group: NDArray[np.int64]) -> int:
+    """Count the rows that stand behind a later one of their recording."""
+    order = np.argsort(group, kind="stable")
+    count = 0
+    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        count += int((t[members] < np.maximum.accumulate(t[members])).sum())
+    return count
+
+
+def _two_rows(rows: Rows, row: int) -> DataError:
+    assert rows.t is not None
+    local = ", or are local times of the night when clocks are set back (bring UTC)"
+    return DataError(
+        f"Two rows of {name_of(rows, row)} have the time {rows.t[row]:.10g} and other values or labels, and so have "
+        "many, or their neighbours: two recordings share the id (add a column 'episode'), the table holds a copy, or "
+        f"its times are rounded{local if rows.t_role == times.NO_ZONE else ''}."
+    )
+
+
+def check_years(rows: Rows, group: NDArray[np.int64]) -> None:
+    """Refuse a recording whose times jump by years: its clock was set on the way. Raises DataError."""
+    assert rows.t is not None
+    order = np.lexsort((rows.t, group))
+    jump = np.flatnonzero((np.diff(rows.t[order]) > YEAR_S) & (np.diff(group[order]) == 0))
+    if jump.size:
+        before, after = (int(order[jump[0] + at]) for at in (0, 1))
+        raise DataError(
+            f"The times of {name_of(rows, after)} jump from {times.shown(float(rows.t[before]))} to "
+            f"{times.shown(float(rows.t[after]))}: was its clock set on the way? Leave the rows before out, or give "
+            "them an episode of their own."
+        )
+
+
+def evenly(rows: Rows, group: NDArray[np.int64], hz: float, totals: NDArray[np.bool_], *, said: bool) -> Rows:
+    """The rows of each recording (``group``) at ``hz``: those that come faster or crowded are resampled.
+
+    Raises DataError for a part that is slower, or, where the rate was not ``said``, far faster.
+    """
+    assert rows.t is not None
+    order = np.lexsort((rows.t, group))
+    taken, t_of, values_of, resampled = [], [], [], []
+    averaged = between = 0
+    recordings = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
+    for members in recordings:
+        t, values = rows.t[members], rows.values[members]
+        odd = times.other_rates(t, hz)
+        _check_parts(rows, int(members[0]), odd, hz, said=said)
+        if even.is_uneven(t, hz, changes=bool(odd)):
+            found = even.resample(t, values, rows.labels.of_window[members], hz, totals)
+            own = 1 / even.own_step(t)
+            resampled.append(name_of(rows, int(members[0])) + (f" ({own:.3g} Hz)" if own * even.FASTER > hz else ""))
+            averaged, between = averaged + found.averaged, between + found.between
+            members, t, values = members[found.row], found.t, found.values.astype(np.float32)
+        taken.append(members)
+        t_of.append(t)
+        values_of.append(values)
+    if not resampled:
+        return rows
+    more = f" and {len(resampled) - SHOWN} more" if len(resampled) > SHOWN else ""
+    note = (
+        f"{len(resampled):,} of {len(recordings):,} recordings came unevenly or faster and were brought to {hz:g} Hz: "
+        f"{', '.join(resampled[:SHOWN])}{more}; {averaged:,} samples are means of several, {between:,} lie half way "
+        "between their neighbours, and gaps stay."
+    )
+    rows = rows.take(np.concatenate(taken))
+    return replace(rows, t=np.concatenate(t_of), values=np.concatenate(values_of), notes=(*rows.notes, note))
+
+
+def _check_parts(rows: Rows, row: int, odd: Sequence[float], hz: float, *, said: bool) -> None:
+    """Refuse a recording with a part that is slower, or without the user's word far faster. Raises DataError."""
+    if odd and min(odd) < hz:
+        raise DataError(
+            f"A part of the rows of {name_of(rows, row)} is sampled at {min(odd):.4g} Hz, the others at {hz:g} Hz: say "
+            f"--hz {min(odd):.4g} to bring all to one rate, or ingest the parts apart."
+        )
+    if odd and not said and max(odd) > times.UNLIKE * hz:
+        raise DataError(
+            f"A part of the rows of {name_of(rows, row)} is sampled at {max(odd):.4g} Hz, the others at {hz:g} Hz: in "
+            f"another unit of time? Else say --hz {hz:g}, and means are taken."
+        )
