@@ -151,7 +151,7 @@ def remove(name):
         (rewritten(FEATURES_FILE, pl.DataFrame.reverse), "different windows"),
         (rewritten(FEATURES_FILE, lambda rows: rows.with_columns(pl.last() + 1)), "does not belong"),
         (
-            rewritten(FEATURES_FILE, lambda rows: rows.with_columns(pl.last() * np.nan)),
+            rewritten(FEATURES_FILE, lambda rows: rows.with_columns(pl.last() * 0 + np.inf)),
             "not a finite number",
         ),
         (rewritten(FEATURES_FILE, lambda rows: rows[:, :-1]), "columns"),

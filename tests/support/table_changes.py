@@ -112,6 +112,7 @@ NEAR = [
     Change("a channel twice", "columns", _column(copy=pl.col("x")), moves=0.02),
     Change("a channel of noise", "columns", lambda rows, seed: rows.with_columns(hiss=pl.Series(noise(rows.height, 100 + seed))), draws=SEEDS, moves=0.08),
     Change("x in thousandths", "values", _column(x=pl.col("x") * 1024), moves=0.02),
+    Change("missing values", "values", _column(x=pl.when(pl.int_range(pl.len()) % 23 == 7).then(None).otherwise("x")), moves=0.05),
     Change("x from another zero", "values", _column(x=pl.col("x") + 50), moves=0.02),
     Change("classes numbered the other way", "label", lambda rows, _: rows, ("--labels", "attack,normal"), moves=0.02),
     Change("episodes that sort the other way", "episode", _column(episode=(90 - pl.col("episode").rank("dense")).cast(pl.String)), moves=0.1),
@@ -154,7 +155,6 @@ REFUSED = [
     Change("a large offset", "values", _column(x=pl.col("x") + 4e9), says="subtract a constant"),
     Change("a number for missing", "values", _column(x=pl.when(pl.int_range(pl.len()) % 31 == 7).then(-999.0).otherwise("x")), says="far from all its other values"),
     Change("a word for unlabelled", "label", lambda rows, _: rows.with_columns(label=pl.when(FIRST).then(pl.lit("unknown")).otherwise("label")), says="reads as if nobody labelled"),
-    Change("a missing value", "values", _column(x=pl.when(pl.int_range(pl.len()) == 7).then(None).otherwise("x")), says="--drop-nan"),
 ]  # fmt: skip
 
 

@@ -38,12 +38,14 @@ def make_data(
     oracle: int = 2,
     benign: Sequence[str] = ("benign",),
     turned: bool = False,
+    lacks: Mapping[str, Sequence[int]] | None = None,
 ) -> Path:
     """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
 
     ``turned`` numbers the classes the other way round, and changes nothing else. The last ``oracle`` channels are for
     the oracle alone. ``names`` are those of the classes, ``benign`` of those without alarm; ``only_on`` names the one
-    host where a class occurs. With ``rare`` only one episode in so many is malicious.
+    host where a class occurs, ``lacks`` the channels that a host lacks, by number. With ``rare`` only one episode in so
+    many is malicious.
     """
     rng = np.random.default_rng(seed)
     of_window = np.repeat(np.arange(episodes), windows)
@@ -60,6 +62,8 @@ def make_data(
     swing = np.sin(2 * np.pi * np.arange(samples) / (label[:, None] + 2.5))
     X[:, 0] += signal * (label[:, None] > 0) * (swing + 0.5)
     X[:, -1] = 3.25  # constant
+    for name, gone in (lacks or {}).items():
+        X[np.ix_(hosts[host] == name, gone)] = np.nan
     start = (of_window * 100 + np.tile(np.arange(windows) * 2, episodes)).astype(float)
     ids = [f"e{number:03}" for number in range(episodes)]
     specs = [_channel(number, channels - oracle, rename, unit) for number in range(channels)]

@@ -132,14 +132,17 @@ class Suspects:
 def suspects(X: NDArray[np.float32], names: Sequence[str], rows: Rows) -> Suspects:
     """Collect what is suspicious in the channels of windows X (N, C, T)."""
     found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
-    of_class, of_host, recording = (
-        np.unique(column, return_inverse=True)[1] for column in (rows.label, rows.host, rows.episode)
-    )
+    groups = [np.unique(column, return_inverse=True)[1] for column in (rows.label, rows.host, rows.episode)]
+    recording = groups[2]
     several = recording.max() + 1 < len(X)  # windows a recording
-    order = np.lexsort((rows.t_start, recording))
-    follows = recording[order][1:] == recording[order][:-1]
+    whole = np.lexsort((rows.t_start, recording))
     for number, name in enumerate(names):
-        values = X[:, number]
+        order = whole[~np.isnan(X[whole, number, 0])]  # those that have this channel
+        if not order.size:
+            continue
+        values = X[order, number]
+        of_class, of_host, recording = (np.unique(one[order], return_inverse=True)[1] for one in groups)
+        follows = recording[1:] == recording[:-1]
         low, high = values.min(axis=1), values.max(axis=1)
         inside = _values_of(low, high, recording)
         if low.min() == high.max():
@@ -152,7 +155,7 @@ def suspects(X: NDArray[np.float32], names: Sequence[str], rows: Rows) -> Suspec
             found["ids"].append(name)
         elif inside is not None:
             found["of_recordings"].append(name)
-        elif course := _course(values[order], follows, recording[order]):
+        elif course := _course(values, follows, recording):
             found[course].append(name)
     return Suspects(**{kind: tuple(names) for kind, names in found.items()})
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from training import strict_json
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
 from training.data import tensors as tensor_files
+from training.data.absent import absent, is_settled
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
@@ -69,7 +70,7 @@ VALIDATION_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowSet:
-    """Windows ``X``, float32 (N, C, T), finite and already normalised, and the N rows that go with them."""
+    """Windows ``X``, float32 (N, C, T), settled and already normalised, and the N rows that go with them."""
 
     X: NDArray[np.float32]
     rows: Rows
@@ -126,7 +127,7 @@ def write_processed(
     Channels are put in the order that the files want: realistic first. ``validation_rows`` have the columns of
     VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of the hosts' reference recordings: they
     train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows.
-    Raises DataError when there are no windows, a value is not finite, or a label is no class.
+    Raises DataError when there are no windows, a value is infinite or a gap, or a label is no class.
     """
     channels = sampling.channels
     _check(windows, channels, labelling.names)
@@ -213,8 +214,11 @@ def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Seq
     if unknown:
         raise DataError(f"The label {unknown[0]!r} is in no label map.")
     for start in range(0, len(X), 4096):
-        if not np.isfinite(X[start : start + 4096]).all():
+        part = X[start : start + 4096]
+        if np.isinf(part).any() or not is_settled(part):
             raise DataError("A window holds a value that is not a finite number: leave it out or fill it by a rule.")
+        if absent(part).all(axis=1).any():
+            raise DataError("A window holds no value at all: leave it out.")
 
 
 def _index(rows: Rows) -> pl.DataFrame:
@@ -280,7 +284,7 @@ def load_processed(
 
     ``summary`` is the feature table and ``schema`` the schema file; both may be None, since the tensor folder holds
     index and schema itself (then there are no features). Files that do not belong together, that are damaged or that
-    hold a value which is not finite raise DataError with one sentence.
+    hold an infinite value raise DataError with one sentence.
     """
     manifest = tensor_files.read_manifest(tensors)
     whole = manifest.schema
@@ -354,7 +358,7 @@ def _read_features(path: Path, manifest: Manifest, index: pl.DataFrame) -> NDArr
     # Straight into rows: of a million windows each further copy would be gigabytes.
     F = table.to_numpy(order="c").astype(np.float32, copy=False) if numbers else None
     del table
-    if F is None or not np.isfinite(F).all():
+    if F is None or np.isinf(F).any():
         raise DataError(f"{path} holds a value that is not a finite number: build the data set again.")
     if tensor_files.array_sha256(F) != manifest.features_sha256:
         raise DataError(f"{path} does not belong to the tensors beside it: build the data set again.")

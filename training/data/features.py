@@ -2,7 +2,8 @@
 
 For each channel: level (mean, quantiles, extremes), spread, trend, roughness (differences, lag-1 autocorrelation) and
 where its variation lies in frequency; for the leading channels, how they move together. All pure functions of arrays;
-a constant channel gives finite numbers everywhere (spread, slope, autocorrelation and correlations of 0).
+a constant channel gives finite numbers everywhere (spread, slope, autocorrelation and correlations of 0). What would
+need an absent channel is NaN.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.contract import Mode
+from training.data.absent import PAIR, absent, is_settled
 from training.data.schema import ChannelSpec, FeatureSpec
 
 Array = NDArray[np.float64]
@@ -55,8 +57,8 @@ def feature_specs(channels: tuple[ChannelSpec, ...]) -> tuple[FeatureSpec, ...]:
     ]
     paired = [
         FeatureSpec(
-            name=f"{a.name}~{b.name}.corr",
-            channel=f"{a.name}~{b.name}",
+            name=f"{a.name}{PAIR}{b.name}.corr",
+            channel=f"{a.name}{PAIR}{b.name}",
             unit="1",
             statistic="corr",
             modes=tuple(m for m in a.modes if m in b.modes),
@@ -80,7 +82,7 @@ def _unit(unit: str, statistic: str) -> str:
 def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float) -> NDArray[np.float32]:
     """Features of windows ``X`` (N, C, T), in blocks so that memory stays bounded: float32 (N, F).
 
-    Raises ValueError when a value is not finite.
+    Raises ValueError when a value is infinite, or missing in a channel that the window has.
     """
     count, width, samples = X.shape
     assert width == len(channels), "a channel a row of each window"
@@ -91,11 +93,15 @@ def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz
     step = max(1, BLOCK_VALUES // (width * samples))
     for start in range(0, count, step):
         part = np.asarray(X[start : start + step], dtype=np.float64)
-        if not np.isfinite(part).all():
+        if np.isinf(part).any() or not is_settled(part):
             raise ValueError("a window holds a value that is not a finite number")
-        result[start : start + step] = np.concatenate(
-            [_per_channel(part, sample_hz).reshape(len(part), -1), _correlations(part, pairs)], axis=1
-        )
+        lacks = absent(part)
+        part[lacks] = 0.0
+        single, paired = _per_channel(part, sample_hz), _correlations(part, pairs)
+        single[lacks] = np.nan
+        for number, (a, b) in enumerate(pairs):
+            paired[lacks[:, a] | lacks[:, b], number] = np.nan
+        result[start : start + step] = np.concatenate([single.reshape(len(part), -1), paired], axis=1)
     return result
 
 

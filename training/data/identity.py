@@ -102,6 +102,7 @@ def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
         part = X[start : start + step]
         for channel, salt in enumerate(salts):
             plain = np.ascontiguousarray(part[:, channel], dtype="<f4") + np.float32(0)  # -0 is 0
+            plain[np.isnan(plain)] = np.nan  # of which there are many in bits
             total[start : start + step] += _mixed(plain.view("<u4").astype(np.uint64) + salt)
     return total
 
@@ -277,7 +278,7 @@ class _Chance:
             self._usual = self._count()
         best = np.zeros(rows.size)
         for channel, (values, steps) in enumerate(self._usual):
-            run = np.asarray(X[rows, channel, start : start + length], dtype=np.float32)
+            run = _constant_where_absent(X[rows, channel, start : start + length])
             # Where values repeat, steps follow from them; where they wander, values follow from steps.
             walked = values.bits(run[:, :1]) + steps.bits(np.diff(run, axis=1))
             best = np.maximum(best, np.minimum(values.bits(run), walked))
@@ -286,10 +287,16 @@ class _Chance:
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
         places = np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(np.int64)
         part = np.asarray(self._X[np.unique(places)], dtype=np.float32)
+        part = _constant_where_absent(part)
         return [
             (_Frequencies.of(part[:, channel]), _Frequencies.of(np.diff(part[:, channel], axis=1)))
             for channel in range(part.shape[1])
         ]
+
+
+def _constant_where_absent(values: NDArray[Any]) -> NDArray[np.float32]:
+    """The values with 0 for those that are absent: what is absent in both tells nothing of either."""
+    return np.nan_to_num(np.asarray(values, dtype=np.float32), nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 class _Frequencies(NamedTuple):

@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepared(args: argparse.Namespace) -> Ingested:
     """Read what is named, and judge it. Raises DataError."""
-    windows = without_missing(_read(args), drop=args.drop_nan)
+    windows = without_missing(_read(args), most=0.0 if args.drop_nan else args.max_missing, drop=args.drop_nan)
     if not args.pcp:
         windows = _judged(windows, _wanted(args))
     windows = without_copies(windows, allow=args.allow_copies)
@@ -162,9 +162,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--time-format", metavar="FORMAT",
                         help="format of times that are text, as strptime has it: %%d/%%m/%%Y %%H:%%M:%%S")  # fmt: skip
     parser.add_argument("--every-s", type=_positive, help="with --pcp: time between samples in seconds (default 60)")
-    parser.add_argument(
-        "--drop-nan", action="store_true", help="leave out windows with values that are not finite numbers"
-    )
+    parser.add_argument("--max-missing", type=_share, default=0.2, metavar="SHARE",
+                        help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
+    parser.add_argument("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
     parser.add_argument("--allow-copies", action="store_true",
                         help="keep recordings that share windows, and count them as one")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="show what is understood, and write nothing")
@@ -176,6 +176,13 @@ def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a positive number, not {text}")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"must be a share from 0 to below 1, not {text}")
     return value
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.contract import Mode
+from training.data.absent import absent, settled
 from training.data.channels import Kind
-from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
+from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign, listed
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.identity import window_digests
@@ -28,6 +29,7 @@ NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise
 BOOLEANS = "false is benign and true malicious-like; --benign or --labels says otherwise"
 SAMPLES_MIN = 4  # shorter windows have no shape to describe
 UNKNOWN_HOST = "unknown"
+TOLD_SHARE, TOLD_TENTH = 0.05, 0.1  # of a channel missing in a class, from which; and of that in the others, at most
 
 
 class Empty(NamedTuple):
@@ -242,27 +244,88 @@ def following(episode: NDArray[np.str_], window_s: float) -> NDArray[np.float64]
     return start
 
 
-def without_missing(windows: Ingested, *, drop: bool) -> Ingested:
-    """Refuse windows that hold NaN or infinity, or leave them out and say how many. Raises DataError."""
-    finite = np.array([np.isfinite(window).all() for window in windows.X], dtype=np.bool_)
-    if finite.all():
-        return windows
-    bad = int((~finite).sum())
-    first = windows.X[int(np.flatnonzero(~finite)[0])]
-    channel = windows.channels[int(np.flatnonzero(~np.isfinite(first).all(axis=1))[0])].name
-    if not drop:
+def without_missing(windows: Ingested, *, most: float, drop: bool) -> Ingested:
+    """Leave out windows that miss more than a share ``most`` of their values, and settle the others; say how many.
+
+    A channel of which a host has no value at all is absent there, and does not count. Infinite values are refused, or
+    with ``drop`` such windows are left out as well. Raises DataError.
+    """
+    X, names = windows.X, [channel.name for channel in windows.channels]
+    if X.ndim != 3 or 0 in X.shape:
+        return windows  # which is refused, in its own words, when it is described
+    infinite = np.array([np.isinf(window).any() for window in X], dtype=np.bool_)
+    if infinite.any() and not drop:
+        channel = names[int(np.flatnonzero(np.isinf(X[infinite.argmax()]).any(axis=1))[0])]
         raise DataError(
-            f"{bad} of {finite.size} windows hold values that are not finite numbers, first in the channel "
-            f"{channel!r}: fill them by a rule of your own, or leave these windows out with --drop-nan."
+            f"{infinite.sum():,} of {len(X):,} windows hold infinite values (or larger ones than 32 bits can hold), "
+            f"first in the channel {channel!r}: mend them, or leave these windows out with --drop-nan."
         )
-    if not finite.any():
-        raise DataError("Every window holds a value that is not a finite number: nothing is left.")
+    gone = np.stack([np.isnan(window).mean(axis=1) for window in X])  # (N, C)
+    if not gone.any() and not infinite.any():
+        return windows
+    empty = [name for name, share in zip(names, gone.min(axis=0).tolist(), strict=True) if share == 1]
+    if empty:
+        raise DataError(f"No window has a value of the channel {empty[0]!r}: leave it out with --ignore {empty[0]}.")
+    of_host = np.unique(windows.host, return_inverse=True)[1]
+    lacks = np.ones((of_host.max() + 1, len(names)))
+    np.minimum.at(lacks, of_host, gone)
+    has = lacks[of_host] < 1
+    share = np.where(has, gone, 0.0).sum(axis=1) / has.sum(axis=1).clip(min=1)
+    held = settled(X)
+    keep = ~infinite & (share <= most) & ~absent(held).all(axis=1)
+    limit = (
+        f"values missing{' or infinite' if infinite.any() else ''}"
+        if drop
+        else f"more than {most:.0%} of the values missing"
+    )
+    if not keep.any():
+        raise DataError(
+            f"Nothing is left: each window has {limit}; allow more with --max-missing, or leave channels out with "
+            "--ignore."
+        )
+    out = (
+        []
+        if keep.all()
+        else [f"{_by_class(windows.label, ~keep)}: {limit} ({'--drop-nan' if drop else '--max-missing'})"]
+    )
+    kept = replace(windows, X=held, left_out=(*windows.left_out, *out)).take(keep)
+    said = [*_lacking(windows.host, names, lacks), *_told_by_gaps(windows.label, names, np.where(has, gone, 0.0))]
+    return replace(kept, notes=(*windows.notes, *said))
+
+
+def _by_class(label: NDArray[np.str_], out: NDArray[np.bool_]) -> str:
     # Gaps that lie in one class tell that class, or leave nothing of it.
-    lost = Counter(windows.label[~finite].tolist())
-    total = Counter(windows.label.tolist())
+    lost, total = Counter(label[out].tolist()), Counter(label.tolist())
     of = " and ".join(f"{lost[name]:,} of {total[name]:,} of {name}" for name in sorted(lost))
-    note = f"{bad} windows with values that are not finite numbers were left out: {of}."
-    return replace(windows.take(finite), notes=(*windows.notes, note))
+    return f"{out.sum():,} windows ({of})"
+
+
+def _lacking(host: NDArray[np.str_], names: Sequence[str], lacks: NDArray[np.float64]) -> list[str]:
+    """A sentence on each host that has no value of some channels; ``lacks`` (hosts, C) is 1 there."""
+    missing = [[names[i] for i in np.flatnonzero(each == 1).tolist()] for each in lacks]
+    return [
+        f"The host {name} has no value of {listed(channels)}: absent there, as on a machine that cannot measure it."
+        for name, channels in zip(np.unique(host).tolist(), missing, strict=True)
+        if channels
+    ]
+
+
+def _told_by_gaps(label: NDArray[np.str_], names: Sequence[str], gone: NDArray[np.float64]) -> list[str]:
+    """A sentence on each channel that is missing in one class and hardly in the others."""
+    classes = np.unique(label).tolist()
+    if len(classes) < 2:
+        return []
+    shares = np.stack([gone[label == name].mean(axis=0) for name in classes])
+    notes = []
+    for number, name in enumerate(names):
+        order = np.argsort(-shares[:, number], kind="stable").tolist()
+        most, next_most = float(shares[order[0], number]), float(shares[order[1], number])
+        if most >= TOLD_SHARE and next_most <= TOLD_TENTH * most:
+            notes.append(
+                f"{most:.0%} of {name} is missing in windows of {classes[order[0]]}, and {100 * next_most:.2g} % at "
+                "most in the others: what is missing may tell the class."
+            )
+    return notes
 
 
 def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:

@@ -60,19 +60,30 @@ def telling(
     for number, name in enumerate(names):
         for part in _parts(X.shape[2]):
             # One host rules nearly every channel out, and spares the others.
-            some = [X[hosts[0], number, part]]
-            if not _tells(some, by_class[:1], by_alarm[:1], SLACK):
+            if not _tells(*_known(X[:, number, part], hosts[:1], by_class, by_alarm), SLACK):
                 continue
-            kind = _tells([X[rows, number, part] for rows in hosts], by_class, by_alarm)
+            kind = _tells(*_known(X[:, number, part], hosts, by_class, by_alarm))
             if kind is not None and not (apart and kind == "level"):
                 (states if kind == "state" else levels).append(name)
                 break
     return Telling(tuple(states), tuple(levels))
 
 
+def _known(
+    values: NDArray[np.float32], hosts: Sequence[Ints], *groups: Sequence[Ints]
+) -> tuple[list[NDArray[np.float32]], list[Ints], list[Ints]]:
+    """A channel's windows (N, T) of each host that has some, without those that lack it; and their classes."""
+    kept = [~np.isnan(values[rows, 0]) for rows in hosts]
+    samples = [values[rows[keep]] for rows, keep in zip(hosts, kept, strict=True) if keep.any()]
+    there = [[each[keep] for each, keep in zip(of, kept, strict=False) if keep.any()] for of in groups]
+    return samples, there[0], there[1]
+
+
 def _tells(
     samples: Sequence[NDArray[np.float32]], by_class: Sequence[Ints], by_alarm: Sequence[Ints], slack: float = 0.0
 ) -> str | None:
+    if not samples:
+        return None
     if any(_is_state(samples, groups, slack) for groups in (by_class, by_alarm) if groups):
         return "state"
     return "level" if by_alarm and _threshold_tells(samples, by_alarm, slack) else None

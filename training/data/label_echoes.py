@@ -51,6 +51,7 @@ def echoes(
         copies = np.stack(list(_copies(raised, samples)), axis=1)[known]
         copies -= copies.mean(axis=0)
         values = values[known] - values[known].mean(axis=0)
+        values[:, np.isnan(values).any(axis=0)] = 0.0  # absent in some window: it says nothing here
         common = common + copies.T @ values
         mine = mine + np.square(values).sum(axis=0)
         its = its + np.square(copies).sum(axis=0)[:, None]

@@ -99,7 +99,7 @@ def judge_stand_ins(columns: Iterable[tuple[str, NDArray[Any]]], level: Sequence
         raise DataError(
             f"The channel {first.channel!r} repeats {first.value:.10g}, far from all its other values "
             f"({first.low:.4g} to {first.high:.4g}){more}: if nothing was measured there say "
-            f"--missing={first.value:.10g} (with --drop-nan such windows are left out), if it was say "
+            f"--missing={first.value:.10g}, if it was say "
             f"--level {first.channel}."
         )
     return [

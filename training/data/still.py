@@ -160,7 +160,7 @@ def notes_on_padding(X: NDArray[np.float32], label: NDArray[np.str_]) -> list[st
 def _still_ends(X: NDArray[np.float32]) -> tuple[float, float]:
     """Shares of the windows (N, C, T) of which some samples at the beginning, and at the end, are all equal."""
     run = max(PADDED_MIN, X.shape[2] // 8)
-    moves = (np.diff(X, axis=2) != 0).any(axis=1)  # (N, T - 1)
+    moves = np.any(np.abs(np.diff(X, axis=2)) > 0, axis=1)  # (N, T - 1)
     alive = moves.any(axis=1)
     first, last = ~moves[:, : run - 1].any(axis=1), ~moves[:, -(run - 1) :].any(axis=1)
     return float((alive & first).mean()), float((alive & last).mean())
@@ -183,7 +183,7 @@ def notes_on_filled(
         place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)
         if not timed:
             place = np.arange(rows.size) * 2 * X.shape[2]
-        window, channel, offset = np.nonzero(np.diff(X[rows], axis=2))
+        window, channel, offset = np.nonzero(np.abs(np.diff(X[rows], axis=2)) > 0)
         at = place[window] + offset
         for number, each in enumerate(gaps):
             apart = np.diff(np.unique(at[channel == number]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -32,30 +33,50 @@ def pad_to(x: Tensor, multiple: int) -> Tensor:
     return functional.pad(x, (0, missing), mode="replicate") if missing else x
 
 
+def known(x: Tensor) -> tuple[Tensor, Tensor]:
+    """``x`` with 0, the middle after normalising, for what is absent; and which of it is known."""
+    there = ~x.isnan()
+    return torch.where(there, x, 0.0), there
+
+
 class Perturb(nn.Module):
-    """While training, no window is seen twice alike: (B, C, T) to the same shape.
+    """While training, no window is seen twice alike: (B, C, T) to (B, C + S, T).
 
     Levels of whole channels shift, as they do between hosts; samples are noisy; now and then a
     channel says nothing at all. On recordings of four hosts, trained on two and tested on the other
     two, this was worth 0.03 AUROC. ``strength`` is the shift's deviation in normalised units.
+    A channel that is absent says nothing either. Of the S channels ``spare``, which some hosts lack, it
+    follows behind the windows whether they are there.
     """
 
-    FEWEST = 16  # channels; of fewer, none can be spared
+    FEWEST = 16  # channels; of fewer, only those that some host lacks can be spared
 
-    def __init__(self, strength: float) -> None:
+    def __init__(self, strength: float, spare: Sequence[int] = ()) -> None:
         super().__init__()
         self.strength = strength
         self.hidden = min(2 / 3 * strength, 0.5)  # share of the channels
+        self.spare = list(spare)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.strength == 0:
+        x, there = known(x)
+        there = there[..., :1]
+        if self.training and self.strength:
+            shape, device = (*x.shape[:2], 1), x.device
+            x = x + self.strength * torch.randn(shape, device=device)
+            x = x + self.strength / 3 * torch.randn(x.shape, device=device)
+            if x.shape[1] >= self.FEWEST or self.spare:
+                shown = torch.rand(shape, device=device) >= self.hidden
+                there = there & (shown if x.shape[1] >= self.FEWEST else shown | ~self._spared(x))
+            x = x * there
+        if not self.spare:
             return x
-        shape, device = (*x.shape[:2], 1), x.device
-        x = x + self.strength * torch.randn(shape, device=device)
-        x = x + self.strength / 3 * torch.randn(x.shape, device=device)
-        if x.shape[1] < self.FEWEST:
-            return x
-        return x * (torch.rand(shape, device=device) >= self.hidden)
+        return torch.cat((x, there[:, self.spare].to(x.dtype).expand(-1, -1, x.shape[-1])), dim=1)
+
+    def _spared(self, x: Tensor) -> Tensor:
+        """(C, 1): which channels some host lacks."""
+        marks = torch.zeros(x.shape[1], 1, dtype=torch.bool, device=x.device)
+        marks[self.spare] = True
+        return marks
 
 
 class MeanMax(nn.Module):

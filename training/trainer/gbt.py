@@ -5,6 +5,9 @@ shift from host to host, the line holds where trees see too few windows; which o
 will favour can hardly be told from validation windows, and their mean was better than either; where
 one is clearly worse there, it counts for less. Each is boosted until the validation windows gain no
 more, then again for as long on these as well.
+
+Trees learn from windows that lack a feature which way to go without it. One that no training window lacked counts as
+usual, by its median, where it is absent.
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ class Gbt:
     classes: int
     threads: int
     history: History
+    lacked: IntArray  # features that some training windows lack
 
     def predict(
         self,
@@ -79,9 +83,18 @@ class Gbt:
     ) -> Outputs:
         if rows.size == 0:
             return Outputs(proba=np.zeros((0, self.classes)))
-        values = X[rows]
+        values = self._usual_where_absent(X[rows])
         each = [part.proba(values, self.threads) for part in self.parts]
         return Outputs(proba=np.average(each, axis=0, weights=[part.weight for part in self.parts]))
+
+    def _usual_where_absent(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        absent = np.isnan(values)
+        absent[:, self.lacked] = False
+        if not absent.any():
+            return values
+        line = self.parts[1].linear
+        assert line is not None
+        return np.where(absent, line.center.astype(np.float32), values)
 
     def sidecar(self) -> bytes:
         """XGBoost's own JSON of the first part; line and second booster are attributes in it."""
@@ -98,6 +111,7 @@ class Gbt:
             "rounds": [part.booster.num_boosted_rounds() for part in self.parts],
             "temperatures": [part.temperature for part in self.parts],
             "weights": [part.weight for part in self.parts],
+            **({"lacked": self.lacked.tolist()} if self.lacked.size else {}),
         }
 
 
@@ -156,7 +170,8 @@ def fit(task: Task) -> Gbt:
         booster = xgboost.Booster({"nthread": task.threads})
         booster.load_model(bytearray(base64.b64decode(memory.models[start])))
         parts.append(Part(booster, linear, search.temperature, search.weight))
-    return Gbt(tuple(parts), task.classes, task.threads, memory.searches[0].history)
+    lacked = np.flatnonzero(np.isnan(task.X[both]).any(axis=0))
+    return Gbt(tuple(parts), task.classes, task.threads, memory.searches[0].history, lacked)
 
 
 def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int = 1) -> Gbt:
@@ -170,7 +185,7 @@ def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int
     heat, heat_over = (float(value) for value in facts["temperatures"])
     weight, weight_over = (float(value) for value in facts.get("weights", (0.5, 0.5)))
     parts = (Part(first, None, heat, weight), Part(second, Linear.from_json(line), heat_over, weight_over))
-    return Gbt(parts, classes, threads, [])
+    return Gbt(parts, classes, threads, [], np.array(facts.get("lacked", []), dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Features (n, F) to margins. The first four are (F,): see ``_squash``."""
+    """Features (n, F) to margins. The first four are (F,): see ``_squash``. An absent feature counts as usual."""
 
     center: Vector
     scale: Vector
@@ -39,10 +39,13 @@ class Linear:
         found = np.empty((len(X), self.bias.size), dtype=np.float32)
         for start in range(0, len(X), BLOCK):  # in double precision, but never all of it
             part = X[start : start + BLOCK].astype(np.float64)
-            squashed = np.arcsinh((part - self.center) / self.scale)
-            margin = ((squashed - self.mean) * self.gain) @ self.weights + self.bias
-            found[start : start + BLOCK] = margin
+            found[start : start + BLOCK] = self._standard(part) @ self.weights + self.bias
         return found.squeeze(1) if found.shape[1] == 1 else found
+
+    def _standard(self, values: Vector) -> Vector:
+        standard = (np.arcsinh((values - self.center) / self.scale) - self.mean) * self.gain
+        standard[np.isnan(standard)] = 0.0
+        return np.asarray(standard)
 
     def to_json(self) -> str:
         return json.dumps({name: getattr(self, name).tolist() for name in self.__slots__})
@@ -59,19 +62,26 @@ def fit_linear(X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector, cl
     """
     chosen = np.linspace(0, len(X) - 1, min(len(X), MOST_FITTED)).astype(np.int64)
     values = X[chosen].astype(np.float64)
-    low, center, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    absent = np.isnan(values)
+    values[:, absent.all(axis=0)] = 0.0  # constant: there is no slope to it
+    if absent.any():  # each feature is scaled by the windows that have it
+        quantile, std, mean_of, most, least = np.nanquantile, np.nanstd, np.nanmean, np.nanmax, np.nanmin
+    else:
+        quantile, std, mean_of, most, least = np.quantile, np.std, np.mean, np.max, np.min
+    low, center, high = quantile(values, (0.25, 0.5, 0.75), axis=0)
     scale = (high - low) / 1.349
-    scale = np.where(scale > 0, scale, values.std(axis=0))
+    scale = np.where(scale > 0, scale, std(values, axis=0))
     scale = np.where(scale > 0, scale, 1.0)
     squashed = np.arcsinh((values - center) / scale)
-    mean, deviation = squashed.mean(axis=0), squashed.std(axis=0)
-    varies = (values.max(axis=0) > values.min(axis=0)) & (deviation > 0)
+    mean, deviation = mean_of(squashed, axis=0), std(squashed, axis=0)
+    varies = (most(values, axis=0) > least(values, axis=0)) & (deviation > 0)
     gain = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)
     with warnings.catch_warnings():
         # A start need not be an optimum.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = LogisticRegression(C=STRENGTH, max_iter=200)
-        model.fit((squashed - mean) * gain, y[chosen], sample_weight=weights[chosen])
+        standard = np.where(absent, 0.0, (squashed - mean) * gain)
+        model.fit(standard, y[chosen], sample_weight=weights[chosen])
     slopes, offsets = model.coef_.T.copy(), model.intercept_.copy()
     if classes > 2 and model.classes_.size < classes:
         if offsets.size == 1:  # of two classes only the second one has a line of its own

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from training.trainer.blocks import known
 from training.trainer.flags import Value
 from training.trainer.transformer import Encoder
 
@@ -21,7 +22,8 @@ PASSES = 4  # each channel is hidden in exactly one of them
 class MaskedModel(nn.Module):
     """An encoder of what is left of a window, and a linear reconstruction of the patches.
 
-    A lone channel has no others to be guessed from: of it patches are hidden.
+    A lone channel has no others to be guessed from: of it patches are hidden. A channel that is absent is hidden
+    always, and nothing is asked of it.
     """
 
     def __init__(self, channels: int, samples: int, hyper: Mapping[str, Value]) -> None:
@@ -39,25 +41,34 @@ class MaskedModel(nn.Module):
 
     def loss(self, x: Tensor, hidden: Tensor) -> Tensor:
         """Mean squared residual of what was hidden."""
+        x, there = known(x)
         unseen = self._spread(hidden)
-        return (self._residuals(x, unseen) ** 2 * unseen).sum() / unseen.sum().clamp_min(1)
+        asked = unseen * there
+        return (self._residuals(x, unseen, there) ** 2 * asked).sum() / asked.sum().clamp_min(1)
 
     def once_each(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and mean square (B, C) of each channel's residuals, every part guessed from the others once."""
+        """Mean and mean square (B, C) of each channel's residuals, every part guessed from the others once.
+
+        Of a channel that is absent they are 0 and NaN.
+        """
+        x, there = known(x)
         turn = torch.arange(self.parts, device=x.device) % min(PASSES, self.parts)
         residuals = torch.zeros_like(x)
         for number in range(int(turn.max()) + 1):
             unseen = self._spread((turn == number).expand(x.shape[0], -1))
-            residuals += self._residuals(x, unseen) * unseen
-        return residuals.mean(dim=-1), (residuals**2).mean(dim=-1)
+            residuals += self._residuals(x, unseen, there) * unseen * there
+        errors = (residuals**2).mean(dim=-1)
+        return residuals.mean(dim=-1), torch.where(there[..., 0], errors, torch.nan)
 
     def embed(self, x: Tensor) -> Tensor:
         """(B, 2D): mean and spread of the tokens."""
-        tokens = self.encoder(torch.cat((x, torch.zeros_like(x)), dim=1))
+        x, there = known(x)
+        tokens = self.encoder(torch.cat((x, (~there).to(x.dtype)), dim=1))
         return torch.cat((tokens.mean(dim=1), tokens.std(dim=1, correction=0)), dim=1)
 
-    def _residuals(self, x: Tensor, unseen: Tensor) -> Tensor:
-        """Guess minus truth (B, C, T), from what is not ``unseen`` (B, C, T)."""
+    def _residuals(self, x: Tensor, unseen: Tensor, there: Tensor) -> Tensor:
+        """Guess minus truth (B, C, T), from what is ``there`` and not ``unseen`` (both B, C, T)."""
+        unseen = torch.where(there, unseen, 1.0)
         tokens = self.encoder(torch.cat((x * (1 - unseen), unseen), dim=1))
         guess = self.rebuild(tokens).unflatten(-1, (self.channels, -1)).permute(0, 2, 1, 3)
         return guess.flatten(2)[..., : self.samples] - x

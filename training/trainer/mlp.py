@@ -8,14 +8,17 @@ from a linear model and adds to it only what the validation windows confirm.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.trainer.blocks import known
 from training.trainer.flags import Value
+
+HIDDEN = 0.25  # share of the windows in which a channel that some hosts lack is hidden while training
 
 
 class MembersLinear(nn.Module):
@@ -33,10 +36,18 @@ class MembersLinear(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Features (B, F) → logits of the members (M, B, K)."""
+    """Features (B, F) → logits of the members (M, B, K).
 
-    def __init__(self, features: int, classes: int, hyper: Mapping[str, Value]) -> None:
+    What is absent counts as usual. ``spare`` has the features (own ones first) of each channel that some hosts lack:
+    whether it is there is told beside them.
+    """
+
+    def __init__(
+        self, features: int, classes: int, hyper: Mapping[str, Value], spare: Sequence[Sequence[int]] = ()
+    ) -> None:
         super().__init__()
+        self.spare = [list(columns) for columns in spare]
+        features += len(self.spare)
         self.members, width = int(hyper["members"]), int(hyper["hidden"])
         self.dropout = float(hyper["dropout"])
         widths = [features] + [width] * int(hyper["layers"])
@@ -45,6 +56,7 @@ class Mlp(nn.Module):
         self.straight = MembersLinear(self.members, features, classes, zero=True)
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self._told(*known(x))
         x = x.expand(self.members, *x.shape)
         x = functional.dropout(x, self.dropout / 2, self.training)
         hidden = x
@@ -52,3 +64,13 @@ class Mlp(nn.Module):
             hidden = functional.gelu(layer(hidden))
             hidden = functional.dropout(hidden, self.dropout, self.training)
         return self.head(hidden) + self.straight(x)
+
+    def _told(self, x: Tensor, there: Tensor) -> Tensor:
+        if not self.spare:
+            return x
+        shown = there[:, [columns[0] for columns in self.spare]]
+        if self.training:
+            shown = shown & (torch.rand(shown.shape, device=x.device) >= HIDDEN)
+        for number, columns in enumerate(self.spare):
+            x[:, columns] *= shown[:, number : number + 1]
+        return torch.cat((x, shown.to(x.dtype)), dim=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 
@@ -24,13 +24,23 @@ class Net(nn.Module):
         self.body = body
 
 
-def build(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value]) -> Net:
-    """A fresh network for windows of ``shape``: (F,) features, or (C, T) channels and samples."""
+def build(
+    model: str,
+    shape: tuple[int, ...],
+    classes: int,
+    hyper: Mapping[str, Value],
+    spare: Sequence[Sequence[int]] = (),
+) -> Net:
+    """A fresh network for windows of ``shape``: (F,) features, or (C, T) channels and samples.
+
+    ``spare``: the places of each channel that some training windows lack, of its features or its own.
+    """
     if model == "mlp":
-        return Net(QuantileNormal(shape[0]), Mlp(shape[0], classes, hyper))
+        return Net(QuantileNormal(shape[0]), Mlp(shape[0], classes, hyper, spare))
     channels, samples = shape
-    body = _over_time(model, channels, samples, classes, hyper)
-    return Net(RobustAsinh(channels), nn.Sequential(Perturb(float(hyper["perturb"])), body))
+    body = _over_time(model, channels + len(spare), samples, classes, hyper)
+    perturb = Perturb(float(hyper["perturb"]), [place for places in spare for place in places])
+    return Net(RobustAsinh(channels), nn.Sequential(perturb, body))
 
 
 def _over_time(model: str, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> nn.Module:

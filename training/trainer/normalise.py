@@ -1,7 +1,7 @@
 """Bringing inputs to one scale, fitted on training windows only and stored inside the network.
 
 Both are modules with buffers, so that the sidecar always holds the numbers that the weights were
-learnt with. Constant inputs become exactly zero, on every host.
+learnt with. Constant inputs become exactly zero, on every host; what is absent stays NaN.
 """
 
 from __future__ import annotations
@@ -42,23 +42,27 @@ class QuantileNormal(nn.Module):
 
     def fit(self, X: NDArray[Any], rows: NDArray[np.int64]) -> None:
         sample = np.asarray(X[spread(rows)], dtype=np.float64)
+        absent = np.isnan(sample)
+        sample[:, absent.all(axis=0)] = 0.0  # constant: whoever brings it later says nothing by it
+        quantile = np.nanquantile if absent.any() else np.quantile
         level = np.linspace(0, 1, KNOTS)
         # The ends stand for the middle of the outermost n-th, as in a rank of n values.
         half = 0.5 / max(sample.shape[0], 2)
         normal = torch.special.ndtri(torch.from_numpy(np.clip(level, half, 1 - half))).numpy()
-        knots = np.quantile(sample, level, axis=0).T.astype(np.float32)
+        knots = quantile(sample, level, axis=0).T.astype(np.float32)
         scores = np.stack([_mean_over_ties(knot, normal) for knot in knots])
         self.knots.copy_(torch.from_numpy(knots))
         self.scores.copy_(torch.from_numpy(scores.astype(np.float32)))
 
     def forward(self, x: Tensor) -> Tensor:
+        absent = x.isnan()
         x = x.T.contiguous().clamp(self.knots[:, :1], self.knots[:, -1:])
         right = torch.searchsorted(self.knots, x).clamp(1, KNOTS - 1)
         low, high = self.knots.gather(1, right - 1), self.knots.gather(1, right)
         z_low, z_high = self.scores.gather(1, right - 1), self.scores.gather(1, right)
         gap = high - low
         share = torch.where(gap > 0, (x - low) / gap.where(gap > 0, torch.ones_like(gap)), 1.0)
-        return (z_low + share * (z_high - z_low)).T.contiguous()
+        return torch.where(absent, torch.nan, (z_low + share * (z_high - z_low)).T.contiguous())
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "knots": KNOTS, "fitted_on": "train", "held_in": "sidecar"}
@@ -99,6 +103,9 @@ class RobustAsinh(nn.Module):
         fitted = spread(rows, most)
         for channel in range(channels):
             values = np.asarray(X[fitted, channel], dtype=np.float64).ravel()
+            values = values[~np.isnan(values)]
+            if not values.size:
+                continue  # gain 0: whoever brings this channel later says nothing by it
             low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
             deviation = float(values.std())
             scale = (high - low) / 1.349 or deviation or 1.0

@@ -39,12 +39,19 @@ class Range(msgspec.Struct, frozen=True):
 
 
 def ranges_of(inputs: Inputs, rows: NDArray[np.int64]) -> dict[str, Range]:
-    """By channel, over the windows ``rows``."""
+    """By channel, over the windows ``rows``; without those that all of them lack."""
     low, high, rough = (column[rows] for column in _statistics(inputs))
-    edges = (low.min(axis=0), high.max(axis=0), rough.min(axis=0), rough.max(axis=0))
+    there = ~np.isnan(low)
+    edges = (
+        low.min(axis=0, initial=np.inf, where=there),
+        high.max(axis=0, initial=-np.inf, where=there),
+        rough.min(axis=0, initial=np.inf, where=there),
+        rough.max(axis=0, initial=-np.inf, where=there),
+    )
     return {
         channel: Range(*(float(f"{edge[number]:.6g}") for edge in edges))
         for number, channel in enumerate(_channels(inputs))
+        if there[:, number].any()
     }
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from training.trainer import loop
 from training.trainer.anomaly import MOST_REFERENCES, Distances, Surprise, fisher
+from training.trainer.blocks import known
 from training.trainer.contract import BadData
 from training.trainer.flags import Value
 from training.trainer.masked import MaskedModel
@@ -57,7 +58,7 @@ class Views:
     """The inputs of n windows, one row each."""
 
     residuals: Tensor  # (n, C) guess minus truth of each hidden channel, over the window
-    errors: Tensor  # (n, C) the same, squared before the mean
+    errors: Tensor  # (n, C) the same, squared before the mean; NaN for a channel that is absent
     embeddings: Tensor  # (n, 2D)
     levels: Tensor  # (n, C)
     features: Tensor  # (n, F)
@@ -98,7 +99,7 @@ class Detector(nn.Module):
         """(n, S) in the order of ``names``."""
         seen = self._views(given)
         columns = (
-            seen.errors.mean(dim=1, keepdim=True),
+            mean_error(seen.errors).unsqueeze(1),
             self.by_residual(seen.residuals),
             self.by_embedding(seen.embeddings),
             self.by_level(seen.levels),
@@ -112,14 +113,19 @@ class Detector(nn.Module):
         with torch.no_grad():
             for rows in torch.arange(len(given.windows)).split(AT_ONCE):
                 x = given.windows.take(rows)
-                seen = (*self.body.once_each(x), self.body.embed(x), x.mean(dim=-1))
+                seen = (*self.body.once_each(x), self.body.embed(x), known(x.mean(dim=-1))[0])
                 parts.append([view.double().cpu() for view in seen])
         residuals, errors, embeddings, levels = map(torch.cat, zip(*parts, strict=True))
         return Views(residuals, errors, embeddings, levels, self._scaled(given.features))
 
     def _scaled(self, features: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.scale(features.unsqueeze(-1)).squeeze(-1)
+            return known(self.scale(features.unsqueeze(-1)).squeeze(-1))[0]
+
+
+def mean_error(errors: Tensor) -> Tensor:
+    """(n,): the mean over the channels of each window (n, C), those that are absent left out."""
+    return errors.nanmean(dim=1) if errors.isnan().any() else errors.mean(dim=1)
 
 
 # Scores that are combined with each other: one kind of distance in every view, and all of them.
@@ -228,7 +234,7 @@ def _pretrain(task: Task, body: MaskedModel, train: Windows, val: Windows) -> Hi
         total = 0.0
         for rows in torch.arange(len(val)).split(AT_ONCE):
             _, errors = body.once_each(val.take(rows))
-            total += float(errors.mean()) * len(rows)
+            total += float(mean_error(errors).mean() if errors.isnan().any() else errors.mean()) * len(rows)
         return total / len(val), None
 
     return loop.train(

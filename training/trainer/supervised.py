@@ -50,6 +50,7 @@ class Classifier:
     temperature: float
     device: torch.device
     history: History
+    spare: tuple[tuple[int, ...], ...] = ()  # places of each channel that some training windows lack
 
     def predict(
         self,
@@ -69,7 +70,12 @@ class Classifier:
         return to_bytes(self.net)
 
     def facts(self) -> dict[str, Any]:
-        return {"normaliser": self.net.normalise.describe(), "shape": list(self.shape), "temperature": self.temperature}
+        facts = {
+            "normaliser": self.net.normalise.describe(),
+            "shape": list(self.shape),
+            "temperature": self.temperature,
+        }
+        return facts | ({"spare": [list(places) for places in self.spare]} if self.spare else {})
 
 
 def fit(task: Task) -> Classifier:
@@ -90,7 +96,15 @@ def fit(task: Task) -> Classifier:
         net, _ = _train(task, both, None, _Stage(task.keeper, found), found)
     shape = tuple(task.X.shape[1:])
     return Classifier(
-        net, task.model, shape, task.classes, task.hyper, found.temperature, torch.device(task.device), found.history
+        net,
+        task.model,
+        shape,
+        task.classes,
+        task.hyper,
+        found.temperature,
+        torch.device(task.device),
+        found.history,
+        task.spare,
     )
 
 
@@ -112,7 +126,7 @@ def _train(
     """A fresh network, trained on ``rows``: to the best epoch for ``val``, or to the one ``found``."""
     torch.manual_seed(task.seed)
     device = torch.device(task.device)
-    net = build(task.model, task.X.shape[1:], task.classes, task.hyper)
+    net = build(task.model, task.X.shape[1:], task.classes, task.hyper, task.spare)
     net.normalise.fit(task.X, rows)
     net.body.to(device)
     train = windows(task.X, rows, net.normalise, device)
@@ -187,10 +201,11 @@ def load(
 ) -> Classifier:
     """The network of a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
-    net = build(model, shape, classes, hyper)
+    spare = tuple(tuple(places) for places in facts.get("spare", ()))
+    net = build(model, shape, classes, hyper, spare)
     from_bytes(net, sidecar)
     temperature = float(facts["temperature"])
-    return Classifier(net, model, shape, classes, hyper, temperature, torch.device("cpu"), [])
+    return Classifier(net, model, shape, classes, hyper, temperature, torch.device("cpu"), [], spare)
 
 
 def loop_spec(task: Task) -> loop.LoopSpec:

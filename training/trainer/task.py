@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from training.data.absent import PAIR, columns_of
 from training.data.split import Split
 from training.trainer.contract import Keeper, Progress, Stop
 from training.trainer.flags import Value
@@ -20,7 +22,7 @@ TEMPERATURES = np.round(np.geomspace(0.25, 16, 25), 4)
 History = list[dict[str, float | int | None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """One training. ``X`` is (N, F) features or (N, C, T) samples, by what the family takes."""
 
@@ -39,6 +41,18 @@ class Task:
     progress: Progress
     stop: Stop
     keeper: Keeper
+
+    @cached_property
+    def spare(self) -> tuple[tuple[int, ...], ...]:
+        """The places in ``X`` of each channel that some of the windows learnt from lack, and some have."""
+        rows = np.concatenate((self.split.train, self.split.val))
+        if self.X.ndim == 3:
+            lacking = np.isnan(self.X[:, :, 0][rows])
+            return tuple((int(place),) for place in np.flatnonzero(lacking.any(axis=0) & ~lacking.all(axis=0)))
+        lacking = np.isnan(self.X[rows])
+        some = np.flatnonzero(lacking.any(axis=0) & ~lacking.all(axis=0))
+        alone = dict.fromkeys(self.names[place].rpartition(".")[0] for place in some.tolist())
+        return tuple(tuple(columns_of(self.names, name).tolist()) for name in alone if PAIR not in name)
 
     def number(self, key: str) -> float:
         return float(self.hyper[key])

@@ -1,0 +1,120 @@
+"""What is absent is NaN, from the table to the features: stated rules, and nothing else moves."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_changes import attack, recordings
+
+from training.data.absent import KNOWN_MIN, absent, channels_of, columns_of, is_settled, settled, without
+from training.data.channels import CHANNELS
+from training.data.features import extract, feature_specs
+from training.data.identity import find_kin, window_digests
+from training.data.rows import Rows
+from training.data.schema import ChannelSpec
+
+CUT = ("--window-s", "8", "--stride-s", "4")
+
+
+def windows(draw, count=3, channels=2, samples=8):
+    shape = (count, channels, samples)
+    X = np.random.default_rng(draw(st.integers(0, 99))).normal(size=shape).astype(np.float32)
+    gone = np.array(draw(st.lists(st.booleans(), min_size=X.size, max_size=X.size))).reshape(shape)
+    return X, gone
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_channel_is_known_throughout_a_window_or_absent(data):
+    X, gone = windows(data.draw)
+    held = settled(np.where(gone, np.nan, X))
+    assert is_settled(held)
+    assert settled(held) is held
+    assert (absent(held) == (gone.mean(axis=2) > 1 - KNOWN_MIN)).all()
+    kept = ~absent(held)
+    assert (held == X)[~gone & kept[..., None]].all()  # what was measured stays what it was
+    for n, c in np.argwhere(kept):
+        there = np.flatnonzero(~gone[n, c])
+        np.testing.assert_allclose(held[n, c], np.interp(np.arange(8), there, X[n, c, there]), rtol=1e-6, atol=1e-7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_only_the_features_of_an_absent_channel_are_missing(data):
+    specs = tuple(ChannelSpec(name=f"c{i}", unit="", kind="gauge", modes=("oracle", "realistic")) for i in range(3))
+    X, gone = windows(data.draw, channels=3)
+    lost = gone[:, :, 0]
+    some = np.where(lost[..., None], np.nan, X)
+    whole, found = extract(X, specs, 1.0), extract(some, specs, 1.0)
+    needs = [[int(name[1:]) for name in channels_of(feature.name)] for feature in feature_specs(specs)]
+    missing = np.stack([lost[:, channels].any(axis=1) for channels in needs], axis=1)
+    assert (np.isnan(found) == missing).all()
+    assert (found == whole)[~missing].all()
+    names = [feature.name for feature in feature_specs(specs)]
+    assert (without(X, ["c0", "c1", "c2"], ["c1"])[:, [0, 2]] == X[:, [0, 2]]).all()
+    assert columns_of(names, "c1").tolist() == [place for place, channels in enumerate(needs) if 1 in channels]
+
+
+def test_names_of_channels_do_not_read_as_correlations():
+    assert all(channels_of(f"{name}.mean") == (name,) for name in CHANNELS)
+
+
+def test_what_both_lack_makes_no_kin():
+    """Bits of NaN would be the most telling samples of all, and every window a copy of every other."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.integers(0, 2, (40, 1, 8)), np.full((40, 1, 8), np.nan)], axis=1).astype(np.float32)
+    ids = np.arange(40).astype(str)
+    rows = Rows.of(episode=ids, host=ids, t_start=np.arange(40) * 9.0, t_end=np.arange(40) * 9.0 + 8, label=ids)
+    assert find_kin(X, ["a", "b"], rows).strangers is None
+    other = X.copy()
+    other[:, 1].view(np.uint32)[:] |= 0x80000000  # another NaN
+    assert (window_digests(other, ["a", "b"]) == window_digests(X, ["a", "b"])).all()
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_cell_in_seven_loses_no_window(ingested):
+    rows = recordings().with_columns(z=pl.col("x").reverse())
+    every = ingested.taken(rows, *CUT)["windows"]
+    found = ingested.taken(
+        rows.with_columns(x=pl.when(pl.int_range(pl.len()) % 7 == 3).then(None).otherwise("x")), *CUT
+    )
+    assert found["windows"] == every
+    assert found["understood"]["missing"] > 0
+    assert not np.isnan(ingested.load().tensors).any()
+
+
+@pytest.mark.parametrize(("most", "kept"), [(("--max-missing", "0.3"), 1.0), ((), 0.5), (("--max-missing", "0"), 0.5)])
+def test_windows_that_miss_too_much_are_left_out_and_counted(ingested, most, kept):
+    rows = recordings().with_columns(z=pl.col("x").reverse())
+    every = ingested.taken(rows, *CUT)["windows"]
+    holes = attack(rows) & (pl.int_range(pl.len()) % 2 == 1)
+    found = ingested.taken(rows.with_columns(z=pl.when(holes).then(None).otherwise("z")), *CUT, *most)
+    assert found["windows"] == every * kept
+    said = found["understood"]["left_out"]
+    assert (kept == 1) == (not said)
+    assert kept == 1 or "(32 of 32 of attack)" in said[0]
+    assert kept < 1 or any("50% of z is missing in windows of attack" in note for note in found["notes"])
+
+
+def test_a_channel_that_a_host_lacks_is_absent_there_and_costs_no_window(ingested):
+    rows = recordings().with_columns(temp=pl.when(pl.col("host") == "b").then(None).otherwise(pl.col("x").reverse()))
+    found = ingested.taken(rows, *CUT)
+    assert found["windows"] == ingested.taken(rows.drop("temp"), *CUT)["windows"]
+    ingested.taken(rows, *CUT)
+    assert any(note.startswith("The host b has no value of temp: absent there") for note in found["notes"])
+    data = ingested.load()
+    place = data.channel_names.index("temp")
+    assert (np.isnan(data.tensors[:, place]).all(axis=1) == (data.rows.host == "b")).all()
+    assert not np.isnan(data.tensors[:, 1 - place]).any()
+
+
+def test_a_channel_without_any_value_is_named(ingested):
+    X = np.random.default_rng(0).normal(size=(24, 2, 8))
+    X[:, 1] = np.nan
+    said = ingested.refused({"X": X, "y": np.arange(24) % 2, "channel": ["a", "b"]})
+    assert "No window has a value of the channel 'b': leave it out with --ignore b" in said
