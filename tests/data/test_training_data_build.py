@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import telemetry_builders as made
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from training import locking
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Exit
@@ -17,9 +20,10 @@ from training.data import build as building
 from training.data import extract as extracting
 from training.data import ingest, normalise
 from training.data.alone import LOCK, alone
+from training.data.assemble import Options
 from training.data.dataset import load_processed, load_validation
 from training.data.episode import pack
-from training.data.schema import ChannelSpec
+from training.data.schema import ChannelSpec, read_schema
 
 
 def run(capsys, *arguments):
@@ -219,17 +223,79 @@ def test_faster_recordings_are_brought_to_the_common_rate(tmp_path, capsys):
     assert data.tensors.shape[2] == 32
 
 
-def test_a_channel_that_many_lack_is_left_out_and_said_to_be(tmp_path, capsys):
-    few = made.channel_infos(made.CHANNELS[:3])
+def write_lacking(root, lacking, **changes):
+    """An episode of a host without some channels."""
+    keep = [place for place, channel in enumerate(made.CHANNELS) if channel[0] not in lacking]
+    t, values = made.signal(seed=changes["number"])
+    channels = made.channel_infos([made.CHANNELS[place] for place in keep])
+    made.write_episode(root, channels=channels, t=t, values=values[:, keep], **changes)
+
+
+@settings(max_examples=8, deadline=None)
+@given(lacking=st.lists(st.sets(st.sampled_from([c[0] for c in made.CHANNELS]), max_size=3), min_size=3, max_size=3))
+def test_what_a_host_lacks_is_absent_there_and_changes_nothing_else(tmp_path_factory, lacking):
+    tmp_path = tmp_path_factory.mktemp("hosts")
     for number in range(6):
+        host = number % 3
+        whole = {"number": number, "host": f"h{host}", "baseline": number < 3}
+        whole |= {"labels": [(0.0, "idle")], "phases": {"idle": "benign"}} if number < 3 else {}
+        made.write_episode(tmp_path / "whole", **whole)
+        write_lacking(tmp_path / "some", lacking[host], **whole)
+    options = Options(stride_s=4.0)
+    whole = building.build(tmp_path / "whole", tmp_path / "a", options)
+    some = building.build(
+        tmp_path / "some", tmp_path / "b", replace(options, like=read_schema(tmp_path / "a" / SCHEMA_FILE))
+    )
+    assert whole.quarantined == some.quarantined == {}
+    assert whole.schema_hash == some.schema_hash
+    one, other = load(tmp_path / "a"), load(tmp_path / "b")
+    for place, name in enumerate(one.channel_names):
+        gone = np.array([name in lacking[int(host[1:])] for host in one.rows.host])
+        assert np.isnan(other.tensors[gone, place]).all()
+        assert (other.tensors[~gone, place] == one.tensors[~gone, place]).all()
+    union = building.build(tmp_path / "some", tmp_path / "c", options)
+    everywhere = set.intersection(*lacking)
+    assert read_schema(tmp_path / "c" / SCHEMA_FILE).optional == tuple(sorted(set.union(*lacking) - everywhere))
+    assert union.windows == whole.windows
+
+
+def test_a_channel_that_means_something_else_in_the_other_view_is_absent_there(tmp_path, capsys):
+    channels = made.channel_infos([*made.CHANNELS[:3], ("forks", "1", "counter", ["oracle", "realistic"])])
+
+    def record(folder, number, view):
         t, values = made.signal(seed=number)
-        if number % 2:
-            made.write_episode(tmp_path / "in", number=number)
-        else:
-            made.write_episode(tmp_path / "in", number=number, channels=few, t=t, values=values[:, :3])
-    _, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
-    assert summary["dropped_channels"] == ["tree_rss"]
-    assert summary["quarantined"] == {}
+        values[:, 3] = np.cumsum(values[:, 3])
+        about = {"host": f"h{number}", "view": view, "channels": channels}
+        made.write_episode(tmp_path / folder, number=number, t=t, values=values, **about)
+
+    for number in range(6):
+        record("in", number, "machine" if number == 4 else "container")
+    code, summary, _ = run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
+    assert (code, summary["quarantined"]) == (0, {})
+    assert (
+        "forks in the view container means something else than on h4: absent there." in summary["understood"]["notes"]
+    )
+    schema = read_schema(tmp_path / "out" / SCHEMA_FILE)
+    assert (schema.views, schema.optional) == ({"forks": "container"}, ("forks",))
+    data = load(tmp_path / "out")
+    gone = np.isnan(data.tensors[:, data.channel_names.index("forks"), 0])
+    assert (gone == (data.rows.host == "h4")).all()
+    # The schema keeps which of the two it is, wherever new recordings come from.
+    record("new", 9, "machine")
+    code, _, said = run(capsys, tmp_path / "new", "--out-dir", tmp_path / "b", "--like", tmp_path / "out")
+    assert code == 0, said
+    new = load(tmp_path / "b")
+    assert np.isnan(new.tensors).all(axis=(0, 2)).tolist() == [name == "forks" for name in new.channel_names]
+    assert read_schema(tmp_path / "b" / SCHEMA_FILE).hash() == schema.hash()
+
+
+def test_a_recording_of_other_things_altogether_is_not_one_of_the_schemas(tmp_path, capsys):
+    made.write_fleet(tmp_path / "old", references=False)
+    run(capsys, tmp_path / "old", "--out-dir", tmp_path / "a")
+    channels = made.channel_infos([(f"my_{name}", *rest) for name, *rest in made.CHANNELS])
+    made.write_episode(tmp_path / "new", number=9, channels=channels)
+    said = refused(capsys, tmp_path / "new", "--out-dir", tmp_path / "b", "--like", tmp_path / "a")
+    assert "none of the channels of the schema" in said
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path, capsys):

@@ -76,7 +76,7 @@ def test_a_last_label_soon_after_the_last_sample_is_no_fault(tmp_path):
         (without(np.s_[40:80]), "of its time lies in gaps"),
         (changed(column=1, row=3, value=np.inf), "infinite"),
         (changed(row=np.s_[40:80]), "values are missing"),
-        (changed(column=2), "memory_used holds no value"),
+        (changed(), "holds no value at all"),
         (changed(value=7.0), "Nothing in it ever changes"),
         (falling(), "cpu_user keeps falling"),
         ({"labels": []}, "no labels"),
@@ -122,9 +122,9 @@ def test_copies_and_strangers_show_only_beside_the_others(tmp_path):
     verdicts.append(verdict_of(tmp_path, number=21, channels=made.channel_infos(miles)))
     verdicts.append(unreadable("X", "it is empty"))
     judged = judge_together(verdicts)
-    assert [v.ok for v in judged] == [True] * 12 + [False] * 4
+    assert [v.ok for v in judged] == [True] * 12 + [False, True, False, False]
     said = [" ".join(v.reasons) for v in judged[12:]]
     assert f"a copy of {made.IDS[0]}" in said[0]
-    assert "lacks the channel tree_rss" in said[1]
+    assert said[1] == ""  # which channels a host has is its own matter
     assert "elsewhere it is a counter in s" in said[2]
     assert "cannot be read: it is empty" in said[3]

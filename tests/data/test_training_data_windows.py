@@ -67,7 +67,16 @@ def test_short_losses_are_bridged_and_long_ones_are_holes():
 def test_nothing_but_missing_values_is_all_hole():
     grid = one_channel(np.arange(20) / HZ, np.full(20, np.nan), counter=False)
     assert grid.holes.all()
-    assert np.isfinite(grid.values).all()
+    assert np.isnan(grid.values).all()
+
+
+def test_a_channel_that_was_never_measured_makes_no_hole():
+    t = np.arange(20) / HZ
+    values = np.stack([t, np.full(20, np.nan)], axis=1)
+    grid = to_grid(t, values, np.array([False, True]), HZ)
+    assert not grid.holes.any()
+    assert np.isnan(grid.values[:, 1]).all()
+    assert (grid.values[:, :1] == one_channel(t, t, counter=False).values).all()
 
 
 @given(
@@ -76,11 +85,11 @@ def test_nothing_but_missing_values_is_all_hole():
     st.booleans(),
     st.sampled_from([1.0, 5.0, 8.0, 50.0]),
 )
-def test_the_grid_is_always_finite_and_every_long_silence_is_a_hole(steps, values, counter, hz):
+def test_the_grid_is_finite_where_anything_was_measured_and_every_long_silence_is_a_hole(steps, values, counter, hz):
     t = np.concatenate([[0.0], np.cumsum(steps)])
     values = np.array(values[: len(t)])
     grid = one_channel(t, values, counter=counter, hz=hz)
-    assert np.isfinite(grid.values).all()
+    assert (np.isnan(grid.values) == np.isnan(values).all()).all()
     heard = t[np.isfinite(values)]
     for row in range(len(grid.values)):
         begin, end = grid.start_s + row / hz, grid.start_s + (row + 1) / hz

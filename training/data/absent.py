@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.classes import listed
+
 Bools = NDArray[np.bool_]
 
 KNOWN_MIN = 0.5  # of a channel's samples in a window; with fewer it is absent there
+LACKING_MIN = 0.5  # of a host's windows; without a channel in as many the host lacks it
+TOLD_SHARE, TOLD_TENTH = 0.05, 0.1  # of a channel missing in a class, from which; and of that in the others, at most
 PAIR = "~"  # between the two channels of a correlation
 
 
@@ -73,3 +77,48 @@ def without(X: NDArray[np.float32], names: Sequence[str], taken: Iterable[str]) 
     result = np.array(X, dtype=np.float32)
     result[:, [names.index(name) for name in taken]] = np.nan
     return result
+
+
+def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_]) -> Bools:
+    """(H, C): which hosts, in the order of their names, lack which channels of settled windows ``X`` (N, C, T)."""
+    of_host = np.unique(host, return_inverse=True)[1]
+    lacks = np.zeros((of_host.max() + 1, X.shape[1]))
+    np.add.at(lacks, of_host, absent(X))
+    return np.asarray(lacks / np.bincount(of_host)[:, None] >= LACKING_MIN)
+
+
+def notes_on_absent(
+    names: Sequence[str], label: NDArray[np.str_], host: NDArray[np.str_], gone: NDArray[np.float64]
+) -> list[str]:
+    """Say which hosts have no value of some channels, and where gaps may tell the class.
+
+    ``gone`` (N, C) is the share of each channel that is missing in each window.
+    """
+    hosts, of_host = np.unique(host, return_inverse=True)
+    least = np.ones((hosts.size, len(names)))
+    np.minimum.at(least, of_host, gone)
+    missing = [[names[i] for i in np.flatnonzero(each == 1).tolist()] for each in least]
+    said = [
+        f"The host {name} has no value of {listed(channels)}: absent there, as on a machine that cannot measure it."
+        for name, channels in zip(hosts.tolist(), missing, strict=True)
+        if channels
+    ]
+    return [*said, *_told_by_gaps(names, label, np.where(least[of_host] < 1, gone, np.nan))]
+
+
+def _told_by_gaps(names: Sequence[str], label: NDArray[np.str_], gone: NDArray[np.float64]) -> list[str]:
+    """A sentence on each channel that hosts which have it miss in one class, and hardly in the others."""
+    notes = []
+    for number, name in enumerate(names):
+        there = ~np.isnan(gone[:, number])
+        classes = np.unique(label[there]).tolist()
+        shares = [(float(gone[there & (label == one), number].mean()), one) for one in classes]
+        if len(shares) < 2:
+            continue
+        (most, where), (next_most, _), *_ = sorted(shares, reverse=True)
+        if most >= TOLD_SHARE and next_most <= TOLD_TENTH * most:
+            notes.append(
+                f"{most:.0%} of {name} is missing in windows of {where}, and {100 * next_most:.2g} % at most in the "
+                "others: what is missing may tell the class."
+            )
+    return notes

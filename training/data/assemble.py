@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from training.data import normalise
-from training.data.channels import CHANNELS
+from training.data.channels import CHANNELS, UNLIKE, view_of
 from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import REFERENCE, WindowSet
 from training.data.episode import Meta
@@ -39,19 +39,32 @@ def _meta(extracted: Extract) -> Meta:
     return extracted.verdict.meta
 
 
-def choose_channels(good: Sequence[Extract], like: FeatureSchema | None) -> tuple[tuple[ChannelSpec, ...], list[str]]:
-    """The channels that every good episode has, in the order of the channel table; and the names left out."""
-    common = set.intersection(*({c.name for c in _meta(e).channels} for e in good))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The channels of a data set, in the order of the channel table.
+
+    ``views``: the view whose meaning a channel has, where recordings of several were put together or the schema says
+    so; in recordings of another view it is absent. ``dropped``: names of channels that the schema does not have.
+    """
+
+    channels: tuple[ChannelSpec, ...]
+    views: dict[str, str]
+    dropped: list[str]
+
+    def has(self, meta: Meta, name: str) -> bool:
+        """Tell whether a recording's channel means what the data set's does."""
+        return self.views.get(name, meta.view) == meta.view
+
+
+def choose_channels(good: Sequence[Extract], like: FeatureSchema | None) -> Chosen:
+    """The channels that some good episode has, or those of the schema."""
     everything = {c.name: c for e in good for c in _meta(e).channels}
     if like is not None:
-        missing = [name for name in like.channel_names if name not in common]
-        if missing:
-            raise DataError(f"The schema asks for the channel {missing[0]}, which not every episode here has.")
-        return like.channels, sorted(set(everything) - set(like.channel_names))
-    if not common:
-        raise DataError("The episodes have no channel in common: recordings of different views do not mix.")
+        view = view_of(like.channel_names)
+        views = like.views or ({} if view is None else {name: str(view) for name in UNLIKE & set(like.channel_names)})
+        return Chosen(channels=like.channels, views=views, dropped=sorted(set(everything) - set(like.channel_names)))
     table = list(CHANNELS)
-    ordered = sorted(common, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
+    ordered = sorted(everything, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
     specs = []
     for name in ordered:
         info = everything[name]
@@ -66,24 +79,38 @@ def choose_channels(good: Sequence[Extract], like: FeatureSchema | None) -> tupl
                 scale=normalise.scale_of(unit),
             )
         )
-    return tuple(specs), sorted(set(everything) - common)
+    return Chosen(channels=tuple(specs), views=_views(good, everything), dropped=[])
 
 
-def _values(extracted: Extract, channels: Sequence[ChannelSpec]) -> np.ndarray:
-    """The episode's compressed grid (G, C), with the data set's channels in its order."""
+def _views(good: Sequence[Extract], names: Collection[str]) -> dict[str, str]:
+    """The view of the most hosts, for channels by which views mean two things; none where all have one view."""
+    hosts = {(_meta(e).view, _meta(e).host) for e in good}
+    counts = Counter(view for view, _ in hosts)
+    if len(counts) < 2:
+        return {}
+    most = max(sorted(counts), key=lambda view: counts[view])
+    return dict.fromkeys(sorted(UNLIKE & set(names)), most)
+
+
+def _values(extracted: Extract, chosen: Chosen) -> np.ndarray:
+    """The episode's compressed grid (G, C), with the data set's channels in its order; NaN for those it lacks."""
     assert extracted.grid is not None
-    places = {c.name: i for i, c in enumerate(_meta(extracted).channels)}
-    return normalise.compress(extracted.grid.values[:, [places[c.name] for c in channels]], channels)
+    meta = _meta(extracted)
+    places = {c.name: i for i, c in enumerate(meta.channels) if chosen.has(meta, c.name)}
+    found = extracted.grid.values
+    values = np.full((len(found), len(chosen.channels)), np.nan, dtype=np.float32)
+    for place, channel in enumerate(chosen.channels):
+        if channel.name in places:
+            values[:, place] = found[:, places[channel.name]]
+    return normalise.compress(values, chosen.channels)
 
 
-def measure_references(
-    good: Sequence[Extract], channels: Sequence[ChannelSpec], sample_hz: float
-) -> normalise.References:
+def measure_references(good: Sequence[Extract], chosen: Chosen, sample_hz: float) -> normalise.References:
     recordings: dict[str, list[np.ndarray]] = defaultdict(list)
     for extracted in good:
         if _meta(extracted).baseline and extracted.grid is not None:
-            recordings[_meta(extracted).host].append(_values(extracted, channels)[~extracted.grid.holes])
-    return normalise.measure(recordings, channels, sample_hz)
+            recordings[_meta(extracted).host].append(_values(extracted, chosen)[~extracted.grid.holes])
+    return normalise.measure(recordings, chosen.channels, sample_hz)
 
 
 def label_names(good: Sequence[Extract], options: Options) -> list[str]:
@@ -115,7 +142,7 @@ def benign_names(good: Sequence[Extract], options: Options) -> tuple[str, ...]:
 
 def reference_windows(
     good: Sequence[Extract],
-    channels: Sequence[ChannelSpec],
+    chosen: Chosen,
     references: normalise.References,
     sample_hz: float,
     options: Options,
@@ -123,7 +150,7 @@ def reference_windows(
     """Windows of the hosts' own references, or None when there is none that a window fits into."""
     recorded = [e for e in good if _meta(e).baseline]
     try:
-        return cut_windows(recorded, channels, references, sample_hz, options, of_references=True)[0]
+        return cut_windows(recorded, chosen, references, sample_hz, options, of_references=True)[0]
     except DataError:
         return None
 
@@ -159,7 +186,7 @@ def too_short(good: Sequence[Extract], sample_hz: float, options: Options) -> li
 
 def cut_windows(
     good: Sequence[Extract],
-    channels: Sequence[ChannelSpec],
+    chosen: Chosen,
     references: normalise.References,
     sample_hz: float,
     options: Options,
@@ -181,7 +208,7 @@ def cut_windows(
         if meta.baseline is not of_references or grid is None:
             continue
         spans = _spans(extracted, options, of_references=of_references)
-        values = normalise.apply(_values(extracted, channels), meta.host, references)
+        values = normalise.apply(_values(extracted, chosen), meta.host, references)
         for place in place_windows(grid, spans, window, stride):
             parts.append(values[place.row : place.row + window].T)
             start = meta.started_at + grid.start_s + place.row / sample_hz

@@ -12,15 +12,17 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from training.clock import SystemClock
-from training.contract import TENSORS_FOLDER, Exit, Mode
+from training.contract import SCHEMA_FILE, TENSORS_FOLDER, Exit, Mode
+from training.data.absent import absent, notes_on_absent
 from training.data.alone import FolderBusy, alone
 from training.data.assemble import (
     Options,
@@ -105,8 +107,9 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         raise DataError(_nothing_good(found))
     check_alike(sorted({e.verdict.meta.host for e in good if e.verdict.meta}), "host")
     check_alike(sorted({phase for e in good for phase in e.label_phase}), "phase")
-    channels, dropped = choose_channels(good, options.like)
-    references = measure_references(good, channels, sample_hz)
+    chosen = choose_channels(good, options.like)
+    channels = chosen.channels
+    references = measure_references(good, chosen, sample_hz)
     if options.like is not None and options.like.normaliser != references.rule:
         raise DataError(
             "The schema measures hosts against their references, and there are none here: record some with "
@@ -115,17 +118,24 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
             else "The schema was made without references, so its data cannot be normalised: leave them out."
         )
     labels, benign = label_names(good, options), benign_names(good, options)
-    windows, counts = cut_windows(good, channels, references, sample_hz, options)
-    reference = reference_windows(good, channels, references, sample_hz, options)
+    windows, counts = cut_windows(good, chosen, references, sample_hz, options)
+    reference = reference_windows(good, chosen, references, sample_hz, options)
     rows = [e.verdict.row(counts[e.verdict.episode_id]) for e in found]
     left_out = too_short(good, sample_hz, options)
-    if dropped:
-        left_out.insert(0, f"channels that not every recording has: {', '.join(dropped)}")
+    if chosen.dropped:
+        left_out.insert(0, f"channels that the schema does not have: {', '.join(chosen.dropped)}")
     left_out += undeclared(found)
     understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
     kin = find_kin(windows.X, [channel.name for channel in channels], windows.rows)
     said = (
         *kin.notes,
+        *notes_on_absent(
+            [channel.name for channel in channels],
+            windows.rows.label,
+            windows.rows.host,
+            absent(windows.X).astype(np.float64),
+        ),
+        *notes_on_views(good, chosen.views),
         *notes_on_hosts(windows.rows.host.tolist()),
         *notes_on_channels(windows, channels, benign, sample_hz),
         *notes_on_filled(
@@ -143,6 +153,8 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
             window_s=options.window_s,
             stride_s=options.stride_s,
             normaliser=references.rule,
+            optional=None if options.like is None else options.like.optional,
+            views=chosen.views if options.like is None else options.like.views,
         ),
         Labelling(target=options.target if benign else NO_ALARM, names=labels, benign=benign),
         validation_rows=rows,
@@ -162,7 +174,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
         hosts_without_baseline=references.without(list(hosts)),
         channels={str(m): sum(m in c.modes for c in schema.channels) for m in Mode},
         features={str(m): sum(m in f.modes for f in schema.features) for m in Mode},
-        dropped_channels=dropped,
+        dropped_channels=chosen.dropped,
         schema_hash=schema.hash(),
         data_digest=read_manifest(out_dir / TENSORS_FOLDER).data_digest,
         seconds=round(clock.monotonic() - begun, 3),
@@ -209,6 +221,19 @@ def undeclared(found: Sequence[Extract]) -> list[str]:
     return [
         f"column {name} of {count:,} recordings: their meta.json does not declare it"
         for name, count in sorted(counts.items())
+    ]
+
+
+def notes_on_views(good: Sequence[Extract], views: Mapping[str, str]) -> list[str]:
+    """A sentence on channels that count as absent where a recording's view means something else by them."""
+    metas = [e.verdict.meta for e in good if e.verdict.meta is not None]
+    by_view: dict[str, set[str]] = {}
+    for meta in metas:
+        for name in {c.name for c in meta.channels} & {name for name, view in views.items() if view != meta.view}:
+            by_view.setdefault(f"{name} in the view {views[name]}", set()).add(meta.host)
+    return [
+        f"{what} means something else than on {listed(sorted(hosts))}: absent there."
+        for what, hosts in sorted(by_view.items())
     ]
 
 
@@ -339,7 +364,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    like = read_schema(args.like) if args.like else None
+    like = read_schema(args.like / SCHEMA_FILE if args.like.is_dir() else args.like) if args.like else None
     if like is not None:
         return Options(window_s=like.window_s, stride_s=like.stride_s, target=like.target, jobs=args.jobs, like=like)
     return Options(window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs)
@@ -412,7 +437,7 @@ def _parser() -> argparse.ArgumentParser:
         "--jobs", type=jobs, default=os.cpu_count() or 1, help="number of processes (default: one for each core)"
     )
     parser.add_argument(
-        "--like", type=Path, help="feature_schema_v1.json of a data set whose schema this one must have"
+        "--like", type=Path, help="folder (or feature_schema_v1.json) of a data set whose schema this one must have"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     return parser

@@ -4,11 +4,13 @@ Two words decide everything downstream. A channel's *kind* says how it is read: 
 ever grows and becomes a rate. Its *modes* say who sees it: a detector on a user's machine has the ``realistic``
 channels; the laboratory, which started the behaviour itself and can watch its processes, also has the ``oracle`` ones.
 
-Recordings declare their channels in ``meta.json``, so data of one's own may bring channels that this table lacks.
+Recordings declare their channels in ``meta.json``, so data of one's own may bring channels that this table lacks; what
+a machine cannot measure is absent from its recordings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -39,6 +41,7 @@ class Channel:
     unit: str
     kind: Kind
     modes: tuple[Mode, ...] = BOTH
+    word: str = ""  # of the table below
 
     @property
     def rate_unit(self) -> str:
@@ -55,9 +58,15 @@ class Channel:
 
 
 def _channels(kind: Kind, modes: tuple[Mode, ...], table: str) -> tuple[Channel, ...]:
-    """Channels from lines of ``name unit``; the comments beside a name are for the reader of the table."""
+    """Channels from lines of ``name unit word``; the comments beside a name are for the reader of the table.
+
+    The word says which hosts have it: ``machine`` or ``container``, only in this view; ``some``, of those with such a
+    kernel; ``unlike``, all, but the views mean two things by it.
+    """
     rows = (line.split("#")[0].split() for line in table.strip().splitlines())
-    return tuple(Channel(name=name, unit=unit, kind=kind, modes=modes) for name, unit in rows)
+    return tuple(
+        Channel(name=name, unit=unit, kind=kind, modes=modes, word="".join(word)) for name, unit, *word in rows
+    )
 
 
 SYSTEM_CHANNELS = (
@@ -67,16 +76,16 @@ SYSTEM_CHANNELS = (
         """
         cpu_user s
         cpu_system s
-        cpu_iowait s              # machine view only
-        cpu_irq s                 # machine view only: hard and soft interrupts
-        cpu_steal s               # machine view only: taken by the hypervisor
-        cpu_throttled s           # container view only: held back by its own quota
-        pressure_cpu s            # pressure stall information, "some" task was waiting
-        pressure_io s
-        pressure_memory s
+        cpu_iowait s machine
+        cpu_irq s machine         # hard and soft interrupts
+        cpu_steal s machine       # taken by the hypervisor
+        cpu_throttled s container # held back by its own quota
+        pressure_cpu s some       # pressure stall information, "some" task was waiting
+        pressure_io s some
+        pressure_memory s some
         context_switches 1
-        interrupts 1              # machine view only
-        forks 1                   # container view: processes first seen, so short lives are missed
+        interrupts 1 machine
+        forks 1 unlike            # container view: processes first seen, so short lives are missed
         page_faults 1
         page_faults_major 1
         disk_read_bytes B
@@ -100,7 +109,7 @@ SYSTEM_CHANNELS = (
         Kind.GAUGE,
         BOTH,
         """
-        load_1m 1                 # machine view only
+        load_1m 1 machine
         processes 1
         threads 1
         memory_used B
@@ -138,3 +147,12 @@ TREE_CHANNELS = (
 )
 
 CHANNELS: dict[str, Channel] = {c.name: c for c in (*SYSTEM_CHANNELS, *TREE_CHANNELS)}
+
+OPTIONAL = frozenset(c.name for c in SYSTEM_CHANNELS if c.word in (*View, "some"))  # machines may lack them
+UNLIKE = frozenset(c.name for c in SYSTEM_CHANNELS if c.word == "unlike")  # views mean two things by them
+
+
+def view_of(channels: Iterable[str]) -> View | None:
+    """The view that recordings of these channels have, where a channel of one view alone tells it."""
+    views = {CHANNELS[name].word for name in channels if name in CHANNELS} & set(View)
+    return View(views.pop()) if len(views) == 1 else None

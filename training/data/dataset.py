@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from training import strict_json
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
 from training.data import tensors as tensor_files
-from training.data.absent import absent, is_settled
+from training.data.absent import absent, is_settled, lacking_hosts
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
@@ -81,7 +81,8 @@ class Sampling:
     """The meaning of a window's numbers: its channels, and its samples in time.
 
     ``time`` says which times mean seconds. ``normaliser`` describes by plain JSON values what the numbers were divided
-    by; the usual one left them as they were.
+    by; the usual one left them as they were. ``optional`` and ``views``: see the schema; None: those that some host of
+    these windows lacks.
     """
 
     channels: Sequence[ChannelSpec]
@@ -90,6 +91,8 @@ class Sampling:
     stride_s: float
     time: Timing = Timing.SECONDS
     normaliser: dict[str, Any] = field(default_factory=lambda: {"kind": "none"})
+    optional: tuple[str, ...] | None = None
+    views: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,8 @@ def write_processed(
         features=feature_specs(ordered),
         benign=stated(labelling.benign),
         time=sampling.time,
+        optional=_lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional,
+        views=sampling.views,
     )
     F = extract(X, ordered, sampling.sample_hz)
     index = _index(windows.rows)
@@ -219,6 +224,11 @@ def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Seq
             raise DataError("A window holds a value that is not a finite number: leave it out or fill it by a rule.")
         if absent(part).all(axis=1).any():
             raise DataError("A window holds no value at all: leave it out.")
+
+
+def _lacked(windows: WindowSet, names: Sequence[str]) -> tuple[str, ...]:
+    lacks = lacking_hosts(windows.X, windows.rows.host)
+    return tuple(sorted(names[number] for number in np.flatnonzero(lacks.any(axis=0)).tolist()))
 
 
 def _index(rows: Rows) -> pl.DataFrame:

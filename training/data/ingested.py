@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.contract import Mode
-from training.data.absent import absent, settled
+from training.data.absent import absent, notes_on_absent, settled
 from training.data.channels import Kind
-from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign, listed
+from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.identity import window_digests
@@ -29,7 +29,6 @@ NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise
 BOOLEANS = "false is benign and true malicious-like; --benign or --labels says otherwise"
 SAMPLES_MIN = 4  # shorter windows have no shape to describe
 UNKNOWN_HOST = "unknown"
-TOLD_SHARE, TOLD_TENTH = 0.05, 0.1  # of a channel missing in a class, from which; and of that in the others, at most
 
 
 class Empty(NamedTuple):
@@ -267,9 +266,9 @@ def without_missing(windows: Ingested, *, most: float, drop: bool) -> Ingested:
     if empty:
         raise DataError(f"No window has a value of the channel {empty[0]!r}: leave it out with --ignore {empty[0]}.")
     of_host = np.unique(windows.host, return_inverse=True)[1]
-    lacks = np.ones((of_host.max() + 1, len(names)))
-    np.minimum.at(lacks, of_host, gone)
-    has = lacks[of_host] < 1
+    least = np.ones((of_host.max() + 1, len(names)))
+    np.minimum.at(least, of_host, gone)
+    has = least[of_host] < 1
     share = np.where(has, gone, 0.0).sum(axis=1) / has.sum(axis=1).clip(min=1)
     held = settled(X)
     keep = ~infinite & (share <= most) & ~absent(held).all(axis=1)
@@ -289,7 +288,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool) -> Ingested:
         else [f"{_by_class(windows.label, ~keep)}: {limit} ({'--drop-nan' if drop else '--max-missing'})"]
     )
     kept = replace(windows, X=held, left_out=(*windows.left_out, *out)).take(keep)
-    said = [*_lacking(windows.host, names, lacks), *_told_by_gaps(windows.label, names, np.where(has, gone, 0.0))]
+    said = notes_on_absent(names, windows.label, windows.host, gone)
     return replace(kept, notes=(*windows.notes, *said))
 
 
@@ -298,34 +297,6 @@ def _by_class(label: NDArray[np.str_], out: NDArray[np.bool_]) -> str:
     lost, total = Counter(label[out].tolist()), Counter(label.tolist())
     of = " and ".join(f"{lost[name]:,} of {total[name]:,} of {name}" for name in sorted(lost))
     return f"{out.sum():,} windows ({of})"
-
-
-def _lacking(host: NDArray[np.str_], names: Sequence[str], lacks: NDArray[np.float64]) -> list[str]:
-    """A sentence on each host that has no value of some channels; ``lacks`` (hosts, C) is 1 there."""
-    missing = [[names[i] for i in np.flatnonzero(each == 1).tolist()] for each in lacks]
-    return [
-        f"The host {name} has no value of {listed(channels)}: absent there, as on a machine that cannot measure it."
-        for name, channels in zip(np.unique(host).tolist(), missing, strict=True)
-        if channels
-    ]
-
-
-def _told_by_gaps(label: NDArray[np.str_], names: Sequence[str], gone: NDArray[np.float64]) -> list[str]:
-    """A sentence on each channel that is missing in one class and hardly in the others."""
-    classes = np.unique(label).tolist()
-    if len(classes) < 2:
-        return []
-    shares = np.stack([gone[label == name].mean(axis=0) for name in classes])
-    notes = []
-    for number, name in enumerate(names):
-        order = np.argsort(-shares[:, number], kind="stable").tolist()
-        most, next_most = float(shares[order[0], number]), float(shares[order[1], number])
-        if most >= TOLD_SHARE and next_most <= TOLD_TENTH * most:
-            notes.append(
-                f"{most:.0%} of {name} is missing in windows of {classes[order[0]]}, and {100 * next_most:.2g} % at "
-                "most in the others: what is missing may tell the class."
-            )
-    return notes
 
 
 def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:

@@ -13,7 +13,7 @@ host ever does. On the recorded sample, leaving one host out, boosted trees had 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -41,11 +41,14 @@ NO_REFERENCES: dict[str, Any] = {"type": "none", "clip": CLIP}
 
 
 class HostReference(msgspec.Struct, frozen=True, kw_only=True):
-    """A host's resting level, a figure a channel (in the schema's order) in compressed units."""
+    """A host's resting level, a figure a channel (in the schema's order) in compressed units.
+
+    None for a channel that its reference lacks: the fleet's stands in, and 0 where the whole fleet has none.
+    """
 
     episodes: int
     seconds: float
-    resting: tuple[float, ...]
+    resting: tuple[float | None, ...]
 
 
 class References(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,16 +88,17 @@ def measure(recordings: Mapping[str, Sequence[Array]], channels: Sequence[Channe
         rows = np.concatenate(recordings[host]).astype(np.float64)
         if len(rows) < WHOLE * SECONDS_MIN * sample_hz:
             continue  # too little to know a day by; the host counts as one without a reference
+        known = ~np.isnan(rows)
+        enough = known.sum(axis=0) >= WHOLE * SECONDS_MIN * sample_hz
+        resting = [np.quantile(rows[known[:, i], i], RESTING_QUANTILE) if e else np.nan for i, e in enumerate(enough)]
         hosts[host] = HostReference(
-            episodes=len(recordings[host]),
-            seconds=len(rows) / sample_hz,
-            resting=_rounded(np.quantile(rows, RESTING_QUANTILE, axis=0)),
+            episodes=len(recordings[host]), seconds=len(rows) / sample_hz, resting=_rounded(resting)
         )
     return References(channels=tuple(c.name for c in channels), hosts=hosts, fleet=_fleet(hosts))
 
 
-def _rounded(values: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple(round(float(v), 9) for v in values)
+def _rounded(values: Iterable[float]) -> tuple[float | None, ...]:
+    return tuple(None if np.isnan(v) else round(float(v), 9) for v in values)
 
 
 def _fleet(hosts: Mapping[str, HostReference]) -> HostReference | None:
@@ -103,13 +107,18 @@ def _fleet(hosts: Mapping[str, HostReference]) -> HostReference | None:
     return HostReference(
         episodes=sum(h.episodes for h in hosts.values()),
         seconds=sum(h.seconds for h in hosts.values()),
-        resting=_rounded(np.median([h.resting for h in hosts.values()], axis=0)),
+        resting=_rounded(
+            np.median(known) if (known := [v for v in levels if v is not None]) else np.nan
+            for levels in zip(*(h.resting for h in hosts.values()), strict=True)
+        ),
     )
 
 
 def apply(values: Array, host: str, references: References) -> Array:
     """Compressed values (..., C) from the host's resting level, clipped to a range that no network chokes on."""
     reference = references.hosts.get(host, references.fleet)
-    if reference is not None:
-        values = values - np.asarray(reference.resting, dtype=np.float32)
+    if reference is not None and references.fleet is not None:
+        levels = zip(reference.resting, references.fleet.resting, strict=True)
+        resting = [own if own is not None else usual or 0.0 for own, usual in levels]
+        values = values - np.asarray(resting, dtype=np.float32)
     return np.clip(values, -CLIP, CLIP).astype(np.float32)

@@ -59,6 +59,9 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     of the classes that raise no alarm; empty, and then no part of canonical JSON and hash: the class called ``benign``,
     or it is unknown. Read it with `classes.benign_of`. ``time`` says which times mean seconds; left out for all.
 
+    ``optional`` names the channels that some hosts of the data set lack: what it was built from, not what its numbers
+    mean. ``views``: where recordings of several views were put together, the view whose meaning a channel has.
+
     ``normaliser`` says by which rule values were normalised, never with which hosts' figures: these lie beside the
     data, so that a new host can be scored under the same schema.
     """
@@ -76,6 +79,8 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     features: tuple[FeatureSpec, ...]
     benign: tuple[str, ...] = ()
     time: Timing = Timing.SECONDS
+    optional: tuple[str, ...] = ()
+    views: dict[str, str] = {}
 
     def for_mode(self, mode: str) -> FeatureSchema:
         """The part of the schema that ``mode`` may see. Raises DataError when that is nothing."""
@@ -86,7 +91,15 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         features = tuple(f for f in self.features if mode in f.modes)
         if not channels:
             raise DataError(f"This data set has no channel that the mode {mode} may see.")
-        return msgspec.structs.replace(self, mode=mode, channels=channels, features=features)
+        names = {c.name for c in channels}
+        return msgspec.structs.replace(
+            self,
+            mode=mode,
+            channels=channels,
+            features=features,
+            optional=tuple(name for name in self.optional if name in names),
+            views={name: view for name, view in self.views.items() if name in names},
+        )
 
     def canonical(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, UTF-8. Equal schemas have equal bytes."""
@@ -120,7 +133,8 @@ def parse_schema(data: bytes) -> FeatureSchema:
 
 
 def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
-    """Raise SchemaMismatch, naming the first field that differs, unless the two schemas are equal."""
+    """Raise SchemaMismatch, naming the first field that differs, unless numbers mean the same under both."""
+    expected, found = (msgspec.structs.replace(one, optional=()) for one in (expected, found))
     if expected.canonical() == found.canonical():
         return
     lacking = [c.name for c in expected.channels if c.name not in {o.name for o in found.channels}]

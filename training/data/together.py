@@ -15,7 +15,6 @@ from training.data.episode import ChannelInfo
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.validate import CLASSES, Verdict
 
-COMMON_SHARE = 0.90
 FEWEST_SHARED = 3  # entries of a sketch: fewer could be two hosts that did the same for a second
 COPY_SHARE = 0.5  # of a recording's sketch, from which it counts as a copy
 
@@ -29,7 +28,7 @@ def judge_together(verdicts: Sequence[Verdict], like: FeatureSchema | None = Non
     where = "elsewhere" if like is None else "in the schema"
     judged = _odd_ones_out(judged, _declarations, usual, f"Its channel {{}} is {{}}; {where} it is {{}}.")
     judged = _odd_ones_out(judged, _phases, {}, "Its phase {!r} is {}; elsewhere it is {}.")
-    return list(_odd_channels(judged))
+    return judged if like is None else list(_strangers(judged, like))
 
 
 # -- copies ------------------------------------------------------------------------------------------------------------
@@ -138,20 +137,12 @@ def _phases(verdict: Verdict) -> Said:
 # -- channels ----------------------------------------------------------------------------------------------------------
 
 
-def _odd_channels(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
-    """One episode with few channels must not take these channels from all others; channels go when many lack them."""
-    good = [v for v in verdicts if v.ok and v.meta]
-    counts = Counter(c.name for v in good if v.meta for c in v.meta.channels)
-    common = {name for name, n in counts.items() if n >= COMMON_SHARE * len(good)}
+def _strangers(verdicts: Sequence[Verdict], like: FeatureSchema) -> Iterator[Verdict]:
+    """Refuse recordings without any of the schema's channels: what else they lack is their host's matter."""
     for verdict in verdicts:
-        own = {c.name for c in verdict.meta.channels} if verdict.meta else common
-        lacking = sorted(common - own)
-        if verdict.ok and lacking:
-            share = counts[lacking[0]] / len(good)
-            reason = f"It lacks the channel {lacking[0]}, which {share:.0%} of the episodes have."
-            yield _with(verdict, reason)
-        else:
-            yield verdict
+        own = {c.name for c in verdict.meta.channels} if verdict.meta else set()
+        odd = verdict.ok and not own & set(like.channel_names)
+        yield _with(verdict, "It has none of the channels of the schema.") if odd else verdict
 
 
 def _with(verdict: Verdict, reason: str) -> Verdict:

@@ -169,14 +169,16 @@ def _sampling(episode: Episode) -> Iterator[str]:
 def _values(episode: Episode) -> Iterator[str]:
     if np.isinf(episode.values).any():
         yield "It holds infinite values."
-    share = _nan_share(episode)
+    # A channel without any value is one that the host lacks, which is no damage.
+    measured = episode.values[:, ~np.isnan(episode.values).all(axis=0)]
+    if not measured.size:
+        yield "It holds no value at all."
+        return
+    share = float(np.isnan(measured).mean())
     if share > NAN_SHARE_MAX:
         yield f"{share:.0%} of its values are missing."
-    missing = np.isnan(episode.values).all(axis=0)
-    for i in np.flatnonzero(missing):
-        yield f"Its channel {episode.meta.channels[i].name} holds no value at all."
     with np.errstate(invalid="ignore"):
-        if not missing.any() and (np.nanmax(episode.values, axis=0) == np.nanmin(episode.values, axis=0)).all():
+        if (np.nanmax(measured, axis=0) == np.nanmin(measured, axis=0)).all():
             yield "Nothing in it ever changes: the recorder was not looking at anything."
 
 

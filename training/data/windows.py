@@ -26,7 +26,8 @@ def gap_limit_s(sample_hz: float) -> float:
 class Grid:
     """An episode on an even grid. ``start_s`` is the time of the grid's first edge, in seconds of the episode.
 
-    ``values`` float32 (G, C): row k covers the time from edge k to edge k + 1; counters are rates per second.
+    ``values`` float32 (G, C): row k covers the time from edge k to edge k + 1; counters are rates per second. A channel
+    that the episode never measured is NaN.
     ``holes`` (G,): rows that no window may touch.
     """
 
@@ -49,12 +50,13 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
     result = np.zeros((count, values.shape[1]), dtype=np.float32)
     holes = np.zeros(count, dtype=bool)
     limit = gap_limit_s(sample_hz)
-    complete = np.isfinite(values).all(axis=1)
+    measured = np.asarray(np.isfinite(values).any(axis=0))
+    complete = np.isfinite(values[:, measured]).all(axis=1) & measured.any()
     holes |= _holes(edges, t[complete], limit)
     for i in range(values.shape[1] if count else 0):
         present = np.isfinite(values[:, i])
-        if not present.any():
-            holes[:] = True
+        if not measured[i]:
+            result[:, i] = np.nan
             continue
         if is_counter[i]:
             result[:, i] = _rate(edges, t[present], values[present, i])
