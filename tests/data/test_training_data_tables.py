@@ -360,6 +360,11 @@ def test_changes_that_32_bits_swallow_are_refused(ingested):
     assert "'c0' changes by" in ingested.refused({"X": X.astype(np.float32), "y": np.arange(24) % 2})
 
 
+def test_a_constant_is_not_lost_in_its_own_rounding(ingested):
+    found = ingested.taken(recordings().with_columns(still=pl.lit(0.6)), *CUT)
+    assert "Channels that never change: still." in found["notes"]
+
+
 def test_levels_of_hosts_hide_no_rounding():
     host = np.repeat(["a", "b"], 100)
     values = np.where(host == "a", 8e9, 16e9) + 20 * noise(200)

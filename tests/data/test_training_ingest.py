@@ -456,8 +456,8 @@ def test_pcp_without_its_program_says_how_to_get_it(tmp_path, capsys, monkeypatc
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "give one file, or one or more archives"),
-        (["a.npz", "--pcp", "b"], "give one file, or one or more archives"),
+        ([], "give one file, or one of --pcp"),
+        (["a.npz", "--pcp", "b"], "give one file, or one of --pcp"),
         (["a.xls"], "is none of .npz, .parquet, .csv, .tsv, .txt"),
         (["a.npz", "--episode-s", "9"], "--episode-s has no effect on a .npz file"),
         (["a.npz", "--host-column", "b"], "--host-column has no effect on a .npz file"),

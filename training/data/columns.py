@@ -24,6 +24,7 @@ ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 RISES_MIN = 10
 FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
 BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset goes on, at once or windows later
+SAME = 1e-13  # of the largest value: what a constant's mean is rounded by
 ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
 
@@ -99,7 +100,7 @@ def check_rounding(columns: Iterable[tuple[str, NDArray[Any]]], host: NDArray[np
         if not np.isfinite(rounding):
             continue  # no 32-bit number at all, which is refused as not finite
         spread = _within(values, known, of_host)
-        if 0 < spread < rounding / ROUNDING_MAX:
+        if SAME * largest < spread < rounding / ROUNDING_MAX:
             raise DataError(
                 f"The channel {name!r} changes by about {spread:.3g} around values of {largest:.3g}, which 32 bits "
                 f"round to {2 * rounding:.3g}: subtract a constant, or bring rates (--counter)."

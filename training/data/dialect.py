@@ -54,7 +54,7 @@ class Dialect:
 
 def dialect_of(path: Path) -> Dialect:
     """Find how the table is written. Raises DataError, and OSError where the file cannot be read."""
-    encoding = _encoding(path)
+    encoding = encoding_of(path)
     skip = _remarks(path, encoding)
     with tempfile.TemporaryDirectory() as folder:
         head = Path(folder) / "head.csv"
@@ -127,7 +127,7 @@ def with_points(table: pl.DataFrame, names: Sequence[str], delimiter: str, where
     return table
 
 
-def _encoding(path: Path) -> str:
+def encoding_of(path: Path) -> str:
     with path.open("rb") as file:
         head = file.read(LOOKED_AT)
         for mark, name in MARKS.items():

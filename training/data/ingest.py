@@ -3,10 +3,11 @@
     python -m training.data.ingest windows.npz --out-dir data/processed
     python -m training.data.ingest samples.csv --window-s 4 --stride-s 2 --out-dir data/processed
     python -m training.data.ingest --pcp /var/log/pcp/pmlogger/pi/20261101 --out-dir data/processed
+    python -m training.data.ingest --prometheus http://localhost:9090 --labels-from incidents.csv --rest normal
 
-Formats: see `ingest_npz`, `ingest_long` (CSV and Parquet) and `ingest_pcp`; they end in the same files as recordings of
-one's own. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a folder that cannot be written, 75 one
-that another process writes a data set into.
+Formats: see `ingest_npz`, `ingest_long` (CSV and Parquet), `recorded` and `ingest_pcp`; they end in the
+same files as recordings of one's own. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a folder
+that cannot be written, 75 one that another process writes a data set into.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 import numpy as np
 
+from training.clock import SystemClock
 from training.contract import Exit
 from training.data.alone import FolderBusy, alone
 from training.data.columns import Wanted, judge, suspects, unlike_levels
@@ -30,7 +33,7 @@ from training.data.confounded import confounded, doubled_channels
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
 from training.data.ingest_copies import without_copies
-from training.data.ingest_long import Log, read_long
+from training.data.ingest_long import Log, read_long, read_recorded
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
 from training.data.ingest_rows import Cut
@@ -38,6 +41,10 @@ from training.data.ingested import Ingested, Said, described, without_missing, w
 from training.data.label_copies import judge_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.missing import Missing
+from training.data.prometheus_http import fetcher, is_address, without_password
+from training.data.recorded_perfmon import read_perfmon
+from training.data.recorded_prometheus import Asked, read_file, read_server
+from training.data.recorded_sysstat import read_sysstat
 from training.data.roles import MEANINGS, Role
 from training.data.schema import Timing
 from training.data.spelling import notes_on_hosts
@@ -52,6 +59,10 @@ OF_TABLES = (
     *("window_s", "stride_s", "episode_s", "oracle", "time_format", "labels_from", "rest"),
     *(role.name for role in Role),
 )
+OF_LABELS = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
+OF_SERVERS = ("since", "until", "query", "match")
+RECORDERS = ("pcp", "prometheus", "sysstat", "perfmon")
+DAY_S = 86_400.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,7 +111,9 @@ def _prepared(args: argparse.Namespace) -> Ingested:
     """Read what is named, and judge it. Raises DataError."""
     windows = without_missing(_read(args), most=0.0 if args.drop_nan else args.max_missing, drop=args.drop_nan)
     if not args.pcp:
-        windows = _judged(windows, _wanted(args))
+        wanted = _wanted(args)
+        known = (channel.name for channel in windows.channels if channel.transform != "none")
+        windows = _judged(windows, replace(wanted, level=(*wanted.level, *known)))
     windows = without_copies(windows, allow=args.allow_copies)
     names = [channel.name for channel in windows.channels]
     notes = (*notes_on_hosts(windows.host.tolist()), *unlike_levels(windows.X, windows.host, names))
@@ -118,6 +131,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--pcp", action="append", type=Path, default=[], metavar="ARCHIVE",
                         help="archive of Performance Co-Pilot to read instead of a file; may be repeated")  # fmt: skip
+    parser.add_argument("--prometheus", metavar="URL|FILE",
+                        help="server to ask for samples, or a file of its answers to range queries")  # fmt: skip
+    parser.add_argument("--sysstat", action="append", type=Path, default=[], metavar="FILE",
+                        help="file of /var/log/sysstat, or what sadf -j writes; may be repeated")  # fmt: skip
+    parser.add_argument("--perfmon", action="append", type=Path, default=[], metavar="FILE",
+                        help="CSV that Windows' relog writes; may be repeated")  # fmt: skip
+    parser.add_argument("--since", type=_moment, metavar="TIME",
+                        help="with a server: first time in UTC (default: a day before the last)")  # fmt: skip
+    parser.add_argument("--until", type=_moment, metavar="TIME", help="with a server: the last time (default: now)")
+    parser.add_argument("--query", type=_query, action="append", default=[], metavar="NAME=PROMQL",
+                        help="with a server: a channel of your own, one series an instance")  # fmt: skip
+    parser.add_argument("--match", default="", metavar="LABELS",
+                        help="with a server: what narrows the hosts, as in 'job=\"node\"'")  # fmt: skip
     out_dir = Path("data/processed")
     parser.add_argument("--out-dir", type=Path, default=out_dir, help=f"folder of the data set (default {out_dir})")
     for role, meaning in MEANINGS.items():
@@ -161,7 +187,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="unit of times in numbers (default: by the column's name or their size)")  # fmt: skip
     parser.add_argument("--time-format", metavar="FORMAT",
                         help="format of times that are text, as strptime has it: %%d/%%m/%%Y %%H:%%M:%%S")  # fmt: skip
-    parser.add_argument("--every-s", type=_positive, help="with --pcp: time between samples in seconds (default 60)")
+    parser.add_argument("--every-s", type=_positive,
+                        help="with --pcp or a server: seconds between samples (default 60)")  # fmt: skip
     parser.add_argument("--max-missing", type=_share, default=0.2, metavar="SHARE",
                         help="share of missing values up to which a window is kept (default 0.2)")  # fmt: skip
     parser.add_argument("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
@@ -184,6 +211,28 @@ def _share(text: str) -> float:
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"must be a share from 0 to below 1, not {text}")
     return value
+
+
+def _moment(text: str) -> float:
+    """Seconds since 1970 of a time that names its zone, or in UTC."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a time such as 2026-11-20T07:29:03Z, not {text!r}") from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _query(text: str) -> tuple[str, str]:
+    name, given, query = text.partition("=")
+    if not (name.strip() and given and query.strip()):
+        raise argparse.ArgumentTypeError(
+            f"must be NAME=PROMQL, as in temperature=node_hwmon_temp_celsius, not {text!r}"
+        )
+    return name.strip(), query.strip()
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -215,43 +264,75 @@ def _missing(text: str) -> list[Missing]:
 
 def _read(args: argparse.Namespace) -> Ingested:
     """Choose the reader; an option that the format has no use for is a mistake, not a wish to be ignored."""
-    if (args.file is None) == (not args.pcp):
-        _usage("give one file, or one or more archives with --pcp")
+    sources = [option for option in RECORDERS if getattr(args, option)]
+    if len(sources) + (args.file is not None) != 1:
+        _usage(f"give one file, or one of {', '.join(f'--{option}' for option in RECORDERS)}")
+    if not (args.prometheus and is_address(args.prometheus)):
+        _without_effect(args, f"--{sources[0]} {args.prometheus or ''}".strip() if sources else "a file", *OF_SERVERS)
     if args.pcp:
-        _without_effect(
-            args,
-            "--pcp",
-            *OF_TABLES,
-            "hz",
-            "labels",
-            "benign",
-            "no_benign",
-            "ignore",
-            "counter",
-            "level",
-            "missing",
-            "unlabelled",
-            "all_labelled",
-            "t_unit",
-        )
+        _without_effect(args, "--pcp", *OF_TABLES, *OF_LABELS, "hz", "ignore", "counter", "level", "missing", "t_unit")
         _say(args, f"reading {len(args.pcp)} archives …")
         return read_pcp(args.pcp, PcpCut(every_s=args.every_s) if args.every_s else PcpCut())
+    if args.rest is not None and args.labels_from is None:
+        _usage("--rest has no effect without --labels-from: leave it out")
+    log = None if args.labels_from is None else Log(path=args.labels_from, rest=args.rest)
+    if sources:
+        return _read_recorder(args, sources[0], log)
     suffix = args.file.suffix.lower()
     if suffix not in SUFFIXES:
         _usage(f"{args.file} is none of {', '.join(SUFFIXES)}")
     _say(args, f"reading {args.file} …")
-    said = Said(
+    said = _said(args)
+    if suffix == ".npz":
+        _without_effect(args, "a .npz file", "every_s", *OF_TABLES)
+        return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
+    _without_effect(args, f"a {suffix} file", "every_s")
+    roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
+    return read_long(args.file, _cut(args), said=said, wanted=_wanted(args), roles=roles, log=log)
+
+
+def _read_recorder(args: argparse.Namespace, option: str, log: Log | None) -> Ingested:
+    """Read what another recorder measured. Raises DataError."""
+    _without_effect(args, f"--{option}", *(role.name for role in Role), "counter", "t_unit", "time_format")
+    if log is None:
+        _without_effect(args, f"--{option} without --labels-from", *OF_LABELS)
+    if option != "prometheus":
+        files = getattr(args, option)
+        _say(args, f"reading {len(files)} file{'s' * (len(files) > 1)} …")
+        found = read_sysstat(files) if option == "sysstat" else read_perfmon(files)
+    elif not is_address(args.prometheus):
+        _say(args, f"reading {args.prometheus} …")
+        found = read_file(Path(args.prometheus))
+    else:
+        base, header = without_password(args.prometheus)
+        until = args.until or SystemClock().now()
+        since = until - DAY_S if args.since is None else args.since
+        if since >= until:
+            _usage("--since must lie before --until")
+        asked = Asked(
+            since=since,
+            until=until,
+            every_s=args.every_s or 60.0,
+            match=args.match,
+            queries=dict(args.query),
+        )
+        _say(args, f"asking {base} for {asked.steps:,} samples of each host …")
+        found = read_server(base, fetcher(base, header), asked)
+    return read_recorded(found, _cut(args), said=_said(args), wanted=_wanted(args), log=log)
+
+
+def _said(args: argparse.Namespace) -> Said:
+    return Said(
         labels=args.labels,
         benign=args.benign,
         no_benign=args.no_benign,
         unlabelled=args.unlabelled,
         all_labelled=args.all_labelled,
     )
-    if suffix == ".npz":
-        _without_effect(args, "a .npz file", "every_s", *OF_TABLES)
-        return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
-    _without_effect(args, f"a {suffix} file", "every_s")
-    cut = Cut(
+
+
+def _cut(args: argparse.Namespace) -> Cut:
+    return Cut(
         window_s=args.window_s,
         stride_s=args.stride_s,
         hz=args.hz,
@@ -259,11 +340,6 @@ def _read(args: argparse.Namespace) -> Ingested:
         time_format=args.time_format,
         episode_s=args.episode_s,
     )
-    roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
-    if args.rest is not None and args.labels_from is None:
-        _usage("--rest has no effect without --labels-from: leave it out")
-    log = None if args.labels_from is None else Log(path=args.labels_from, rest=args.rest)
-    return read_long(args.file, cut, said=said, wanted=_wanted(args), roles=roles, log=log)
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:

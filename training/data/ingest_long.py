@@ -17,12 +17,13 @@ change of label.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -50,9 +51,11 @@ from training.data.ingest_rows import (
     read_rows,
 )
 from training.data.ingested import Empty, Ingested, Said, channel_specs, following, measured, unite
+from training.data.normalise import compress
+from training.data.recorded import WINDOW_SAMPLES, Recorded, with_specs
 from training.data.roles import Role
 from training.data.schema import Timing
-from training.data.tables import Table, read_table
+from training.data.tables import Table, left, read_table
 
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least
@@ -70,7 +73,36 @@ def read_long(
     path: Path, cut: Cut, *, said: Said, wanted: Wanted, roles: Mapping[Role, str], log: Log | None = None
 ) -> Ingested:
     """Read and cut the table; ``roles`` is what the flags say of its columns. Raises DataError."""
-    table = read_table(path, roles, wanted.ignore)
+    return cut_table(read_table(path, roles, wanted.ignore), cut, said=said, wanted=wanted, log=log)
+
+
+def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None) -> Ingested:
+    """Cut what another recorder measured: each channel is known, and without a log all of it is benign.
+
+    Raises DataError.
+    """
+    table, notes = found.table, found.notes
+    table = replace(table, rows=table.rows.select(left(table.rows.columns, wanted.ignore, table.path)))
+    if log is None:
+        roles = {**table.roles.columns, Role.LABEL: "no labels"}
+        rows = table.rows.with_columns(pl.lit(0).alias(str(Role.LABEL)))
+        table = replace(table, rows=rows, roles=replace(table.roles, columns=roles))
+        notes = (
+            *notes,
+            "The recorder carries no labels: every window counts as benign (--labels-from FILE brings some).",
+        )
+    ours = [name for name in found.channels if name in table.rows.columns]
+    wanted = replace(wanted, level=tuple(dict.fromkeys((*wanted.level, *ours))))
+    cut = replace(cut, window_samples=WINDOW_SAMPLES)
+    windows = cut_table(table, cut, said=said, wanted=wanted, log=log)
+    channels = with_specs(windows.channels, ours)
+    X = np.stack([compress(window.T, channels).T for window in windows.X])
+    return replace(windows, X=X, channels=channels, notes=(*windows.notes, *notes))
+
+
+def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None) -> Ingested:
+    """Cut the rows of a table into windows. Raises DataError."""
+    path = table.path
     by_log = Labelled()
     if log is not None:
         table, by_log = _labelled(table, cut, log)
@@ -248,7 +280,7 @@ def _check_inside(rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64
 
 
 def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows, _Windows]:
-    if rows.t is None or cut.window_s is None:
+    if rows.t is None or (cut.window_s is None and cut.window_samples is None):
         raise DataError(
             f"{rows.path} has no column of windows, so it needs one of times (--time NAME) and --window-s to be cut."
         )
@@ -263,13 +295,14 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
     assert rows.t is not None
     ids = rows.host if rows.episode is None else rows.episode
     group = codes(rows.host, ids)
-    samples = round(cut.window_s * hz)
+    window_s = cut.window_s or float(cut.window_samples or 0) / hz
+    samples = round(window_s * hz)
     if samples < 1:
         raise DataError(
-            f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {cut.window_s:g} s holds "
+            f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {window_s:g} s holds "
             "none: mend --window-s, or say the unit of t with --t-unit s, ms, us or ns."
         )
-    stride = max(1, round((cut.stride_s or cut.window_s / 2) * hz))
+    stride = max(1, round((cut.stride_s or window_s / 2) * hz))
     order = np.lexsort((rows.t, group))
     recordings = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     label = rows.labels.of_window
@@ -297,11 +330,11 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
             empty.append(Empty(name, str(rows.host[members[0]]), float(t[0]), duration, t.size))
     if not parts:
         raise DataError(
-            f"{rows.path} has no stretch of {cut.window_s:g} s without a gap or a change of label "
+            f"{rows.path} has no stretch of {window_s:g} s without a gap or a change of label "
             f"in any of its {len(episodes)} recordings: say a shorter --window-s, or a lower --hz, which bridges gaps."
         )
     left_out = [
-        f"{short[of]:,} of {stretched[of]:,} stretches of {of}: shorter than a window of {cut.window_s:g} s"
+        f"{short[of]:,} of {stretched[of]:,} stretches of {of}: shorter than a window of {window_s:g} s"
         for of in rows.labels.names
         if short[of]
     ]

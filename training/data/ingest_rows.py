@@ -42,6 +42,7 @@ class Cut:
     t_unit: str | None = None
     time_format: str | None = None
     episode_s: float | None = None
+    window_samples: int | None = None  # where no ``window_s`` is said
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def read_plain(
     try:
         if path.suffix.lower() == PARQUET:
             rows = pl.read_parquet(path)
-            return rows.select(_left(rows.columns, ignored, path)), ""
+            return rows.select(left(rows.columns, ignored, path)), ""
         return _read_text(path, ignored, as_text)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
@@ -66,7 +66,7 @@ def _read_text(
     path: Path, ignored: Collection[str], as_text: Callable[[Sequence[str]], Collection[str]]
 ) -> tuple[pl.DataFrame, str]:
     dialect = dialect_of(path)
-    names = _left(read_text(path, dialect, rows=0).columns, ignored, path)
+    names = left(read_text(path, dialect, rows=0).columns, ignored, path)
     kept = as_text(names)
     rows = read_text(path, dialect, kept)
     _check_header(path, rows)
@@ -78,7 +78,7 @@ def _read_text(
     return rows.select(names), ", ".join(part for part in layout if part)
 
 
-def _left(names: Sequence[str], ignored: Collection[str], path: Path) -> list[str]:
+def left(names: Sequence[str], ignored: Collection[str], path: Path) -> list[str]:
     """The names of the columns that are not ignored. Raises DataError."""
     unknown = [name for name in ignored if name not in names]
     if unknown:

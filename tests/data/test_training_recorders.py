@@ -1,0 +1,448 @@
+"""What sysstat, a Prometheus and Windows' performance monitor recorded, under the names and units of our channels.
+
+``recorded/`` holds what the real tools wrote of one machine in the same minute: ``sa23`` is sadc's, ``sysstat.json``
+what sadf made of it, ``prometheus.json`` the answer of a Prometheus that read the node exporter. The performance
+monitor's files are made here, in the form that its documentation gives.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import numpy as np
+import polars as pl
+import pytest
+
+from training.data import ingest
+from training.data.channels import CHANNELS
+from training.data.errors import DataError
+from training.data.prometheus_http import fetcher, without_password
+from training.data.recorded import ORDER
+from training.data.recorded_perfmon import read_perfmon
+from training.data.recorded_prometheus import STEPS_A_QUERY, Asked, read_file, read_server
+from training.data.recorded_sysstat import read_sysstat
+from training.data.schema import read_schema
+
+HERE = Path(__file__).parent / "recorded"
+SA, SYSSTAT, PROMETHEUS = HERE / "sa23", HERE / "sysstat.json", HERE / "prometheus.json"
+SHORT = ("--window-s", "16", "--stride-s", "8")
+
+
+def columns(found):
+    """Values by channel."""
+    return {name: found.table.rows[name].to_numpy() for name in found.channels}
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """Ingest with options: exit code, and what was said."""
+
+    def run(*options):
+        try:
+            code = ingest.main([*options, "--out-dir", str(tmp_path / "out"), "--json"])
+        except SystemExit as end:
+            code = end.code
+        said = capsys.readouterr()
+        return code, json.loads(said.out) if code == 0 else said.err
+
+    return run
+
+
+def refused(run, *options):
+    code, said = run(*options)
+    assert code in (2, 65), said
+    assert said.count("error: ") == 1
+    assert said.count("\n") == 1
+    return said
+
+
+# -- one machine, two recorders ----------------------------------------------------------------------------------------
+
+
+def test_two_recorders_of_one_machine_agree():
+    one, other = columns(read_sysstat([SYSSTAT])), columns(read_file(PROMETHEUS))
+    # The exporter of that version leaves the loopback interface out, and connections were few in that minute.
+    apart = {name for name in CHANNELS if name.startswith(("net_", "tcp_"))}
+    both = sorted({*one, *other} & set(one) & set(other) - apart)
+    assert len(both) >= 18
+    for name in both:
+        mine, theirs = np.nanmean(one[name]), np.nanmean(other[name])
+        assert mine == pytest.approx(theirs, rel=0.12, abs=0.02), name
+    assert set(other) - set(one) == {"memory_cached", "memory_writeback", "tcp_established"}
+    assert {"threads", "tcp_attempt_fails"} <= set(one) - set(other)
+
+
+def test_both_become_data_sets_of_our_channels_and_units(run, tmp_path):
+    seen = {}
+    for option, path in (("--sysstat", SYSSTAT), ("--prometheus", PROMETHEUS)):
+        code, found = run(option, str(path), *SHORT)
+        assert code == 0, found
+        assert found["labels"] == {"benign": found["windows"]}
+        assert found["understood"]["sample_hz"] == 0.5
+        schema = read_schema(tmp_path / "out" / "feature_schema_v1.json")
+        for channel in schema.channels:
+            ours = CHANNELS[channel.name]
+            assert (channel.unit, channel.kind, channel.transform) == (ours.rate_unit, str(ours.kind), "symlog")
+            assert set(channel.modes) == {str(mode) for mode in ours.modes}
+        assert [name for name in ORDER if name in schema.channel_names] == list(schema.channel_names)
+        seen[option] = {channel.name: channel for channel in schema.channels}
+    for name in set(seen["--sysstat"]) & set(seen["--prometheus"]):
+        assert seen["--sysstat"][name] == seen["--prometheus"][name]
+    assert any("--labels-from FILE brings some" in note for note in found["notes"])
+
+
+def test_incidents_label_what_a_recorder_measured(run, tmp_path):
+    log = tmp_path / "incidents.csv"
+    log.write_text("start,end,label\n2026-11-23T11:49:40Z,2026-11-23T11:50:10Z,attack\n")
+    code, found = run("--prometheus", str(PROMETHEUS), *SHORT, "--labels-from", str(log), "--rest", "normal")
+    assert code == 0, found
+    assert set(found["labels"]) == {"attack", "normal"}
+    log.write_text("start,end,label\n2026-11-23 11:49:40,2026-11-23 11:50:10,attack\n")
+    assert "name no time zone" in refused(run, "--prometheus", str(PROMETHEUS), "--labels-from", str(log))
+
+
+# -- sysstat -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_sadc_is_read_by_sadf_as_its_json_is():
+    """The package sysstat has it; .ci/run installs it, and nothing here is skipped without."""
+    assert shutil.which("sadf"), "sadf is missing: apt-get install sysstat"
+    assert read_sysstat([SA]).table.rows.equals(read_sysstat([SYSSTAT]).table.rows)
+
+
+def test_shares_of_processors_become_seconds_by_their_number():
+    host = msgspec.json.decode(SYSSTAT.read_bytes())["sysstat"]["hosts"][0]
+    share = next(one for one in host["statistics"][0]["cpu-load"] if one["cpu"] == "all")
+    found = columns(read_sysstat([SYSSTAT]))
+    assert found["cpu_user"][0] == pytest.approx((share["usr"] + share["guest"]) / 100 * host["number-of-cpus"])
+    assert found["disk_read_bytes"][0] == host["statistics"][0]["io"]["io-reads"]["bread"] * 512
+
+
+def test_files_of_sysstat_that_cannot_be_used_are_refused(run, tmp_path, monkeypatch):
+    half = tmp_path / "half.json"
+    half.write_bytes(SYSSTAT.read_bytes()[:9000])
+    assert "or only a part of it: write it again" in refused(run, "--sysstat", str(half))
+    other = tmp_path / "sa01"
+    other.write_bytes(b"\x00nothing of sysstat" * 40)
+    assert "cannot be read by sadf" in refused(run, "--sysstat", str(other))
+    assert "cannot be read (No such file" in refused(run, "--sysstat", str(tmp_path / "none"))
+    bare = msgspec.json.decode(SYSSTAT.read_bytes())
+    bare["sysstat"]["hosts"][0]["statistics"] = []
+    half.write_bytes(msgspec.json.encode(bare))
+    assert "holds no samples" in refused(run, "--sysstat", str(half))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "apt install sysstat" in refused(run, "--sysstat", str(SA))
+
+
+# -- Prometheus --------------------------------------------------------------------------------------------------------
+
+
+class Told:
+    """A server's answers, made from functions of the time, and the questions that it got."""
+
+    def __init__(self, hosts=("pi:9100", "desk:9100"), scrape=15.0, until=1e12):
+        self.hosts, self.scrape, self.until, self.urls = hosts, scrape, until, []
+
+    def __call__(self, url):
+        self.urls.append(url)
+        parts = urlsplit(url)
+        fields = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if parts.path.endswith("/label/instance/values"):
+            return msgspec.json.encode({"status": "success", "data": list(self.hosts)})
+        assert parts.path.endswith("/query_range")
+        start, end, step = (float(fields[name]) for name in ("start", "end", "step"))
+        t = np.arange(start, end + 1e-6, step)
+        assert t.size <= STEPS_A_QUERY
+        scraped = np.minimum(np.floor(t / self.scrape) * self.scrape, self.until)
+        t, scraped = t[t - scraped < 300], scraped[t - scraped < 300]  # a server repeats for five minutes
+        query = fields["query"]
+        series = []
+        for host in self.hosts:
+            if f'instance="{host}"' in query or "instance=" not in query:
+                for labels, value in self.series(query, scraped):
+                    pairs = [[at, repr(float(each))] for at, each in zip(t.tolist(), value, strict=True)]
+                    series.append({"metric": {**labels, "instance": host, "job": "node"}, "values": pairs})
+        return msgspec.json.encode({"status": "success", "data": {"resultType": "matrix", "result": series}})
+
+    def series(self, query, t):
+        if "__name__" not in query:
+            return [({}, np.sin(t))]
+        cpu = "node_cpu_seconds_total"
+        restart = np.where(t >= 1_700_003_600, t - 1_700_003_600, t - 1_690_000_000)
+        return [
+            ({"__name__": "node_context_switches_total"}, 100 * restart),
+            ({"__name__": cpu, "mode": "user", "cpu": "0"}, 0.25 * restart),
+            ({"__name__": cpu, "mode": "user", "cpu": "1"}, 0.5 * restart),
+            ({"__name__": cpu, "mode": "idle", "cpu": "1"}, 0.1 * restart),
+            ({"__name__": "node_load1"}, 1 + np.cos(t)),
+            ({"__name__": "node_memory_MemTotal_bytes"}, np.full(t.size, 8e9)),
+            ({"__name__": "node_memory_MemAvailable_bytes"}, 5e9 + t),
+            ({"__name__": "node_memory_Cached_bytes"}, 1e9 + t),
+        ]
+
+
+ASKED = Asked(since=1_700_000_000.0, until=1_700_007_200.0, every_s=15.0, queries={})
+
+
+def test_counters_of_a_server_become_rates_and_a_restart_is_no_growth():
+    told = Told()
+    rows = read_server("http://pi:9090", told, ASKED).table.rows
+    assert rows["host"].unique(maintain_order=True).to_list() == ["desk", "pi"]
+    one = rows.filter(pl.col("host") == "pi")
+    assert one["cpu_user"].round(9).unique().to_list() in ([0.0, 0.75], [0.75, 0.0])
+    assert (one["cpu_user"] == 0).sum() == 1
+    assert one["context_switches"].max() == pytest.approx(100)
+    assert one["memory_used"][0] == pytest.approx(3e9 - 1.7e9)
+    assert "memory_cached" not in rows.columns  # half of it is another metric
+    assert len(rows) == 2 * 481
+
+
+def test_what_a_server_repeats_is_no_sample():
+    rows = read_server("http://pi:9090", Told(scrape=60.0), ASKED).table.rows
+    steps = rows.filter(pl.col("host") == "pi")["t"].diff().dt.total_seconds().drop_nulls()
+    assert steps[1:].unique().to_list() == [60]
+    rows = read_server("http://pi:9090", Told(until=1_700_001_000.0), ASKED).table.rows
+    last = rows["t"].max()
+    assert last is not None
+    assert last.timestamp() <= 1_700_001_015.0
+
+
+def test_long_times_are_asked_for_in_pieces(run):
+    told = Told(hosts=("pi:9100",))
+    long = Asked(since=1_700_000_000.0, until=1_700_086_400.0, every_s=15.0, match='job="node"', queries={"users": "u"})
+    found = read_server("http://pi:9090/prom/", told, long)
+    assert len(found.table.rows) == 5761
+    assert found.channels[0] == "cpu_user"
+    assert "users" in found.table.rows.columns
+    assert len(told.urls) == 1 + 2 * -(-5761 // STEPS_A_QUERY)
+    assert all(url.startswith("http://pi:9090/prom/api/v1/") for url in told.urls)
+    assert "job%3D%22node%22" in told.urls[0]
+
+
+def answers(body):
+    return lambda url: b'{"status":"success","data":["pi:9100"]}' if "/label/" in url else body
+
+
+def matrix(series):
+    return b'{"status":"success","data":{"resultType":"matrix","result":[' + series + b"]}}"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b'{"status":"success","data":{"resultType":"matrix","resu', "is only half an answer"),
+        (b"<html>Sign in</html>", "is no answer of a Prometheus' HTTP API"),
+        (b'{"status":"error","error":"query timed out"}', "refuses a query: query timed out"),
+        (b'{"status":"success","data":{"resultType":"vector","result":[]}}', "a vector where samples of a time"),
+        (matrix(b'{"metric":{},"values":1}'), "series that are none"),
+        (matrix(b""), "none of the channels of a host"),
+    ],
+)
+def test_answers_that_cannot_be_used_are_refused(body, sentence):
+    with pytest.raises(DataError, match=sentence):
+        read_server("http://pi:9090", answers(body), ASKED)
+
+
+def test_a_query_with_several_series_or_none_or_without_hosts_is_refused(monkeypatch):
+    told, mine = Told(), replace(ASKED, queries={"x": "up"})
+    monkeypatch.setattr(told, "series", lambda query, t: [({"cpu": "0"}, t), ({"cpu": "1"}, t)])
+    with pytest.raises(DataError, match=r"has 2 series of the instance 'pi:9100'.*sum by \(instance\)"):
+        read_server("http://pi:9090", told, mine)
+    monkeypatch.setattr(told, "series", lambda query, t: [])
+    with pytest.raises(DataError, match="'x' has no samples in that time"):
+        read_server("http://pi:9090", told, mine)
+    with pytest.raises(DataError, match="names no instance, which is the host"):
+        read_server("http://pi:9090", answers(matrix(b'{"metric":{},"values":[[1,"2"]]}')), mine)
+    with pytest.raises(DataError, match="has no host of the node exporter in that time"):
+        read_server("http://pi:9090", Told(hosts=()), ASKED)
+
+
+def test_warnings_of_a_server_are_noted():
+    def warns(url):
+        return Told()(url).replace(b'"data"', b'"warnings":["a store is away"],"data"', "/query_range" in url)
+
+    assert read_server("http://pi:9090", warns, ASKED).notes == ("The Prometheus at pi warns: a store is away.",)
+
+
+class Server(BaseHTTPRequestHandler):
+    """Answers each GET as the address says."""
+
+    def do_GET(self):
+        status = int(self.path.split("/")[1])
+        body = b'{"status":"error","error":"parse error"}' if status == 400 else b"<html>"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) + (50 if status == 200 else 0)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def serving():
+    server = HTTPServer(("127.0.0.1", 0), Server)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_servers_that_refuse_break_off_or_are_away_are_named_without_their_password(run, tmp_path):
+    with serving() as port:
+        said = {}
+        for status in (401, 403, 400, 404, 200):
+            said[status] = refused(run, "--prometheus", f"http://me:secret@127.0.0.1:{port}/{status}")
+    assert "asks for a password" in said[401]
+    assert "asks for a password" in said[403]
+    assert "refuses a query: parse error" in said[400]
+    assert "answers 404 Not Found where a Prometheus has its HTTP API" in said[404]
+    assert "broke off in the middle" in said[200]
+    assert not any("secret" in each for each in said.values())
+    assert "No Prometheus answers at http://127.0.0.1" in refused(run, "--prometheus", f"http://127.0.0.1:{port}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_and_a_password_or_a_token_become_a_header(monkeypatch):
+    assert without_password("https://me:a%40b@pi/prom") == ("https://pi/prom", "Basic bWU6YUBi")
+    monkeypatch.setenv("PROMETHEUS_TOKEN", "abc")
+    assert without_password("http://pi:9090") == ("http://pi:9090", "Bearer abc")
+    for wrong in ("ftp://pi", "http://"):
+        with pytest.raises(DataError, match="is no address"):
+            without_password(wrong)
+    assert callable(fetcher("http://pi", None))
+
+
+def test_files_of_answers_that_cannot_be_used_are_refused(run, tmp_path):
+    path = tmp_path / "a.json"
+    whole = PROMETHEUS.read_bytes()
+    for body, sentence in (
+        (whole[:4000], "is only half an answer"),
+        (b"", "is empty"),
+        (b'{"status":"error","error":"no"}', "holds a Prometheus' refusal: no"),
+        (matrix(b'{"metric":{"instance":"a","__name__":"up"},"values":[[1,"1"]]}'), "no metric of the node exporter"),
+    ):
+        path.write_bytes(body)
+        assert sentence in refused(run, "--prometheus", str(path))
+    assert "--since has no effect" in refused(run, "--prometheus", str(path), "--since", "2026-11-20")
+    path.write_bytes(whole + b"\n" + whole + b"\n")
+    assert read_file(path).table.rows.equals(read_file(PROMETHEUS).table.rows)
+
+
+# -- Windows' performance monitor --------------------------------------------------------------------------------------
+
+ENGLISH = {
+    r"Processor(0)\% User Time": 20.0,
+    r"Processor(1)\% User Time": 40.0,
+    r"Processor(_Total)\% User Time": 30.0,
+    r"Processor(_Total)\Interrupts/sec": 500.0,
+    r"System\Context Switches/sec": 900.0,
+    r"System\Threads": 1200.0,
+    r"Memory\Page Faults/sec": 70.0,
+    r"PhysicalDisk(_Total)\Disk Read Bytes/sec": 4096.0,
+    r"PhysicalDisk(0 C:)\Disk Read Bytes/sec": 4096.0,
+    r"Network Interface(Intel[R] Ethernet)\Bytes Received/sec": 100.0,
+    r"Network Interface(Wi-Fi)\Bytes Received/sec": 10.0,
+    r"TCPv4\Connections Established": 6.0,
+    r"TCPv6\Connections Established": 2.0,
+    r"LogicalDisk(C:)\% Free Space": 55.0,
+}
+GERMAN = {
+    r"Prozessor(0)\Benutzerzeit (%)": 20.0,
+    r"Prozessor(1)\Benutzerzeit (%)": 40.0,
+    r"Prozessor(_Total)\Benutzerzeit (%)": 30.0,
+    r"Prozessor(_Total)\Interrupts/s": 500.0,
+    r"System\Kontextwechsel/s": 900.0,
+    r"System\Threads": 1200.0,
+    r"Arbeitsspeicher\Seitenfehler/s": 70.0,
+    r"Physikalischer Datenträger(_Total)\Bytes gelesen/s": 4096.0,
+    r"Physikalischer Datenträger(0 C:)\Bytes gelesen/s": 4096.0,
+    r"Netzwerkschnittstelle(Intel[R] Ethernet)\Empfangene Bytes/s": 100.0,
+    r"Netzwerkschnittstelle(WLAN)\Empfangene Bytes/s": 10.0,
+    r"TCPv4\Hergestellte Verbindungen": 6.0,
+    r"TCPv6\Hergestellte Verbindungen": 2.0,
+    r"Logischer Datenträger(C:)\Freier Speicherplatz (%)": 55.0,
+}
+MEANT = {
+    "cpu_user": 0.6,
+    "interrupts": 500.0,
+    "context_switches": 900.0,
+    "page_faults": 70.0,
+    "disk_read_bytes": 4096.0,
+    "net_rx_bytes": 110.0,
+    "threads": 1200.0,
+    "tcp_established": 8.0,
+}
+
+
+def relogged(path, counters, rows=60, encoding="utf-8", minutes=-60):
+    """A file as relog writes it; the first row lacks what needs two samples."""
+    head = [f"(PDH-CSV 4.0) (W. Europe Standard Time)({minutes})", *(rf"\\DESK\{name}" for name in counters)]
+    lines = [",".join(f'"{cell}"' for cell in head)]
+    for row in range(rows):
+        stamp = f"11/23/2026 12:{row // 60:02d}:{row % 60:02d}.{row % 7:03d}"
+        cells = [" " if row == 0 and "/s" in name else f"{value:.12g}" for name, value in counters.items()]
+        lines.append(",".join(f'"{cell}"' for cell in (stamp, *cells)))
+    path.write_text("\r\n".join(lines) + "\r\n", encoding=encoding, newline="")
+    return path
+
+
+@pytest.mark.parametrize(("counters", "encoding"), [(ENGLISH, "utf-8"), (GERMAN, "cp1252"), (GERMAN, "utf-16")])
+def test_counters_of_windows_are_our_channels_in_both_languages(tmp_path, counters, encoding):
+    found = read_perfmon([relogged(tmp_path / "a.csv", counters, encoding=encoding)])
+    rows = found.table.rows
+    assert {name: rows[name][1] for name in found.channels} == pytest.approx(MEANT)
+    assert rows.height == 59
+    assert rows["t"][0].isoformat() == "2026-11-23T11:00:01.001000+00:00"
+    assert rows["host"].unique().to_list() == ["DESK"]
+    assert found.notes == ("1 counters of a.csv mean none of our channels: left out.",)
+
+
+def test_processors_that_are_not_counted_each_are_left_out_and_said(tmp_path):
+    counters = {name: value for name, value in ENGLISH.items() if "(0)" not in name and "(1)" not in name}
+    found = read_perfmon([relogged(tmp_path / "a.csv", counters)])
+    assert "cpu_user" not in found.channels
+    assert any("cpu_user of DESK was left out: it needs a column for each processor" in note for note in found.notes)
+
+
+def test_files_of_the_performance_monitor_become_a_data_set_or_are_refused(run, tmp_path):
+    path = relogged(tmp_path / "a.csv", ENGLISH, rows=600 // 10)
+    code, found = run("--perfmon", str(path), *SHORT)
+    assert code == 0, found
+    assert found["understood"]["sample_hz"] == pytest.approx(1.0, abs=0.01)
+    text = path.read_text()
+    for body, sentence in (
+        ("t,x\n1,2\n", "is not what relog writes as CSV"),
+        (text.splitlines()[0], "holds no samples"),
+        (text.replace('"900"', '"9oo"', 1), "holds what relog does not write"),
+        (text.replace('"900",', ""), "lines of"),
+    ):
+        path.write_text(body)
+        assert sentence in refused(run, "--perfmon", str(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["a.csv", "--sysstat", "b"], "give one file, or one of --pcp, --prometheus, --sysstat, --perfmon"),
+        (["--sysstat", "b", "--pcp", "c"], "give one file, or one of"),
+        (["--sysstat", "b", "--label", "x"], "--label has no effect on --sysstat"),
+        (["--sysstat", "b", "--benign", "x"], "--benign has no effect on --sysstat without --labels-from"),
+        (["--perfmon", "b", "--query", "a=b"], "--query has no effect on --perfmon"),
+        (["--prometheus", "http://a", "--since", "9", "--until", "8"], "--since must lie before --until"),
+    ],
+)
+def test_options_of_other_sources_are_refused(run, options, sentence):
+    assert sentence in refused(run, *options)

@@ -1,0 +1,345 @@
+"""Samples from a Prometheus, or from a file of what its HTTP API answered: one host an instance.
+
+The preset asks for what the node exporter exports, sample by sample, and makes growth by the second of each counter
+here, so that a restart of a host is seen in each series. A server repeats the last sample for up to five minutes where
+nothing new came: a step in which nothing at all changed is no sample. Queries of one's own become channels beside it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data import even
+from training.data.errors import DataError
+from training.data.recorded import Recorded, Recording, is_counter, recorded
+
+STEPS_A_QUERY = 2000  # a server answers 11,000 at most; a host has some hundred series
+SELECTORS: tuple[tuple[str, str, Mapping[str, Sequence[str]]], ...] = (
+    ("cpu_user", "node_cpu_seconds_total", {"mode": ("user",)}),
+    ("cpu_system", "node_cpu_seconds_total", {"mode": ("system",)}),
+    ("cpu_iowait", "node_cpu_seconds_total", {"mode": ("iowait",)}),
+    ("cpu_irq", "node_cpu_seconds_total", {"mode": ("irq", "softirq")}),
+    ("cpu_steal", "node_cpu_seconds_total", {"mode": ("steal",)}),
+    ("pressure_cpu", "node_pressure_cpu_waiting_seconds_total", {}),
+    ("pressure_io", "node_pressure_io_waiting_seconds_total", {}),
+    ("pressure_memory", "node_pressure_memory_waiting_seconds_total", {}),
+    ("context_switches", "node_context_switches_total", {}),
+    ("interrupts", "node_intr_total", {}),
+    ("forks", "node_forks_total", {}),
+    ("page_faults", "node_vmstat_pgfault", {}),
+    ("page_faults_major", "node_vmstat_pgmajfault", {}),
+    ("disk_read_bytes", "node_disk_read_bytes_total", {}),
+    ("disk_write_bytes", "node_disk_written_bytes_total", {}),
+    ("disk_reads", "node_disk_reads_completed_total", {}),
+    ("disk_writes", "node_disk_writes_completed_total", {}),
+    ("net_rx_bytes", "node_network_receive_bytes_total", {}),
+    ("net_tx_bytes", "node_network_transmit_bytes_total", {}),
+    ("net_rx_packets", "node_network_receive_packets_total", {}),
+    ("net_tx_packets", "node_network_transmit_packets_total", {}),
+    ("tcp_active_opens", "node_netstat_Tcp_ActiveOpens", {}),
+    ("tcp_passive_opens", "node_netstat_Tcp_PassiveOpens", {}),
+    ("tcp_attempt_fails", "node_netstat_Tcp_AttemptFails", {}),
+    ("tcp_resets_sent", "node_netstat_Tcp_OutRsts", {}),
+    ("tcp_retransmits", "node_netstat_Tcp_RetransSegs", {}),
+    ("tcp_established", "node_netstat_Tcp_CurrEstab", {}),
+    ("udp_rx_datagrams", "node_netstat_Udp_InDatagrams", {}),
+    ("udp_tx_datagrams", "node_netstat_Udp_OutDatagrams", {}),
+    ("load_1m", "node_load1", {}),
+    ("processes", "node_processes_pids", {}),
+    ("threads", "node_processes_threads", {}),
+    ("memory_dirty", "node_memory_Dirty_bytes", {}),
+    ("memory_writeback", "node_memory_Writeback_bytes", {}),
+    ("memory_cached", "node_memory_Cached_bytes", {}),
+    ("memory_cached", "node_memory_SReclaimable_bytes", {}),
+    ("memory_used", "node_memory_MemTotal_bytes", {}),
+    ("memory_used", "node_memory_MemAvailable_bytes", {}),
+)
+SUBTRACTED = "node_memory_MemAvailable_bytes"
+TOGETHER = ("memory_cached", "memory_used")  # of several metrics, all of which must be there
+METRICS = tuple(dict.fromkeys(metric for _, metric, _ in SELECTORS))
+NETWORK, LOOPBACK = "node_network_receive_bytes_total", "lo"
+ALWAYS = "node_context_switches_total"  # on every host
+
+Fetch = Callable[[str], bytes]  # a GET; raises DataError where nothing comes
+
+
+class Series(msgspec.Struct, frozen=True):
+    metric: dict[str, str] = {}
+    values: list[tuple[float, str]] = []
+
+
+class Data(msgspec.Struct, frozen=True):
+    kind: str = msgspec.field(default="", name="resultType")
+    result: list[msgspec.Raw] = []
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Answer of the HTTP API, as far as it is read."""
+
+    status: str
+    data: Data | None = None
+    error: str = ""
+    warnings: list[str] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The question to a server: times in seconds since 1970, ``match`` narrows the preset, as in ``job="node"``.
+
+    ``queries`` are a user's own, PromQL by the name of its channel.
+    """
+
+    since: float
+    until: float
+    every_s: float = 60.0
+    match: str = ""
+    queries: Mapping[str, str]
+
+    @property
+    def steps(self) -> int:
+        return int((self.until - self.since) / self.every_s) + 1
+
+
+def read_server(base: str, fetch: Fetch, asked: Asked) -> Recorded:
+    """Ask the server at ``base`` and read its answers. Raises DataError."""
+    where = urlsplit(base).hostname or base
+    notes: list[str] = []
+
+    def ask(path: str, **fields: object) -> Answer:
+        answer = _decoded(fetch(f"{base.rstrip('/')}/api/v1/{path}?{urlencode(fields, doseq=True)}"), where)
+        if answer.status != "success":
+            raise DataError(f"The Prometheus at {where} refuses a query: {answer.error or 'it gives no reason'}.")
+        notes.extend(f"The Prometheus at {where} warns: {text}." for text in answer.warnings)
+        return answer
+
+    def series(query: str) -> Iterable[Series]:
+        begin = asked.since
+        while begin <= asked.until:
+            end = min(asked.until, begin + (STEPS_A_QUERY - 1) * asked.every_s)
+            yield from _series(ask("query_range", query=query, start=begin, end=end, step=asked.every_s), where)
+            begin = end + asked.every_s
+
+    names = "|".join(METRICS)
+    narrowed = f",{asked.match}" if asked.match else ""
+    found: dict[str, dict[str, _Values]] = {}
+    selector = f'{{__name__="{ALWAYS}"{narrowed}}}'
+    listed = fetch(
+        f"{base.rstrip('/')}/api/v1/label/instance/values?"
+        + urlencode({"match[]": selector, "start": asked.since, "end": asked.until})
+    )
+    for instance in _names(listed, where):
+        quoted = instance.replace("\\", "\\\\").replace('"', '\\"')
+        asked_for = list(series(f'{{__name__=~"{names}",instance="{quoted}"{narrowed}}}'))
+        found[instance] = _preset(asked_for)
+        notes += _without_loopback(instance, asked_for)
+    for name, query in asked.queries.items():
+        for instance, values in _own(name, series(query)).items():
+            found.setdefault(instance, {})[name] = values
+    if not found:
+        raise DataError(
+            f"The Prometheus at {where} has no host of the node exporter in that time (metric {ALWAYS}): say another "
+            "--since and --until, another --match, or queries of your own with --query NAME=PROMQL."
+        )
+    return _recorded(Path(where), found, notes)
+
+
+def read_file(path: Path) -> Recorded:
+    """Read a file of answers to range queries, one after the other. Raises DataError."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
+    by_instance: dict[str, list[Series]] = defaultdict(list)
+    for document in _documents(text, path):
+        answer = _decoded(document, str(path))
+        if answer.status != "success":
+            raise DataError(f"{path} holds a Prometheus' refusal: {answer.error or 'it gives no reason'}.")
+        for one in _series(answer, str(path)):
+            by_instance[_instance(one, str(path))].append(one)
+    found = {instance: _preset(series) for instance, series in by_instance.items()}
+    notes = [note for instance, series in by_instance.items() for note in _without_loopback(instance, series)]
+    if not any(found.values()):
+        raise DataError(
+            f"{path} holds no metric of the node exporter: ask the server itself with --prometheus URL and --query "
+            "NAME=PROMQL, which names the channels of other queries."
+        )
+    return _recorded(path, found, notes)
+
+
+# -- from answers to series --------------------------------------------------------------------------------------------
+
+
+def _decoded(document: bytes, where: str) -> Answer:
+    try:
+        return msgspec.json.decode(document, type=Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        half = document.lstrip()[:1] == b"{"
+        why = "is only half an answer" if half else "is no answer of a Prometheus' HTTP API"
+        raise DataError(
+            f"What {where} holds {why}: ask it again, or name the address under which it serves /api/v1."
+        ) from None
+
+
+def _documents(text: bytes, path: Path) -> list[bytes]:
+    """Divide a file with one answer a line, or a single one over many lines."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise DataError(f"{path} is empty: save what the server answers to a range query.")
+    whole = all(line.lstrip().startswith(b'{"status"') for line in lines)
+    return lines if whole else [text]
+
+
+def _series(answer: Answer, where: str) -> list[Series]:
+    data = answer.data
+    if data is None or data.kind != "matrix":
+        kind = "nothing" if data is None else f"a {data.kind}"
+        raise DataError(f"{where} answers with {kind} where samples of a time are needed: ask /api/v1/query_range.")
+    try:
+        return [msgspec.json.decode(one, type=Series) for one in data.result]
+    except msgspec.DecodeError:
+        raise DataError(f"{where} answers with series that are none: ask it again.") from None
+
+
+def _names(document: bytes, where: str) -> list[str]:
+    class Listed(msgspec.Struct):
+        status: str
+        data: list[str] = []
+        error: str = ""
+
+    try:
+        found = msgspec.json.decode(document, type=Listed)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        _decoded(document, where)
+        raise DataError(f"{where} lists no instances: is it a Prometheus of version 2.24 or later?") from None
+    if found.status != "success":
+        raise DataError(f"The Prometheus at {where} refuses a query: {found.error or 'it gives no reason'}.")
+    return sorted(found.data)
+
+
+def _instance(series: Series, where: str) -> str:
+    try:
+        return series.metric["instance"]
+    except KeyError:
+        raise DataError(
+            f"A series of {where} names no instance, which is the host: keep that label (sum by (instance) (…))."
+        ) from None
+
+
+# -- from series to recordings -----------------------------------------------------------------------------------------
+
+Times = NDArray[np.float64]
+_Values = tuple[Times, NDArray[np.float64]]
+
+
+def _numbers(series: Iterable[Series]) -> _Values:
+    """Times and values of parts of one series, in order."""
+    pairs = [pair for one in series for pair in one.values]
+    t = np.array([at for at, _ in pairs], dtype=np.float64)
+    values = np.array([float(text) for _, text in pairs], dtype=np.float64)
+    order = np.argsort(t, kind="stable")
+    return t[order], np.where(np.isfinite(values), values, np.nan)[order]
+
+
+def _preset(series: Iterable[Series]) -> dict[str, _Values]:
+    """One instance's channels from raw series of the node exporter's metrics."""
+    parts: dict[tuple[tuple[str, str], ...], list[Series]] = defaultdict(list)
+    for one in series:
+        if one.metric.get("__name__") in METRICS:
+            parts[tuple(sorted(one.metric.items()))].append(one)
+    if not parts:
+        return {}
+    known = {labels: _numbers(found) for labels, found in parts.items()}
+    t = np.unique(np.concatenate([at for at, _ in known.values()]))
+    raw = {labels: _placed(t, at, values) for labels, (at, values) in known.items()}
+    fresh = _fresh(np.stack(list(raw.values()), axis=1))
+    t = t[fresh]
+    found: dict[str, _Values] = {}
+    for name in dict.fromkeys(channel for channel, _, _ in SELECTORS):
+        columns, metrics = [], set()
+        for channel, metric, wanted in SELECTORS:
+            for labels, values in raw.items() if channel == name else ():
+                of = dict(labels)
+                if of["__name__"] == metric and all(of.get(key) in among for key, among in wanted.items()):
+                    metrics.add(metric)
+                    columns.append(-values[fresh] if metric == SUBTRACTED else values[fresh])
+        lacks = name in TOGETHER and len(metrics) < sum(channel == name for channel, _, _ in SELECTORS)
+        if not columns or lacks:
+            continue
+        if is_counter(name):
+            columns = [_rate(values, t) for values in columns]
+        found[name] = t, _summed(columns, every=name in TOGETHER)
+    return found
+
+
+def _without_loopback(instance: str, series: Iterable[Series]) -> list[str]:
+    devices = {one.metric.get("device") for one in series if one.metric.get("__name__") == NETWORK}
+    if not devices or LOOPBACK in devices:
+        return []
+    return [f"The network channels of {instance} are without its loopback interface, which our recordings count."]
+
+
+def _placed(t: Times, at: Times, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    column = np.full(t.size, np.nan)
+    column[np.searchsorted(t, at)] = values
+    return column
+
+
+def _fresh(raw: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Mark the steps in which anything changed; all others repeat the last sample."""
+    same = (raw[1:] == raw[:-1]) | (np.isnan(raw[1:]) & np.isnan(raw[:-1]))
+    fresh: NDArray[np.bool_] = np.r_[True, ~same.all(axis=1)]
+    return fresh
+
+
+def _rate(total: NDArray[np.float64], t: Times) -> NDArray[np.float64]:
+    """A series' growth by the second: missing where the series is, however long that lasts."""
+    known = np.flatnonzero(~np.isnan(total))
+    rate = np.full(t.size, np.nan)
+    if known.size > 1:
+        rate[known] = even.rates(total[known], t[known], np.zeros(known.size, dtype=np.int64))
+    return rate
+
+
+def _summed(columns: Sequence[NDArray[np.float64]], *, every: bool) -> NDArray[np.float64]:
+    """The sum of what is known, NaN where nothing is; ``every``: where anything is missing."""
+    values = np.stack(columns)
+    missing = np.isnan(values)
+    gone = missing.any(axis=0) if every else missing.all(axis=0)
+    return np.where(gone, np.nan, np.where(missing, 0.0, values).sum(axis=0))
+
+
+def _own(name: str, series: Iterable[Series]) -> dict[str, _Values]:
+    """A user's query by instance. Raises DataError where an instance has several series."""
+    parts: dict[str, dict[tuple[tuple[str, str], ...], list[Series]]] = defaultdict(lambda: defaultdict(list))
+    for one in series:
+        parts[_instance(one, f"the query {name!r}")][tuple(sorted(one.metric.items()))].append(one)
+    if not parts:
+        raise DataError(f"The query {name!r} has no samples in that time: mend it, or leave it out.")
+    for instance, found in parts.items():
+        if len(found) > 1:
+            raise DataError(
+                f"The query {name!r} has {len(found)} series of the instance {instance!r}, and a channel has one: "
+                "write sum by (instance) (…) around it."
+            )
+    return {instance: _numbers(next(iter(found.values()))) for instance, found in parts.items()}
+
+
+def _recorded(source: Path, found: Mapping[str, Mapping[str, _Values]], notes: Sequence[str]) -> Recorded:
+    hosts = {instance: instance.rpartition(":")[0] or instance for instance in found}
+    short = len(set(hosts.values())) == len(hosts)
+    recordings = []
+    for instance, channels in found.items():
+        if not channels:
+            continue
+        t = np.unique(np.concatenate([at for at, _ in channels.values()]))
+        values = {name: _placed(t, at, column) for name, (at, column) in channels.items()}
+        recordings.append(Recording(host=hosts[instance] if short else instance, t=t, values=values))
+    return recorded(source, recordings, "Prometheus", tuple(dict.fromkeys(notes)))

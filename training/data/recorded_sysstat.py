@@ -1,0 +1,158 @@
+"""Samples from sysstat's daily files (``/var/log/sysstat/sa23``), which most Linux servers keep.
+
+``sadf`` (Debian's package sysstat) writes them as JSON; a file that already holds that JSON is read as it is, so that
+nothing has to be installed where the data are ingested. Its rates are growth by the second; shares of the processors'
+time become seconds by their number.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from training.data.errors import DataError
+from training.data.recorded import Recorded, Recording, recorded
+
+TIMEOUT_S = 600
+# Activities of `sar`: processors, tasks, interrupts, paging, transfers, queues and pressure, memory, network.
+ACTIVITIES = ("-u", "ALL", "-w", "-I", "SUM", "-B", "-b", "-q", "ALL", "-r", "ALL", "-n", "DEV,TCP,ETCP,UDP")
+SECTOR_B, KIB = 512.0, 1024.0
+# Channel: its place in a record, and what one of its unit is in ours. Shares of a processor's time are in CPU_SHARES.
+PLACES: Mapping[str, tuple[str, float]] = {
+    "pressure_cpu": ("psi.psi-cpu.some_avg", 0.01),
+    "pressure_io": ("psi.psi-io.some_avg", 0.01),
+    "pressure_memory": ("psi.psi-mem.some_avg", 0.01),
+    "context_switches": ("process-and-context-switch.cswch", 1.0),
+    "forks": ("process-and-context-switch.proc", 1.0),
+    "page_faults": ("paging.fault", 1.0),
+    "page_faults_major": ("paging.majflt", 1.0),
+    "disk_read_bytes": ("io.io-reads.bread", SECTOR_B),
+    "disk_write_bytes": ("io.io-writes.bwrtn", SECTOR_B),
+    "disk_reads": ("io.io-reads.rtps", 1.0),
+    "disk_writes": ("io.io-writes.wtps", 1.0),
+    "tcp_active_opens": ("network.net-tcp.active", 1.0),
+    "tcp_passive_opens": ("network.net-tcp.passive", 1.0),
+    "tcp_attempt_fails": ("network.net-etcp.atmptf", 1.0),
+    "tcp_resets_sent": ("network.net-etcp.orsts", 1.0),
+    "tcp_retransmits": ("network.net-etcp.retrans", 1.0),
+    "udp_rx_datagrams": ("network.net-udp.idgm", 1.0),
+    "udp_tx_datagrams": ("network.net-udp.odgm", 1.0),
+    "load_1m": ("queue.ldavg-1", 1.0),
+    "threads": ("queue.plist-sz", 1.0),
+    "memory_dirty": ("memory.dirty", KIB),
+}
+CPU_SHARES = {
+    "cpu_user": ("usr", "guest"),  # ours has the guests' time in it
+    "cpu_system": ("sys",),
+    "cpu_iowait": ("iowait",),
+    "cpu_irq": ("irq", "soft"),
+    "cpu_steal": ("steal",),
+}
+INTERFACES = {
+    "net_rx_bytes": ("rxkB", KIB),
+    "net_tx_bytes": ("txkB", KIB),
+    "net_rx_packets": ("rxpck", 1.0),
+    "net_tx_packets": ("txpck", 1.0),
+}
+MEMORY = ("memfree", "memused", "buffers", "cached", "slab")  # all of it together
+
+
+def read_sysstat(paths: Sequence[Path]) -> Recorded:
+    """Read files of ``sadc``, or what ``sadf -j`` made of them. Raises DataError."""
+    recordings = [recording for path in paths for recording in _recordings(_json_of(path), path)]
+    source = paths[0] if len(paths) == 1 else Path(f"{len(paths)} files of sysstat")
+    return recorded(source, recordings, "sysstat")
+
+
+def _json_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            if file.read(64).lstrip().startswith(b"{"):
+                return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}).") from None
+    sadf = shutil.which("sadf")
+    if sadf is None:
+        raise DataError(
+            "Reading files of sysstat needs its program sadf: install it (Debian and Ubuntu: apt install sysstat), or "
+            f"bring what it makes of them where they are: sadf -j {path} -- -A > {path.name}.json."
+        )
+    done = _run([sadf, "-j", str(path), "--", *ACTIVITIES], path)
+    if done.returncode:  # sysstat before 12.3 has fewer words for its activities
+        done = _run([sadf, "-j", str(path), "--", "-A"], path)
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        raise DataError(
+            f"{path} cannot be read by sadf ({said[0] if said else 'no reason given'}): if another version of sysstat "
+            f"wrote it, say sadf -c {path} > {path.name}.new there, and bring that."
+        )
+    return done.stdout
+
+
+def _run(command: Sequence[str], path: Path) -> subprocess.CompletedProcess[bytes]:
+    environment = dict(os.environ, TZ="UTC", LC_ALL="C.UTF-8")
+    try:
+        return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, env=environment, check=False)
+    except subprocess.TimeoutExpired:
+        raise DataError(f"Reading {path} took longer than {TIMEOUT_S} s.") from None
+
+
+def _recordings(document: bytes, path: Path) -> Iterable[Recording]:
+    try:
+        hosts = msgspec.json.decode(document)["sysstat"]["hosts"]
+        found = [_recording(host) for host in hosts]
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, IndexError):
+        raise DataError(
+            f"{path} is not what sadf -j writes of a file of sysstat, or only a part of it: write it again."
+        ) from None
+    if not any(one.t.size for one in found):
+        raise DataError(f"{path} holds no samples: sysstat needs two records for one.")
+    return found
+
+
+def _recording(host: Mapping[str, Any]) -> Recording:
+    records = [record for record in host["statistics"] if "timestamp" in record]
+    if any(not record["timestamp"].get("utc", 1) for record in records):
+        raise ValueError("local time")
+    cpus = float(host["number-of-cpus"])
+    rows = [_sample(record, cpus) for record in records]
+    names = sorted({name for row in rows for name in row})
+    values = {name: np.array([row.get(name, np.nan) for row in rows], dtype=np.float64) for name in names}
+    return Recording(host=str(host["nodename"]), t=np.array([_seconds(r["timestamp"]) for r in records]), values=values)
+
+
+def _seconds(stamp: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(f"{stamp['date']} {stamp['time']}").replace(tzinfo=UTC).timestamp()
+
+
+def _sample(record: Mapping[str, Any], cpus: float) -> dict[str, float]:
+    """Values by channel, in our units."""
+    found = {name: value * by for name, (place, by) in PLACES.items() if (value := _at(record, place)) is not None}
+    everything = next((one for one in record.get("cpu-load", ()) if one["cpu"] == "all"), None)
+    if everything is not None and "irq" in everything:  # else guests, or interrupts, count elsewhere
+        for name, parts in CPU_SHARES.items():
+            found[name] = sum(float(everything[part]) for part in parts) / 100 * cpus
+    for one in record.get("interrupts", ()):
+        if one["intr"] == "sum":
+            found["interrupts"] = float(one["all"] if "all" in one else one["value"])
+    devices = record.get("network", {}).get("net-dev", ())
+    for name, (key, by) in INTERFACES.items() if devices else ():
+        found[name] = sum(float(device[key]) for device in devices) * by
+    memory = record.get("memory", {})
+    if "avail" in memory and all(part in memory for part in MEMORY):
+        found["memory_used"] = (sum(float(memory[part]) for part in MEMORY) - float(memory["avail"])) * KIB
+    return found
+
+
+def _at(record: Any, place: str) -> float | None:
+    for key in place.split("."):
+        record = record.get(key) if isinstance(record, Mapping) else None
+    return None if record is None else float(record)
