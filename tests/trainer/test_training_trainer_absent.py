@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from training.trainer.blocks import Perturb
 from training.trainer.linear import fit_linear
 from training.trainer.mlp import Mlp
 from training.trainer.normalise import QuantileNormal, RobustAsinh
-from training.trainer.score import score
+from training.trainer.score import judge, score
+from training.trainer.summary import lines
+from training.trainer.task import auroc
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -111,3 +114,66 @@ def test_members_are_told_which_channels_are_there() -> None:
     x = torch.zeros(1, 4)
     there, lacking = net(x), net(torch.tensor([[0.0, torch.nan, 0.0, torch.nan]]))
     assert not torch.allclose(there, lacking)
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+HOSTS = ("alpha", "beta", "gamma")
+
+
+@pytest.mark.parametrize("model", ["gbt", "cnn", "transformer_ssl"])
+def test_the_price_in_the_report_is_what_a_host_without_the_channel_pays(model: str, tmp_path: Path) -> None:
+    """Taken away from the windows of the test, or never recorded: figures are the same, and score tells them."""
+    known = {"rename": "cpu_throttled", "reference": True}
+    whole = make_data(tmp_path / "whole", **known)
+    lacking = make_data(tmp_path / "lacking", lacks=dict.fromkeys(HOSTS, (1,)), **known)
+    ended = run(arguments(model, whole, tmp_path, *SHORT[model], "--target-fpr", "0.3"))
+    assert ended.code == Exit.DONE, ended.sentence
+    checkpoint = tmp_path / "artifacts" / f"{model}_oracle.ckpt.json"
+    found = json.loads(checkpoint.read_text())["channels"]
+    assert (found["some"], found["none"]) == ([], [])
+    (price,) = found["without"]
+    assert price["channels"] == ["cpu_throttled"]
+    test = score(checkpoint, whole)["side"].to_numpy() == "test"
+    judged = judge(checkpoint, lacking)
+    scored = judged.scored.take(np.flatnonzero(test))
+    assert auroc(scored.y > 0, scored.score) == pytest.approx(price["auroc"], abs=1e-6)
+    assert judged.alarm is not None
+    assert judged.alarm[test & (judged.scored.y > 0)].mean() == pytest.approx(price["tpr"], abs=1e-6)
+    assert price["gap"]["value"] == pytest.approx(price["auroc"] - found["whole"]["auroc"], abs=2e-6)
+    said = "\n".join(lines(judged))
+    assert "missing     cpu_throttled on alpha, beta, gamma: on the test side AUROC" in said
+
+
+def test_the_report_tells_which_channels_the_training_hosts_have(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "data", lacks={"beta": (0,), "alpha": (0, 2), "gamma": (2,)})
+    host = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
+    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], *host, "--target-fpr", "0.3")).code == Exit.DONE
+    report = json.loads((tmp_path / "reports" / "gbt_oracle_train.json").read_text())["channels"]
+    assert (report["none"], report["some"]) == (["channel0"], ["channel2"])
+    # The unseen host has channel0, of which nothing was learnt, and lacks channel2.
+    (price,) = report["without"]
+    assert price["channels"] == ["channel0"]
+    assert price["gap"]["value"] == 0
+    page = (tmp_path / "reports" / "gbt_oracle_train.html").read_text()
+    assert "Where a host lacks a channel" in page
+    assert "Only some of the training hosts have channel2." in page
+    checkpoint = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
+    said = "\n".join(lines(judge(checkpoint, data)))
+    assert "missing     channel2 on alpha, gamma: what that costs was never measured" in said
+    assert "channel0 on" not in said
+    assert "believe it  with care" in said
+
+
+def test_a_summary_of_what_lacks_nothing_says_so(data: Path, tmp_path: Path) -> None:
+    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"])).code == Exit.DONE
+    checkpoint = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
+    said = lines(judge(checkpoint, data))
+    assert said[0].startswith("scored      216 windows of 36 recordings by gbt oracle")
+    assert "missing     nothing" in said
+    # A checkpoint of before the prices were kept.
+    document = json.loads(checkpoint.read_text())
+    del document["channels"]
+    checkpoint.write_text(json.dumps(document))
+    lacking = make_data(tmp_path / "lacking", lacks={"beta": (1,)})
+    assert "missing     channel1 on beta: what that costs was never measured" in lines(judge(checkpoint, lacking))

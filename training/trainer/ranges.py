@@ -78,7 +78,7 @@ def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
     """A sentence for each host of whose windows a notable share lies outside; or that nothing is known."""
     if document.get("ranges") is None:
         return [UNKNOWN]
-    odd = outside(inputs, msgspec.convert(document["ranges"], dict[str, Range]))
+    odd = _outside(inputs, document)
     names, said = _channels(inputs), []
     for host in np.unique(inputs.rows.host).tolist():
         here = odd[inputs.rows.host == host]
@@ -91,6 +91,17 @@ def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
                 f"{worst}): what it says of them is a guess."
             )
     return said
+
+
+def shares_outside(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, float]:
+    """The share of each host's windows that lie outside of the ranges that a checkpoint keeps."""
+    odd = np.any(_outside(inputs, document), axis=1)
+    host = inputs.rows.host
+    return {name: float(odd[host == name].mean()) for name in np.unique(host).tolist()}
+
+
+def _outside(inputs: Inputs, document: Mapping[str, Any]) -> NDArray[np.bool_]:
+    return outside(inputs, msgspec.convert(document["ranges"], dict[str, Range]))
 
 
 def _channels(inputs: Inputs) -> list[str]:

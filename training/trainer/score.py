@@ -3,7 +3,8 @@
 ``DATA`` is a processed data set (a folder like ``data/processed``) of the schema that the model was
 trained on; anything else is refused before a weight is read. Each window gets its score, the
 probability of each class where the model has classes, whether it raises an alarm, and the side it was
-on when the model was trained (``new``: on none). What a reader of the scores must know stands on standard error.
+on when the model was trained (``new``: on none). What a reader of the scores must know stands on standard error, and a
+summary: windows, alarms, which channels hosts lack and what that costs, and whether to believe it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     limit_threads(max(names.threads, 1))
 
     def work(_progress: Progress, _stop: Stop) -> None:
+        from training.trainer.summary import lines
+
         if names.out is not None and names.out.suffix not in FORMATS:
             raise BadArguments(f"--out {names.out} must end in {', '.join(FORMATS)}")
         judged = judge(names.checkpoint, names.data, threads=max(names.threads, 1))
@@ -60,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         write(table(judged, side), names)
         for remark in remarks(judged, side):
             print(f"note: {remark}", file=sys.stderr)
+        print("\n".join(lines(judged)), file=sys.stderr)
 
     return perform(work, out=sys.stderr)
 
@@ -77,6 +81,12 @@ class Judged:
     @property
     def name(self) -> str:
         return f"{self.document['model']} {self.document['mode']}"
+
+    @property
+    def alarm(self) -> NDArray[np.bool_] | None:
+        """The windows (N) that raise an alarm; None where the model has no threshold."""
+        threshold = (self.document.get("threshold") or {}).get("threshold")
+        return None if threshold is None else self.scored.score > threshold
 
 
 def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
@@ -158,8 +168,7 @@ def table(judged: Judged, side: NDArray[np.str_] | None) -> Any:
         by_number = sorted(labels, key=lambda name: labels[name])
         columns |= {f"p_{name}": scored.proba[:, labels[name]] for name in by_number}
         columns["class"] = [by_number[k] for k in judged.classes.likeliest(scored.proba)]
-    threshold = (document.get("threshold") or {}).get("threshold")
-    columns["alarm"] = [None] * scored.y.size if threshold is None else scored.score > threshold
+    columns["alarm"] = [None] * scored.y.size if judged.alarm is None else judged.alarm
     return pl.DataFrame(columns, schema_overrides={"alarm": pl.Boolean, "side": pl.String})
 
 

@@ -19,9 +19,10 @@ from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines
 from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate, operating_point
-from training.trainer.evaluation.report import Judgement, Run, Source, build_report, write_report
+from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, write_report
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
+from training.trainer.lacking import prices
 from training.trainer.levels import Levels, reference_scores
 from training.trainer.ranges import ranges_of
 from training.trainer.seen import keep
@@ -83,12 +84,12 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
         trained_s = progress.elapsed_s
         progress.event("evaluate")
         levels = None if family.supervised else _levels(inputs, task, fitted)
-        point, report = _judge(args, inputs, task, fitted, levels, key)
+        point, channels, report = _judge(args, inputs, task, fitted, levels, key, takes=family.takes)
         stop.check()
     except Interrupted:
         keeper.save()
         raise
-    document = _document(args, inputs, split, fitted, point, levels, key)
+    document = {**_document(args, inputs, split, fitted, point, levels, key), "channels": channels}
     path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.suffix)
     stem = f"{args.model}_{args.mode}_{'train' if family.supervised else 'pretrain'}"
     write_report(report, args.reports_dir, stem)
@@ -118,9 +119,16 @@ def _levels(inputs: Inputs, task: Task, fitted: Fitted) -> Levels:
 
 
 def _judge(
-    args: TrainerArgs, inputs: Inputs, task: Task, fitted: Fitted, levels: Levels | None, key: machine.RunKey
-) -> tuple[OperatingPoint | None, dict[str, Any]]:
-    """The threshold from the calibration side, and the report on the test side."""
+    args: TrainerArgs,
+    inputs: Inputs,
+    task: Task,
+    fitted: Fitted,
+    levels: Levels | None,
+    key: machine.RunKey,
+    *,
+    takes: families.Takes,
+) -> tuple[OperatingPoint | None, dict[str, Any], dict[str, Any]]:
+    """The threshold from the calibration side; on the test side the price of channels, and the report."""
     split, classes = task.split, inputs.classes
     test = _scored(inputs, fitted, levels, split.test)
     cal = _scored(inputs, fitted, levels, split.cal)
@@ -150,6 +158,20 @@ def _judge(
         n_resamples=args.n_resamples,
         seed=args.seed,
     )
+    channels = plain(
+        prices(
+            inputs,
+            fitted,
+            levels,
+            split,
+            takes=takes,
+            test=test,
+            point=point,
+            n_resamples=args.n_resamples,
+            seed=args.seed,
+            stop=task.stop,
+        )
+    )
     facts = fitted.facts()
     report = build_report(
         Run(model=args.model, mode=args.mode.value, history=fitted.history, run_key=key.to_dict(), hyper=args.hyper),
@@ -167,9 +189,9 @@ def _judge(
             baselines=baselines,
         ),
         notes=_notes(args, inputs, split, levels),
-        extra={"scores": facts["judgement"]} if "judgement" in facts else None,
+        extra={"channels": channels} | ({"scores": facts["judgement"]} if "judgement" in facts else {}),
     )
-    return point, report
+    return point, channels, report
 
 
 def _notes(args: TrainerArgs, inputs: Inputs, split: Split, levels: Levels | None) -> list[str]:

@@ -1,0 +1,160 @@
+"""The price of a channel: how a model does on hosts that lack it.
+
+Channels that machines may lack are taken away from the test windows, one at a time and all at once; model and threshold
+stay. Those are the channels that only some hosts of the data set have, and those of the recorder that not every machine
+can measure. The figures stand in the report, and in the checkpoint for who scores a host without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.absent import absent, columns_of, lacking_hosts, without
+from training.data.channels import OPTIONAL
+from training.data.split import Split
+from training.trainer.compare import paired_gap
+from training.trainer.contract import Stop
+from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
+from training.trainer.families import Takes
+from training.trainer.inputs import Inputs
+from training.trainer.levels import Levels, reference_scores
+from training.trainer.task import Fitted, IntArray
+
+MOST_JUDGED = 2_048  # test windows, evenly drawn: each channel costs a prediction of all of them
+SHOWN = ("auroc", "tpr", "fpr")
+
+
+def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
+    """The channels that ``every``, only ``some`` and ``none`` of the hosts have from which the model has learnt."""
+    rows = np.sort(np.concatenate((split.train, split.val, split.cal)))
+    lacks = lacking_hosts(inputs.tensors[rows, :, :1], inputs.rows.host[rows])
+    names = inputs.channel_names
+    every, none = ~lacks.any(axis=0), lacks.all(axis=0)
+    kinds = {"every": every, "some": ~every & ~none, "none": none}
+    return {kind: [names[place] for place in np.flatnonzero(marks)] for kind, marks in kinds.items()}
+
+
+def to_take_away(inputs: Inputs, test: IntArray) -> list[str]:
+    """The channels that machines may lack, of those that some test window has."""
+    optional = OPTIONAL | set(inputs.schema_fields.get("optional", ()))
+    gone = absent(inputs.tensors[test, :, :1])
+    there = [inputs.channel_names[place] for place in np.flatnonzero((~gone).any(axis=0)).tolist()]
+    return [name for name in there if name in optional]
+
+
+def prices(
+    inputs: Inputs,
+    fitted: Fitted,
+    levels: Levels | None,
+    split: Split,
+    *,
+    takes: Takes,
+    test: Scored,
+    point: OperatingPoint | None,
+    n_resamples: int,
+    seed: int,
+    stop: Stop,
+) -> dict[str, Any]:
+    """Tell which training hosts have which channels, and the figures with optional ones taken away.
+
+    JSON values: ``every``, ``some``, ``none``; ``whole`` has auroc, tpr and fpr of the windows judged, and each of
+    ``without`` the ``channels`` taken away, the same figures, and ``gap``, its AUROC less the whole one's, on the same
+    draws of episodes.
+    """
+    kinds = channels_of_training(inputs, split)
+    taken = to_take_away(inputs, split.test)
+    if not taken:
+        return kinds
+    places = _spread(split.test.size)
+    rows, whole = split.test[places], test.take(places)
+
+    def figures(scored: Scored) -> dict[str, Any]:
+        found = evaluate(scored, classes=inputs.classes, operating_point=point, n_resamples=0).metrics
+        return {name: found[name]["value"] for name in SHOWN}
+
+    def judged(channels: Sequence[str]) -> dict[str, Any]:
+        stop.check()
+        scored = _scored(inputs, fitted, levels, rows, whole, channels, takes)
+        gap = paired_gap(scored, whole, classes=inputs.classes, n_resamples=n_resamples, seed=seed)
+        return {"channels": list(channels), **figures(scored), "gap": gap}
+
+    each = [[name] for name in taken] + ([taken] if len(taken) > 1 else [])
+    return {**kinds, "whole": figures(whole), "without": [judged(channels) for channels in each]}
+
+
+def _scored(
+    inputs: Inputs,
+    fitted: Fitted,
+    levels: Levels | None,
+    rows: IntArray,
+    whole: Scored,
+    channels: Sequence[str],
+    takes: Takes,
+) -> Scored:
+    lacking = take_away(inputs, channels, takes, rows)
+    outputs = fitted.predict(lacking.X, np.arange(rows.size), features=lacking.features)
+    if outputs.proba is not None:
+        return Scored.build(whole.rows, proba=outputs.proba, classes=inputs.classes)
+    assert outputs.score is not None
+    score = outputs.score
+    if levels is not None:
+        # A host that lacks a channel has recorded its reference without it as well.
+        own = reference_scores(fitted, lacking)
+        score = Levels.elsewhere(own, inputs.reference_host, levels.to_dict()).applied(score, whole.rows.host)
+    return Scored.build(whole.rows, score=score)
+
+
+def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: IntArray) -> Inputs:
+    """The inputs of some windows, and of all references, as hosts without these channels would have recorded them."""
+    names = [str(feature["name"]) for feature in inputs.schema_fields["features"]]
+    columns = np.unique(np.concatenate([columns_of(names, channel) for channel in channels]))
+
+    def features(values: NDArray[np.float32]) -> NDArray[np.float32]:
+        values = values.copy()
+        values[:, columns] = np.nan
+        return values
+
+    own = inputs.channel_names
+    found, reference = features(inputs.features[rows]), features(inputs.reference_features)
+    if takes is Takes.FEATURES:
+        return replace(inputs, X=found, features=found, reference=reference, reference_features=reference)
+    return replace(
+        inputs,
+        X=without(inputs.X[rows], own, channels),
+        features=found,
+        reference=without(inputs.reference, own, channels),
+        reference_features=reference,
+    )
+
+
+def _spread(windows: int) -> IntArray:
+    return np.linspace(0, windows - 1, min(windows, MOST_JUDGED)).astype(np.int64)
+
+
+# -- what a scored host lacks ------------------------------------------------------------------------------------------
+
+
+def lacked(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The channels that each host here lacks, of those that the model has learnt from; hosts that lack none left out.
+
+    A checkpoint of before these were kept has learnt from all.
+    """
+    never = set((document.get("channels") or {}).get("none", ()))
+    lacks = lacking_hosts(inputs.tensors[:, :, :1], inputs.rows.host)
+    found = {}
+    for host, gone in zip(np.unique(inputs.rows.host).tolist(), lacks, strict=True):
+        names = [inputs.channel_names[place] for place in np.flatnonzero(gone).tolist()]
+        found[host] = [name for name in names if name not in never]
+    return {host: names for host, names in found.items() if names}
+
+
+def price_of(channels: Sequence[str], document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The figures of the smallest set measured that holds all of ``channels``; None where there is none."""
+    measured = (document.get("channels") or {}).get("without", ())
+    holding = [one for one in measured if set(channels) <= set(one["channels"])]
+    return min(holding, key=lambda one: len(one["channels"]), default=None)

@@ -1,0 +1,123 @@
+"""The scores of a data set in some lines for a person: windows, alarms, what was missing, and whether to believe it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from training.trainer import ranges
+from training.trainer.evaluation.page import gap
+from training.trainer.lacking import lacked, price_of
+from training.trainer.score import Judged
+
+MAY_COST = 0.02  # of the AUROC: what costs less is not worth a doubt
+STRANGE = 0.2  # of a host's windows outside of what was trained on, from which its alarms are guesses
+TIMES = 3.0  # the promised alarms, from which something else than the promise is at work
+SHOWN = 8  # hosts by name
+
+
+def lines(judged: Judged) -> list[str]:
+    """The summary; each line begins with what it is about."""
+    missing = lacked(judged.inputs, judged.document)
+    doubts = [*_of_missing(judged, missing), *_of_hosts(judged), *_of_alarms(judged)]
+    rows = [
+        ("scored", _scored(judged)),
+        *(("host", line) for line in _by_host(judged)),
+        *(("missing", line) for line in _missing(judged, missing)),
+        *(("doubt", line) for line in doubts),
+        ("believe it", _believe(judged, doubts)),
+    ]
+    return [f"{name:11} {text}" for name, text in rows]
+
+
+def _scored(judged: Judged) -> str:
+    rows = judged.inputs.rows
+    windows = f"{len(rows):,} windows of {np.unique(rows.episode).size:,} recordings by {judged.name}"
+    alarm = judged.alarm
+    return windows if alarm is None else f"{windows}: {_share(alarm)}"
+
+
+def _share(alarm: np.ndarray[Any, np.dtype[np.bool_]]) -> str:
+    return f"{alarm.sum():,} alarms ({100 * alarm.mean():.2g} %)"
+
+
+def _by_host(judged: Judged) -> list[str]:
+    alarm, host = judged.alarm, judged.inputs.rows.host
+    names = np.unique(host).tolist()
+    if alarm is None or len(names) < 2:
+        return []
+    shown = [f"{name}: {_share(alarm[host == name])} of {(host == name).sum():,}" for name in names[:SHOWN]]
+    return [*shown, f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else shown
+
+
+def _missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:
+    """A line for each set of missing channels: on which hosts, and what its lack has cost on the test side."""
+    by_set: dict[tuple[str, ...], list[str]] = {}
+    for host, names in missing.items():
+        by_set.setdefault(tuple(names), []).append(host)
+    if not by_set:
+        return ["nothing"]
+    return [f"{', '.join(names)} on {', '.join(hosts)}: {_cost(judged, names)}" for names, hosts in by_set.items()]
+
+
+def _cost(judged: Judged, names: tuple[str, ...]) -> str:
+    price, whole = price_of(names, judged.document), (judged.document.get("channels") or {}).get("whole")
+    if price is None or whole is None:
+        return "what that costs was never measured"
+    beyond = [name for name in price["channels"] if name not in names]
+    also = f" (measured with {', '.join(beyond)} missing as well)" if beyond else ""
+    shares = [
+        f"{what} {100 * whole[name]:.3g} → {100 * price[name]:.3g} %"
+        for name, what in (("tpr", "caught"), ("fpr", "false alarms"))
+        if whole[name] is not None and price[name] is not None
+    ]
+    return "; ".join([f"on the test side AUROC {gap(price['gap'])}{also}", *shares])
+
+
+# -- whether to believe it ---------------------------------------------------------------------------------------------
+
+
+def _believe(judged: Judged, doubts: list[str]) -> str:
+    if judged.alarm is None:
+        return "there is no threshold, so scores rank windows and none is an alarm"
+    if doubts:
+        return f"with care: {len(doubts)} {'reason' if len(doubts) == 1 else 'reasons'} above"
+    return "as far as its report goes: nothing here speaks against it"
+
+
+def _of_missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:
+    found = []
+    for host, names in missing.items():
+        price = price_of(names, judged.document)
+        lost = None if price is None else price["gap"]["value"]
+        if lost is None:
+            found.append(f"{host} lacks {', '.join(names)}, and nobody measured the model without.")
+        elif lost < -MAY_COST:
+            found.append(f"{host} lacks {', '.join(names)}, which costs {-lost:.2f} of AUROC.")
+    return found
+
+
+def _of_hosts(judged: Judged) -> list[str]:
+    inputs, document = judged.inputs, judged.document
+    hosts, known = np.unique(inputs.rows.host).tolist(), set(inputs.reference_host.tolist())
+    found = []
+    if inputs.schema_fields["normaliser"].get("type") == "host_baseline":
+        bare = [name for name in hosts if name not in known]
+        if bare:
+            found.append(f"{', '.join(bare)}: no reference recording, so what is usual there is a guess.")
+    if document.get("ranges") is not None:
+        share = ranges.shares_outside(inputs, document)
+        odd = [f"{share[name]:.0%} of the windows of {name}" for name in hosts if share[name] >= STRANGE]
+        if odd:
+            found.append(f"{', '.join(odd)} are unlike all that it has learnt from.")
+    return found
+
+
+def _of_alarms(judged: Judged) -> list[str]:
+    target, alarm = (judged.document.get("threshold") or {}).get("target_fpr"), judged.alarm
+    if alarm is None or target is None or alarm.mean() <= TIMES * target:
+        return []
+    share = f"{100 * alarm.mean():.2g} % of the windows, where {100 * target:.2g} % false ones were promised"
+    return [f"Alarms in {share}: much is going on, or the promise does not hold here."]
