@@ -200,7 +200,7 @@ def test_a_forecast_that_costs_much_is_made_seldom(fleet: Fleet, monkeypatch: py
     monkeypatch.setattr(Forecasts, "_answered", slow)
     first = fleet.forecasts.now()
     fleet.claim("desk")
-    fleet.clock.advance(100)
+    fleet.clock.advance(300)
     assert fleet.forecasts.now() is first
-    fleet.clock.advance(100)
+    fleet.clock.advance(200)
     assert fleet.forecasts.now() is not first

@@ -30,6 +30,7 @@ from training.fleet.database.writer import (
 SCHEMA_VERSION = 13  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
 _MANY_ROWS, _PAGES_OF_MANY = 1_000, -32 * 1024  # KiB, as SQLite counts below zero
+_STATEMENTS, _READERS_STATEMENTS = 256, 32  # kept prepared: a claim's are many and hurry, a page's wait for nobody
 _WAYS_BACK = "`cis490-jobs restore FOLDER --force` or `cis490-jobs rebuild --force`"
 _SQL = Path(__file__).with_name("sql")
 _SCHEMA = "schema_sqlite.sql"
@@ -59,7 +60,7 @@ class SqliteDatabase:
                 uri=read_only,
                 isolation_level=None,
                 check_same_thread=False,
-                cached_statements=256,
+                cached_statements=_READERS_STATEMENTS if read_only else _STATEMENTS,
             )
         except sqlite3.Error as error:
             raise self._unusable(error) from error

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import heapq
 import math
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from training.fleet.scheduling.durations import LEAST_S, Prediction
 from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Share, Slot, Take, schedule
@@ -124,20 +126,18 @@ def forecast(question: Question, normal: Normal, draws: int | None = None) -> Fo
     expected = _Play(question, made, chance.expected()).run()
     if draws is None:
         draws = max(DRAWS_LEAST, min(DRAWS_MOST, _ASKS_DRAWN // (1 + len(expected.runs) + 10 * len(slots))))
-    plays = [_Play(question, made, chance.draw()).run() for _ in range(draws)]
+    firsts = [*accumulate((len(work.jobs) for work in works), initial=0)]
+    plays = [_Ends.of(_Play(question, made, chance.draw()).run(), firsts) for _ in range(draws)]
     stays = []
     for n, (slot, job) in enumerate(zip(slots, question.training, strict=False)):
         if job is not None:
             stays.append(_stay(job, slot.host, n, 0.0, slot.ready_s, [play.ready[n] for play in plays]))
-    ends = [{(run.k, run.nth): run.end_s for run in play.runs} for play in plays]
     for run in expected.runs:
-        job, drawn = works[run.k].jobs[run.nth], [of_play[run.k, run.nth] for of_play in ends]
+        job, drawn = works[run.k].jobs[run.nth], [play.jobs[firsts[run.k] + run.nth] for play in plays]
         stays.append(_stay(job, slots[run.slot].host, run.slot, run.begin_s, run.end_s, drawn))
     stays.sort(key=lambda stay: (stay.begin_s, stay.slot))
     busy = [n for n, job in enumerate(question.training) if job is not None]
-    last = sorted(
-        max([*(play.ready[n] for n in busy), *(run.end_s for run in play.runs)], default=0.0) for play in plays
-    )
+    last = sorted(max([*(play.ready[n] for n in busy), *play.jobs], default=0.0) for play in plays)
     if not last:
         last = [max((stay.end_s for stay in stays), default=0.0)]
     middle_s, low_s, high_s = (quantile(last, share) for share in (0.5, LOW, HIGH))
@@ -229,6 +229,25 @@ class _Run:
     slot: int
     begin_s: float
     end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """All that is kept of a play whose durations were drawn: when each slot's present job ends, and each other job.
+
+    A hundred whole plays would take megabytes, which a receiver on a small machine keeps for good.
+    """
+
+    ready: Sequence[float]
+    jobs: Sequence[float]  # kind after kind; 0 for what no slot can do
+
+    @classmethod
+    def of(cls, play: _Play, firsts: Sequence[int]) -> _Ends:
+        """Keep a play's ends; ``firsts``: the place of each kind's first job, and behind them the number of all."""
+        jobs = array("d", bytes(8 * firsts[-1]))
+        for run in play.runs:
+            jobs[firsts[run.k] + run.nth] = run.end_s
+        return cls(array("d", play.ready), jobs)
 
 
 class _Play:

@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from threading import Lock
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ from training.fleet.queue.kinds import Kinds, kind, kind_of
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
-from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast
+from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast, quantile
 from training.fleet.scheduling.job import Host, JobStatus, Needs
 from training.fleet.scheduling.quarantine import Quarantine
 from training.fleet.scheduling.schedule import Slot
@@ -48,7 +47,7 @@ from training.printable import duration
 
 ASKED_MOST = 20_000  # jobs of one forecast
 KEPT_S = 30.0  # for which an answer is good, a third of that once something happened, …
-KEPT_PER_COST = 50.0  # … and longer for each second that it took: page and review cost 2 % of a core at most
+KEPT_PER_COST = 150.0  # … and longer for each second that it took: page and review cost 0.7 % of a core at most
 REVIEWED_MOST, REVIEWED_SHOWN = 2_000, 100  # forecasts that are judged, and shown one by one
 NOWHERE_MAX = 1_000  # jobs named with their reason
 _SPREAD_LEAST = 0.02
@@ -228,10 +227,14 @@ def _judged(told: Literal["plan", "grant"], came: Sequence[Came]) -> ForecastsRe
         jobs=len(came),
         within=sum(each.told.low_at <= each.ended_at <= each.told.high_at for each in came),
         later=sum(each.ended_at > each.told.high_at for each in came),
-        longer=median(ratios) if ratios else None,
-        off=median(abs(ratio - 1.0) for ratio in ratios) if ratios else None,
+        longer=_middle(ratios),
+        off=_middle([abs(ratio - 1.0) for ratio in ratios]),
         same_host=sum(each.ended_on == each.told.host for each in came),
     )
+
+
+def _middle(values: Sequence[float]) -> float | None:
+    return quantile(sorted(values), 0.5) if values else None
 
 
 def _reviewed(each: Came) -> ForecastReview:

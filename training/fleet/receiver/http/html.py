@@ -5,6 +5,7 @@ Jinja2 and the pages are loaded when the first one is asked for: a receiver that
 
 from __future__ import annotations
 
+import gc
 import gzip
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
@@ -65,6 +66,7 @@ async def page(context: Context, request: Request, make: Callable[[Frame], str],
 
     def body() -> bytes:
         text = make(frame_of(context, principal, address)).encode()
+        gc.collect(1)  # a template's context holds itself: let the next page have its memory
         return gzip.compress(text, _LEVEL, mtime=0) if zipped else text
 
     headers = {**PAGE_HEADERS, "Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if zipped else {})}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -53,7 +54,7 @@ class Topic:
     viewers: int = 0
     beat: object = None  # the pulse when it was rendered
     frame: bytes = b""
-    text: bytes = b""  # what the frame shows
+    shows: bytes = b""  # the digest of what the frame shows
     number: int = -1  # of the last event when it was rendered
     version: int = -1  # of the database then
     ticks: int = 0  # since then
@@ -70,9 +71,10 @@ class Topic:
         """Make the frame anew, and wake the viewers when it differs."""
         text = await self.make()
         self.number, self.version, self.beat, self.ticks = now.number, now.version, now.beats.get(self), 0
-        if text != self.text:
+        shows = hashlib.sha256(text).digest()
+        if shows != self.shows:
             lines = b"".join(b"data: " + line + b"\n" for line in text.splitlines())
-            self.text, self.frame = text, b"retry: %d\nid: %d\n" % (POLL_MS, now.number) + lines + b"\n"
+            self.shows, self.frame = shows, b"retry: %d\nid: %d\n" % (POLL_MS, now.number) + lines + b"\n"
             self.news.set()
             self.news = asyncio.Event()
 
