@@ -73,9 +73,9 @@ def test_a_table_says_the_same_however_it_is_written(
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
-        ("1,0.5,normal\n2,0.25,normal\n3,0.5,attack\n", "does not name its columns: add a first line"),
+        ("1,0.5,normal\n2,0.25,normal\n3,0.5,attack\n", "does not name its columns: name each of the 3 with --columns"),
         ("x\n1\n2\n", "has one column"),
-        ("", "has one column"),
+        ("", "holds no samples"),
         ("t,x,x,label\n1,2,3,a\n2,2,3,a\n", "Two columns are called 'x'"),
         ("t,x,label\n1,2,a\n2,2,a\nt,x,label\n3,2,a\n", "Row 3 of {path} repeats the names of the columns"),
         ("t;x;z;label\n1;1,5;1.234;a\n2;2,5;2.345;a\n", "'z' of {path} holds 1.234, which is a thousand or a fraction"),

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.dialect import too_wide
 from training.data.errors import DataError
 from training.data.missing import Missing
 from training.data.roles import Roles, plain
 from training.data.rows import Rows
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
+CHANNELS_MAX = 1000  # of a table: each has sixteen features
 RISES_MIN = 10
 FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
 BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset goes on, at once or windows later
@@ -45,6 +47,8 @@ class Wanted:
 def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: str) -> list[str]:
     """The columns that are channels. Raises DataError for one that is a row number or an id by its name."""
     channels = [name for name in columns if name not in roles.columns]
+    if len(channels) > CHANNELS_MAX:
+        raise too_wide(len(channels), CHANNELS_MAX, where)
     for name in channels:
         _check_name(name, columns)
     check_named(channels, wanted, where)

@@ -30,6 +30,7 @@ POINT_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*$"  # 1.234: thousands, or de
 COMMA_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*$"
 REMARK = re.compile(r'\s*(#|"?sep=|$)')  # a line before the names; `sep=;` is a spreadsheet's
 REMARKS_MAX = 1000  # lines
+COLUMNS_MAX = 2000
 SNIFFED_ROWS, HEAD_MAX = 20_480, 1 << 23  # lines and characters that show the layout
 
 
@@ -41,6 +42,7 @@ class Dialect:
     delimiter: str
     quote: str
     skip: int
+    names: tuple[str, ...] = ()  # of the columns, where no line of its own names them
 
     def sentence(self) -> str:
         """Describe it for the user, as far as it is unusual."""
@@ -52,10 +54,14 @@ class Dialect:
         return ", ".join(parts)
 
 
-def dialect_of(path: Path) -> Dialect:
-    """Find how the table is written. Raises DataError, and OSError where the file cannot be read."""
+def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
+    """Find how the table is written; ``names`` are the user's for its columns.
+
+    Raises DataError, and OSError where the file cannot be read.
+    """
     encoding = encoding_of(path)
-    skip = _remarks(path, encoding)
+    skip, remark = _remarks(path, encoding)
+    _check_lines(path, encoding, skip)
     with tempfile.TemporaryDirectory() as folder:
         head = Path(folder) / "head.csv"
         _write_head(path, encoding, skip, head)
@@ -66,10 +72,23 @@ def dialect_of(path: Path) -> Dialect:
         raise DataError(f"{path} is not a table: its lines do not have equal columns; its first line must name them.")
     delimiter, quote, columns, header = found
     if columns < 2:
+        with path.open(encoding=encoding, newline="\n") as file:
+            torn = any(sign in line for line in islice(file, skip, skip + 2) for sign in DELIMITERS if sign != " ")
+        if torn:
+            raise DataError(f"{path} has lines of unlike numbers of columns: its first line must name each of them.")
         raise DataError(f"{path} has one column: a table needs at least a time, a label and a channel.")
+    if names and len(names) != columns:
+        raise DataError(f"--columns names {len(names)} columns, and {path} has {columns}.")
     if not header:
-        raise DataError(f"{path} does not name its columns: add a first line with a name for each of the {columns}.")
-    return Dialect(encoding=encoding, delimiter=delimiter, quote=quote, skip=skip)
+        names = names or _named_in(remark, delimiter, columns)
+        if not names:
+            raise DataError(
+                f"{path} does not name its columns: name each of the {columns} with --columns NAME,NAME,…, or in a "
+                "first line."
+            )
+    elif names:
+        raise DataError(f"{path} names its columns in its first line: leave --columns out, or that line.")
+    return Dialect(encoding=encoding, delimiter=delimiter, quote=quote, skip=skip, names=tuple(names))
 
 
 def read_text(
@@ -82,16 +101,20 @@ def read_text(
     source: Path | io.BytesIO = path
     if dialect.encoding not in ("utf-8", "utf-8-sig"):
         source = io.BytesIO(path.read_bytes().decode(dialect.encoding).encode())
+    places = {name: f"column_{number + 1}" for number, name in enumerate(dialect.names)}
     table = pl.read_csv(
         source,
+        has_header=not dialect.names,
         separator=dialect.delimiter,
         quote_char=dialect.quote,
         skip_lines=dialect.skip,
         n_rows=rows,
         infer_schema=not all_text,
         infer_schema_length=None,
-        schema_overrides=dict.fromkeys(as_text, pl.String),
+        schema_overrides={places.get(name, name): pl.String for name in as_text},
     )
+    if dialect.names:
+        table.columns = list(dialect.names)
     return table.filter(~pl.all_horizontal(pl.all().is_null()))  # an empty line is no row
 
 
@@ -148,13 +171,46 @@ def encoding_of(path: Path) -> str:
     return "utf-8"
 
 
-def _remarks(path: Path, encoding: str) -> int:
-    """Count the lines of remarks before the names of the columns."""
+def _remarks(path: Path, encoding: str) -> tuple[int, str]:
+    """Count the lines of remarks before the names of the columns; also the last of them."""
+    last = ""
     with path.open(encoding=encoding, newline="\n") as file:
         for number, line in enumerate(islice(file, REMARKS_MAX)):
             if not REMARK.match(line):
-                return number
-    return 0
+                return number, last
+            last = line.strip() or last
+    return 0, ""
+
+
+def _named_in(remark: str, delimiter: str, columns: int) -> list[str]:
+    """The names of the columns in a line of remarks (``# t,x``), as numpy writes them; none if they are not as many."""
+    if not remark.startswith("#"):
+        return []
+    words = remark.lstrip("# ").strip()
+    for sign in (delimiter, ",", None):
+        found = [name.strip() for name in words.split(sign)]
+        if len(found) == len(set(found)) == columns and all(found):
+            return found
+    return []
+
+
+def _check_lines(path: Path, encoding: str, skip: int) -> None:
+    """Refuse a file without rows, and one too wide for the sniffer to be done with it this hour. Raises DataError."""
+    with path.open(encoding=encoding, newline="\n") as file:
+        lines = list(islice((line for line in islice(file, skip, None) if line.strip()), 2))
+    if len(lines) < 2:
+        raise DataError(f"{path} holds no samples: it needs rows below the names of its columns.")
+    columns = 1 + max(lines[0].count(sign) for sign in DELIMITERS)
+    if columns > COLUMNS_MAX:
+        raise too_wide(columns, COLUMNS_MAX, str(path))
+
+
+def too_wide(columns: int, most: int, where: str) -> DataError:
+    """The error for a table that is rather one of whole windows."""
+    return DataError(
+        f"{where} has {columns:,} columns, more than {most:,}: if each row is a whole window, one column a sample, "
+        "bring it as an array X of a .npz file; else leave columns out."
+    )
 
 
 def _write_head(path: Path, encoding: str, skip: int, head: Path) -> None:

@@ -56,7 +56,7 @@ from training.streams import replace_unprintable
 SUFFIXES = (".npz", PARQUET, *TEXT)
 # Options of tables alone, as the parser stores them.
 OF_TABLES = (
-    *("window_s", "stride_s", "episode_s", "oracle", "time_format", "labels_from", "rest"),
+    *("window_s", "stride_s", "episode_s", "oracle", "time_format", "labels_from", "rest", "columns"),
     *(role.name for role in Role),
 )
 OF_LABELS = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
@@ -150,6 +150,8 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(
             role.flag, dest=role.name, metavar="NAME", help=f"column of {meaning} (default: by its name)"
         )
+    parser.add_argument("--columns", type=_names, default=(), metavar="NAME,NAME",
+                        help="names of all columns of a text table whose first line does not name them")  # fmt: skip
     parser.add_argument("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
     parser.add_argument("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
     parser.add_argument(
@@ -288,12 +290,12 @@ def _read(args: argparse.Namespace) -> Ingested:
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
     _without_effect(args, f"a {suffix} file", "every_s")
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
-    return read_long(args.file, _cut(args), said=said, wanted=_wanted(args), roles=roles, log=log)
+    return read_long(args.file, _cut(args), said=said, wanted=_wanted(args), roles=roles, log=log, columns=args.columns)
 
 
 def _read_recorder(args: argparse.Namespace, option: str, log: Log | None) -> Ingested:
     """Read what another recorder measured. Raises DataError."""
-    _without_effect(args, f"--{option}", *(role.name for role in Role), "counter", "t_unit", "time_format")
+    _without_effect(args, f"--{option}", *(role.name for role in Role), "counter", "t_unit", "time_format", "columns")
     if log is None:
         _without_effect(args, f"--{option} without --labels-from", *OF_LABELS)
     if option != "prometheus":

@@ -16,7 +16,7 @@ change of label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +39,7 @@ from training.data.ingest_rows import (
     Rows,
     check_begun_once,
     check_interleaved,
+    check_labels_repeated,
     check_numbers,
     check_rates,
     clock_of,
@@ -70,10 +71,20 @@ class Log:
 
 
 def read_long(
-    path: Path, cut: Cut, *, said: Said, wanted: Wanted, roles: Mapping[Role, str], log: Log | None = None
+    path: Path,
+    cut: Cut,
+    *,
+    said: Said,
+    wanted: Wanted,
+    roles: Mapping[Role, str],
+    log: Log | None = None,
+    columns: Sequence[str] = (),
 ) -> Ingested:
-    """Read and cut the table; ``roles`` is what the flags say of its columns. Raises DataError."""
-    return cut_table(read_table(path, roles, wanted.ignore), cut, said=said, wanted=wanted, log=log)
+    """Read and cut the table; ``roles`` is what the flags say of its columns, ``columns`` the names of all of them.
+
+    Raises DataError.
+    """
+    return cut_table(read_table(path, roles, wanted.ignore, columns), cut, said=said, wanted=wanted, log=log)
 
 
 def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None) -> Ingested:
@@ -109,8 +120,10 @@ def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | 
     elif Role.LABEL not in table.roles.columns:
         raise DataError(
             f"{path} has no column of labels: name it with --label NAME, or bring a log of incidents with "
-            f"--labels-from FILE; its columns are {listed(table.rows.columns)}."
+            f"--labels-from FILE; its columns are {listed([table.named(name) for name in table.rows.columns])}."
         )
+    if Role.WINDOW not in table.roles.columns:
+        _check_cut(table, cut)
     names = channel_names(table.rows.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(path, table.rows, names)
@@ -279,16 +292,27 @@ def _check_inside(rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64
 # -- recordings, cut here ----------------------------------------------------------------------------------------------
 
 
-def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows, _Windows]:
-    if rows.t is None or (cut.window_s is None and cut.window_samples is None):
+def _check_cut(table: Table, cut: Cut) -> None:
+    """Refuse a table that nothing says how to cut. Raises DataError."""
+    if Role.TIME not in table.roles.columns:
         raise DataError(
-            f"{rows.path} has no column of windows, so it needs one of times (--time NAME) and --window-s to be cut."
+            f"{table.path} has no column of windows, so it needs one of times (--time NAME) and --window-s to be cut; "
+            f"its columns are {listed([table.named(name) for name in table.rows.columns])}."
         )
+    if cut.window_s is None and cut.window_samples is None:
+        raise DataError(
+            f"{table.path} has no column of windows: say with --window-s how many seconds a window is to have."
+        )
+
+
+def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows, _Windows]:
+    assert rows.t is not None
     ids = rows.host if rows.episode is None else rows.episode
     group = codes(rows.host, ids)
     check_begun_once(rows, group, "two recordings share the id: add a column 'episode'.")
     check_interleaved(rows, group)
     hz = rate_of(rows, cut, group)
+    check_labels_repeated(rows)
     check_years(rows, group)
     check_rates(rows, group, hz, said=cut.hz is not None, slower=True)
     rows = evenly(rows, group, hz, totals, said=cut.hz is not None)

@@ -227,6 +227,17 @@ def codes(*columns: NDArray[np.str_]) -> NDArray[np.int64]:
     return code
 
 
+def check_labels_repeated(rows: Rows) -> None:
+    """Refuse a class of a single sample, which no window can be of. Raises DataError."""
+    present, counts = np.unique(rows.labels.of_window, return_counts=True)
+    once = present[counts == 1].tolist()
+    if once:
+        raise DataError(
+            f"The label {once[0]!r} occurs once in {rows.path}: mend it if it is misspelled, or leave its sample out "
+            f"with --unlabelled={once[0]}."
+        )
+
+
 # -- one recording, or several under one name --------------------------------------------------------------------------
 
 

@@ -48,7 +48,10 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         *("t", "timestamp", "time", "datetime", "ts", "date", "unixtime", "elapsed"),
         *("zeitstempel", "zeit", "uhrzeit", "datum"),
     ),
-    Role.LABEL: ("label", "y", "phase", "target", "class", "category"),
+    Role.LABEL: (
+        *("label", "y", "phase", "target", "class", "category"),
+        *("klasse", "annotation", "isanomaly", "isattack"),
+    ),
     Role.HOST: ("host", "hostname", "machine", "computer"),
     Role.EPISODE: ("episode", "session", "recording", "run", "trial"),
     Role.WINDOW: ("window",),
@@ -128,9 +131,10 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
 
 def _may_be(role: Role, name: str, names: Sequence[str]) -> bool:
     """Return True for a usual name of the role. ``y`` between ``x`` and ``z`` is an axis where another is the label."""
-    others = {plain(other) for other in names} - {"y"}
-    if role is Role.LABEL and plain(name) == "y" and {"x", "z"} <= others and not others.isdisjoint(NAMES[role]):
-        return False
+    if role is Role.LABEL and plain(name) == "y":
+        others = {plain(other) for other in names} - {"y"}
+        if {"x", "z"} <= others and not others.isdisjoint(NAMES[role]):
+            return False
     return _word(role, name) in NAMES[role]
 
 

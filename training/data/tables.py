@@ -30,31 +30,49 @@ class Table:
         """The column's name in the file."""
         return self.roles.columns.get(role, str(role))
 
+    def named(self, column: str) -> str:
+        """The name in the file of a column of ``rows``."""
+        return self.called(Role(column)) if column in self.roles.columns else column
 
-def read_table(path: Path, said: Mapping[Role, str], ignored: Collection[str]) -> Table:
-    """Read the table without the columns ``ignored``, and find those that mean something. Raises DataError."""
+
+def read_table(path: Path, said: Mapping[Role, str], ignored: Collection[str], columns: Sequence[str] = ()) -> Table:
+    """Read the table without the columns ``ignored``, and find those that mean something.
+
+    ``columns`` names those of a file that does not. Raises DataError.
+    """
 
     def ids(names: Sequence[str]) -> list[str]:
         found = roles_of(names, said, str(path)).columns
         return [found[role] for role in NAMES if role in found]
 
-    rows, layout = read_plain(path, ignored, ids)
+    rows, layout = read_plain(path, ignored, ids, columns)
     roles = roles_of(rows.columns, said, str(path))
     return Table(path=path, rows=_renamed(rows, roles), roles=roles, layout=layout)
 
 
 def read_plain(
-    path: Path, ignored: Collection[str] = (), as_text: Callable[[Sequence[str]], Collection[str]] = lambda _: ()
+    path: Path,
+    ignored: Collection[str] = (),
+    as_text: Callable[[Sequence[str]], Collection[str]] = lambda _: (),
+    columns: Sequence[str] = (),
 ) -> tuple[pl.DataFrame, str]:
     """Read the table as it is, without the columns ``ignored``; also how it is written, as far as that is unusual.
 
     ``as_text`` chooses, among the names of the columns, those that stay as they are written. Raises DataError.
     """
     try:
+        before = path.stat()
         if path.suffix.lower() == PARQUET:
-            rows = pl.read_parquet(path)
-            return rows.select(left(rows.columns, ignored, path)), ""
-        return _read_text(path, ignored, as_text)
+            if columns:
+                raise DataError(f"{path} names its columns: leave --columns out.")
+            rows, layout = pl.read_parquet(path), ""
+            rows = rows.select(left(rows.columns, ignored, path))
+        else:
+            rows, layout = _read_text(path, ignored, as_text, columns)
+        after = path.stat()
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise DataError(f"{path} changed while it was read: wait for its recorder to end, or bring a copy.")
+        return rows, layout
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
     except pl.exceptions.PolarsError as error:
@@ -63,9 +81,12 @@ def read_plain(
 
 
 def _read_text(
-    path: Path, ignored: Collection[str], as_text: Callable[[Sequence[str]], Collection[str]]
+    path: Path,
+    ignored: Collection[str],
+    as_text: Callable[[Sequence[str]], Collection[str]],
+    columns: Sequence[str],
 ) -> tuple[pl.DataFrame, str]:
-    dialect = dialect_of(path)
+    dialect = dialect_of(path, columns)
     names = left(read_text(path, dialect, rows=0).columns, ignored, path)
     kept = as_text(names)
     rows = read_text(path, dialect, kept)

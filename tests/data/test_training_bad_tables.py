@@ -1,0 +1,137 @@
+"""Tables that nobody can use: one sentence each, and the folder of the data set is as it was."""
+
+from __future__ import annotations
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import polars as pl
+import pytest
+from table_changes import noise, recordings
+
+from training.data import ingest, tables
+
+CUT = ("--window-s", "8")
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """Ingest a file into a folder that holds a data set: the sentence, when nothing of the folder has changed."""
+    out = tmp_path / "out"
+    usual = tmp_path / "usual.csv"
+    recordings().write_csv(usual)
+    assert ingest.main([str(usual), *CUT, "--out-dir", str(out), "--json"]) == 0
+    capsys.readouterr()
+
+    def content():
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.rglob("*") if path.is_file()}
+
+    def refused(table, *options):
+        path = tmp_path / "a.csv"
+        if isinstance(table, str):
+            path.write_text(table)
+        else:
+            table.write_csv(path)
+        before = content()
+        assert ingest.main([str(path), *CUT, *options, "--out-dir", str(out), "--json"]) == 65
+        assert content() == before
+        said = capsys.readouterr()
+        assert said.err.count("\n") == 1
+        assert said.err.startswith("error: ")
+        assert not said.out
+        return said.err
+
+    return refused
+
+
+def local(first, zone, samples=7200, hosts=1):
+    """Rows each minute on a clock of local time, without its zone."""
+    begin = dt.datetime.fromisoformat(first).replace(tzinfo=dt.UTC)
+    t = [(begin + dt.timedelta(seconds=30 * n)).astimezone(ZoneInfo(zone)) for n in range(samples // 30)]
+    return pl.DataFrame(
+        {
+            "t": [at.strftime("%Y-%m-%d %H:%M:%S") for at in t],
+            "label": ["normal", "attack"] * (len(t) // 2),
+            "x": noise(len(t)),
+        }
+    ).with_columns(
+        label=pl.when(pl.int_range(pl.len()) // 20 % 2 == 0).then(pl.lit("normal")).otherwise(pl.lit("attack"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "holds no samples"),
+        ("t,label,x\n", "holds no samples"),
+        ("x\n1\n2\n3\n", "has one column"),
+        ("t,label,x\n1,normal,2\nt,label,x\n2,normal,3\n", "repeats the names of the columns"),
+        ("t,label,x\n1,normal,2\n2,normal\n3,normal,5,6,7\n4,normal,1\n", "lines of unlike numbers of columns"),
+    ],
+)
+def test_files_that_are_no_tables(refused, text, sentence):
+    assert sentence in refused(text)
+
+
+def test_ten_thousand_columns(refused):
+    wide = ",".join(f"c{n}" for n in range(10_000))
+    row = ",".join(["0.5"] * 10_000)
+    text = f"t,label,{wide}\n" + "".join(f"{t},normal,{row}\n" for t in range(4))
+    assert "has 10,002 columns, more than 2,000: if each row is a whole window" in refused(text)
+    narrow = text.replace(",".join(["0.5"] * 10_000), ",".join(["0.5"] * 1500)).replace(
+        wide, wide[: wide.index(",c1500")]
+    )
+    assert "has 1,500 columns, more than 1,000" in refused(narrow)
+
+
+def test_a_file_that_changes_while_it_is_read(refused, tmp_path, monkeypatch):
+    read = tables.read_text
+
+    def growing(path, *args, **options):
+        found = read(path, *args, **options)
+        with path.open("a") as file:
+            file.write("99,e0,a,normal,0.5\n")
+        return found
+
+    monkeypatch.setattr(tables, "read_text", growing)
+    assert "changed while it was read: wait for its recorder to end" in refused(recordings())
+
+
+def test_a_label_that_occurs_once(refused):
+    rows = recordings().with_columns(
+        label=pl.when(pl.int_range(pl.len()) == 50).then(pl.lit("atack")).otherwise("label")
+    )
+    assert "The label 'atack' occurs once" in refused(rows)
+
+
+def test_times_that_jump_by_years(refused):
+    rows = recordings("ab", 1).with_columns(t=pl.col("t") + pl.when(pl.col("t") % 1000 > 9).then(1.7e9).otherwise(0))
+    assert "was its clock set on the way" in refused(rows.drop("episode"))
+
+
+def test_a_night_when_clocks_are_set_back(refused):
+    """The hour occurs twice: in the order of the clock, and sorted by it."""
+    rows = local("2026-10-24T23:00:00", "Europe/Berlin", 3 * 3600)
+    assert "begin anew at row" in refused(rows) or "clocks are set back" in refused(rows)
+    assert "clocks are set back (bring UTC)" in refused(rows.sort("t"))
+    assert "clocks are set back (bring UTC)" in refused(rows.sample(fraction=1.0, shuffle=True, seed=1))
+
+
+def test_a_night_of_a_long_table_when_clocks_are_set_back(refused):
+    """Few of its times are doubled, but they stand side by side."""
+    rows = local("2026-10-22T00:00:00", "Europe/Berlin", 5 * 86_400)
+    assert "clocks are set back (bring UTC)" in refused(rows.sort("t"), "--window-s", "240")
+
+
+def test_a_zone_that_changes_and_is_named_is_right(tmp_path, capsys):
+    begin = dt.datetime(2026, 10, 24, 23, tzinfo=dt.UTC)
+    t = [(begin + dt.timedelta(seconds=30 * n)).astimezone(ZoneInfo("Europe/Berlin")) for n in range(360)]
+    rows = pl.DataFrame(
+        {"t": [at.isoformat() for at in t], "label": ["normal"] * 180 + ["attack"] * 180, "x": noise(360)}
+    )
+    rows.write_csv(tmp_path / "a.csv")
+    assert (
+        ingest.main([str(tmp_path / "a.csv"), "--window-s", "240", "--out-dir", str(tmp_path / "out"), "--dry-run"])
+        == 0
+    )
+    assert "2026-10-24 23:00 to 2026-10-25 01:59 UTC" in capsys.readouterr().out

@@ -1,0 +1,271 @@
+# ruff: noqa: E501 - a case is a line
+"""Tables of unlike shape: each is read right at the first try, or refused with one sentence that names the flag with
+which it is read right.
+
+The made ones are all the same recordings, so that all must give the same windows. The real ones are files of packages:
+scikit-learn's are read where they are installed, those of ``real/`` are aeon's, long ones cut after 1,500 rows (its licence lies beside).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from table_changes import noise, recordings
+
+from training.data import ingest
+from training.data.dataset import load_processed
+
+REAL = Path(__file__).parent / "real"
+EPOCH = 1_788_600_000
+CUT = ("--window-s", "8")
+
+
+def base():
+    """Two hosts with two recordings each of two channels, on one clock of dates."""
+    rows = recordings("ab", 2, samples=48).with_columns(
+        x=pl.Series(noise(192).round(3)), v=pl.Series(noise(192, 1).round(3))
+    )
+    return rows.with_columns(t=(pl.col("t") + EPOCH).cast(pl.Int64)).select("t", "host", "episode", "label", "x", "v")
+
+
+def dates(rows):
+    return (rows["t"] * 1000).cast(pl.Datetime("ms"))
+
+
+def text_time(form):
+    return lambda rows: rows.with_columns(t=dates(rows).dt.strftime(form))
+
+
+def labelled(normal, attack):
+    return lambda rows: rows.with_columns(
+        label=pl.Series([(attack if one == "attack" else normal) for one in rows["label"]])
+    )
+
+
+def renamed(**names):
+    return lambda rows: rows.rename(names)
+
+
+def with_(**columns):
+    return lambda rows: rows.with_columns(**columns)
+
+
+def csv(**options):
+    return lambda rows, path: rows.write_csv(path, **options)
+
+
+def decimals(rows, path):
+    """As a spreadsheet of another country writes it."""
+    text = rows.write_csv(separator=";").replace(".", ",")
+    path.write_bytes(text.encode("utf-16"))
+
+
+def remarked(rows, path):
+    path.write_text("# recorder 2.1\n# of the lab\nsep=,\n" + rows.write_csv())
+
+
+def savetxt(rows, path):
+    numbers = rows.with_columns(
+        host=pl.col("host").replace_strict({"a": 1, "b": 2}),
+        episode=pl.col("episode").str.slice(1).cast(pl.Int64),
+        label=(pl.col("label") == "attack").cast(pl.Int64),
+    )
+    np.savetxt(path, numbers.to_numpy(), header="t,host,episode,label,x,v", fmt="%.10g")
+
+
+def bare(rows, path):
+    rows.write_csv(path, include_header=False)
+
+
+def bom(rows, path):
+    path.write_bytes(("﻿" + rows.write_csv().replace("\n", "\r\n")).encode())
+
+
+def quoted(rows, path):
+    rows.write_csv(path, quote_style="always")
+
+
+def parquet(rows, path):
+    rows.write_parquet(path)
+
+
+def twice_headed(rows, path):
+    path.write_text(rows.head(96).write_csv() + rows.tail(96).write_csv())
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table; ``refused`` is what the sentence says before ``flags`` are given, ``same`` whether windows are those."""
+
+    name: str
+    make: object = None
+    write: object = None
+    suffix: str = ".csv"
+    refused: str = ""
+    flags: tuple[str, ...] = ()
+    same: bool = True
+    log: str = ""
+
+    def __repr__(self):
+        return self.name
+
+
+LOG = "".join(f"{EPOCH + 1000 * n + 24},{EPOCH + 1000 * n + 48},attack,{host}\n" for n, host in enumerate("aabb"))
+CASES = [
+    Case("plain"),
+    Case("semicolons, decimal commas, UTF-16", write=decimals),
+    Case("tabs", write=csv(separator="\t"), suffix=".tsv"),
+    Case("bars", write=csv(separator="|"), suffix=".txt"),
+    Case("numpy's savetxt", write=savetxt, suffix=".txt", same=False),
+    Case("a mark and Windows' line ends", write=bom),
+    Case("quotes around everything", write=quoted),
+    Case("remarks before the names", write=remarked),
+    Case("Parquet", write=parquet, suffix=".parquet"),
+    Case("Parquet with dates", lambda rows: rows.with_columns(t=dates(rows)), parquet, ".parquet"),
+    Case("Parquet with a zone", lambda rows: rows.with_columns(t=dates(rows).dt.replace_time_zone("UTC")), parquet, ".parquet"),
+    Case("ISO 8601", text_time("%Y-%m-%dT%H:%M:%SZ")),
+    Case("ISO 8601, local", text_time("%Y-%m-%d %H:%M:%S")),
+    Case("German dates", lambda rows: text_time("%d.%m.%Y %H:%M:%S")(rows).rename({"t": "Zeitstempel"})),
+    Case("American dates", text_time("%m/%d/%Y %I:%M:%S %p"), refused="--time-format", flags=("--time-format", "%m/%d/%Y %I:%M:%S %p")),
+    Case("a date and a time of day", lambda rows: rows.with_columns(date=dates(rows).dt.strftime("%Y-%m-%d"), time=dates(rows).dt.strftime("%H:%M:%S")).drop("t")),
+    Case("milliseconds since 1970", with_(t=pl.col("t") * 1000)),
+    Case("nanoseconds since 1970", with_(t=pl.col("t") * 10**9)),
+    Case("a unit in the name", lambda rows: rows.with_columns(t=(pl.col("t") - EPOCH) * 1000).rename({"t": "Time (ms)"}), same=False),
+    Case("classes 0 and 1 called y", lambda rows: labelled(0, 1)(rows).rename({"label": "y"})),
+    Case("truth values called is_anomaly", lambda rows: labelled(False, True)(rows).rename({"label": "is_anomaly"})),
+    Case("other words for the names", renamed(host="Hostname", episode="session_id", label="Class", t="Timestamp")),
+    Case("two labels", with_(category=pl.lit("c"))),
+    Case("rows in any order", lambda rows: rows.sample(fraction=1.0, shuffle=True, seed=3)),
+    Case("every row twice", lambda rows: pl.concat([rows, rows])),
+    Case("a few empty cells", with_(v=pl.when(pl.int_range(pl.len()) % 24 == 5).then(None).otherwise("v")), same=False),
+    Case("no names", write=bare, refused="--columns", flags=("--columns", "t,host,episode,label,x,v")),
+    Case("an index of pandas", lambda rows: rows.with_row_index("Unnamed: 0"), refused="--ignore", flags=("--ignore", "Unnamed: 0")),
+    Case("remarks in a column", with_(note=pl.lit("see log")), refused="--ignore note", flags=("--ignore", "note")),
+    Case("classes 1 and 2", labelled(1, 2), refused="--benign", flags=("--benign", "1")),
+    Case("classes -1 and 1", labelled(-1, 1), refused="--benign", flags=("--benign=-1",)),
+    Case("an hour called when", renamed(t="when"), refused="--time", flags=("--time", "when")),
+    Case("a label called state", renamed(label="state"), refused="--label", flags=("--label", "state")),
+    Case("a host called node", renamed(host="node"), refused="--host-column", flags=("--host-column", "node")),
+    Case("two times", with_(time=pl.col("t") + 5), refused="--time", flags=("--time", "t", "--ignore", "time")),
+    Case("milliseconds of no date", with_(t=(pl.col("t") - EPOCH) * 1000), refused="--t-unit", flags=("--t-unit", "ms"), same=False),
+    Case("days that may be months", text_time("%d/%m/%Y %H:%M:%S"), refused="--time-format", flags=("--time-format", "%d/%m/%Y %H:%M:%S")),
+    Case("years of two digits", text_time("%d.%m.%y %H:%M:%S"), refused="--time-format", flags=("--time-format", "%d.%m.%y %H:%M:%S")),
+    Case("-999 for nothing", with_(v=pl.when(pl.int_range(pl.len()) % 24 == 5).then(-999.0).otherwise("v")), refused="--missing=-999", flags=("--missing=-999",), same=False),
+    Case("labels of nobody", with_(label=pl.when(pl.int_range(pl.len()) % 48 < 4).then(pl.lit("unknown")).otherwise("label")), refused="--unlabelled=unknown", flags=("--unlabelled=unknown",), same=False),
+    Case("a running total", with_(sent=pl.col("x").abs().cum_sum() + 7), refused="--counter", flags=("--counter", "sent"), same=False),
+    Case("a slower host", lambda rows: rows.with_columns(t=pl.when(pl.col("host") == "b").then((pl.col("t") - EPOCH) * 2 + EPOCH).otherwise("t")), refused="--hz 0.5", flags=("--hz", "0.5"), same=False),
+    Case("no labels", lambda rows: rows.drop("label"), refused="--labels-from", flags=("--labels-from", "LOG", "--rest", "normal"), log="start,end,label,host\n" + LOG),
+    Case("a header twice", write=twice_headed, refused="take that line out"),
+]  # fmt: skip
+
+
+class Reader:
+    def __init__(self, folder, capsys):
+        self.folder, self.capsys, self.out = folder, capsys, folder / "out"
+
+    def __call__(self, path, *flags):
+        code = ingest.main([str(path), *flags, "--out-dir", str(self.out), "--json"])
+        said = self.capsys.readouterr()
+        return code, json.loads(said.out) if code == 0 else said.err
+
+    def refused(self, path, *flags):
+        code, said = self(path, *flags)
+        assert code == 65, said
+        assert said.count("\n") == 1
+        assert not self.out.exists()
+        return said
+
+    def windows(self):
+        """Everything of a data set that does not depend on how classes and columns are called."""
+        data = load_processed(None, self.out / "tensor_window_v1", None, "oracle")
+        benign = [data.label_map[name] for name in data.benign]
+        order = np.argsort(data.channel_names)
+        return data.tensors[:, order], np.isin(data.y, benign), data.rows.t_start, data.rows.host, data.rows.episode
+
+
+@pytest.fixture
+def read(tmp_path, capsys):
+    return Reader(tmp_path, capsys)
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("usual")
+    base().write_csv(folder / "a.csv")
+    assert ingest.main([str(folder / "a.csv"), *CUT, "--out-dir", str(folder / "out"), "--json"]) == 0
+    return Reader(folder, None).windows()
+
+
+@pytest.mark.parametrize("case", CASES, ids=repr)
+def test_a_table_is_read_right_or_refused_with_the_flag_that_reads_it_right(case, read, usual, tmp_path):
+    rows = base() if case.make is None else case.make(base())
+    path = tmp_path / f"a{case.suffix}"
+    (case.write or csv())(rows, path)
+    flags = case.flags
+    if case.log:
+        (tmp_path / "log.csv").write_text(case.log)
+        flags = tuple(str(tmp_path / "log.csv") if flag == "LOG" else flag for flag in flags)
+    if case.refused:
+        assert case.refused in read.refused(path, *CUT)
+        if not flags:
+            return
+    code, found = read(path, *CUT, *flags)
+    assert code == 0, found
+    X, benign, t_start, host, episode = read.windows()
+    assert np.unique(host).size == 2
+    assert np.unique(episode).size == 4
+    assert 0 < benign.mean() < 1
+    if case.same:
+        assert np.array_equal(X, usual[0])
+        assert np.array_equal(benign, usual[1])
+        assert t_start == pytest.approx(usual[2], abs=1e-3)
+    else:
+        assert found["samples"] == found["understood"]["sample_hz"] * 8
+        assert found["windows"] >= 24
+
+
+def test_there_are_thirty():
+    assert len(CASES) >= 30
+
+
+# -- tables of packages ------------------------------------------------------------------------------------------------
+
+
+def of_sklearn(name):
+    spec = find_spec("sklearn")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "datasets" / "data" / name
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "flags"),
+    [
+        ("S06R02E0.csv", "", ("--window-s", "2")),
+        ("135_UCR_Anomaly_InternalBleeding16_TRAIN.csv", "", ("--window-s", "64")),
+        ("ecg-diff-count-3_TRAIN_A.csv", "", ("--window-s", "64")),
+        ("solar.csv", "--labels-from", ()),
+        ("Airline.csv", "--label NAME", ()),
+        ("Lynx.csv", "--columns", ()),
+        ("Longley.csv", "--label NAME", ()),
+        ("GunPoint_TRAIN.tsv", "--columns", ()),
+        ("iris.csv", "--label NAME", ()),
+        ("wine_data.csv", "lines of unlike numbers of columns", ()),
+        ("breast_cancer.csv", "lines of unlike numbers of columns", ()),
+        ("linnerud_exercise.csv", "--label NAME", ()),
+    ],
+)
+def test_tables_of_packages_are_read_or_refused_in_one_sentence(read, name, sentence, flags):
+    path = REAL / name if (REAL / name).exists() else of_sklearn(name)
+    assert path.exists()
+    if sentence:
+        assert sentence in read.refused(path, *flags)
+        return
+    code, found = read(path, *flags)
+    assert code == 0, found
