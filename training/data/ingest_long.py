@@ -123,7 +123,7 @@ def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | 
             f"--labels-from FILE; its columns are {listed([table.named(name) for name in table.rows.columns])}."
         )
     if Role.WINDOW not in table.roles.columns:
-        _check_cut(table, cut)
+        _check_timed(table)
     names = channel_names(table.rows.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(path, table.rows, names)
@@ -292,20 +292,20 @@ def _check_inside(rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64
 # -- recordings, cut here ----------------------------------------------------------------------------------------------
 
 
-def _check_cut(table: Table, cut: Cut) -> None:
-    """Refuse a table that nothing says how to cut. Raises DataError."""
+def _check_timed(table: Table) -> None:
+    """Refuse a table without windows and without the times to cut it by. Raises DataError."""
     if Role.TIME not in table.roles.columns:
         raise DataError(
             f"{table.path} has no column of windows, so it needs one of times (--time NAME) and --window-s to be cut; "
             f"its columns are {listed([table.named(name) for name in table.rows.columns])}."
         )
-    if cut.window_s is None and cut.window_samples is None:
-        raise DataError(
-            f"{table.path} has no column of windows: say with --window-s how many seconds a window is to have."
-        )
 
 
 def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows, _Windows]:
+    if cut.window_s is None and cut.window_samples is None:
+        raise DataError(
+            f"{rows.path} has no column of windows, so it needs --window-s: the seconds that a window is to have."
+        )
     assert rows.t is not None
     ids = rows.host if rows.episode is None else rows.episode
     group = codes(rows.host, ids)

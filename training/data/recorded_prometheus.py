@@ -142,7 +142,7 @@ def read_server(base: str, fetch: Fetch, asked: Asked) -> Recorded:
         notes += _without_loopback(instance, asked_for)
     for name, query in asked.queries.items():
         for instance, values in _own(name, series(query)).items():
-            found.setdefault(instance, {})[name] = values
+            found.setdefault(instance, {})[name] = _when_fresh(values, found.get(instance, {}))
     if not found:
         raise DataError(
             f"The Prometheus at {where} has no host of the node exporter in that time (metric {ALWAYS}): say another "
@@ -330,6 +330,13 @@ def _own(name: str, series: Iterable[Series]) -> dict[str, _Values]:
                 "write sum by (instance) (…) around it."
             )
     return {instance: _numbers(next(iter(found.values()))) for instance, found in parts.items()}
+
+
+def _when_fresh(values: _Values, beside: Mapping[str, _Values]) -> _Values:
+    """A query's values at the samples of the preset, where there are any: elsewhere the server repeats itself."""
+    at = next(iter(beside.values()))[0] if beside else values[0]
+    keep = np.isin(values[0], at)
+    return values[0][keep], values[1][keep]
 
 
 def _recorded(source: Path, found: Mapping[str, Mapping[str, _Values]], notes: Sequence[str]) -> Recorded:

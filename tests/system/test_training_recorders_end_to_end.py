@@ -1,0 +1,100 @@
+"""The walks of docs/ingest.md, as they stand there: from a Prometheus that runs, and from a log of incidents."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from node_exporter import BEGIN, END, EVERY_S, free_port, get, log_of_incidents, measured, prometheus, rates, started
+
+from training.data.prometheus_http import fetcher
+from training.data.recorded_prometheus import METRICS, Asked, read_server
+
+PAGE = Path(__file__).parents[2] / "docs" / "ingest.md"
+COMMANDS_MOST = 6
+# Of the metrics that are asked for, those of which an exporter needs an option, or a kernel a setting.
+OPTIONAL = ("AttemptFails", "node_processes_", "node_pressure_", "node_disk_")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with prometheus(tmp_path_factory.mktemp("prometheus")) as address:
+        yield address
+
+
+def walk(heading):
+    """The commands of a chapter of the page."""
+    chapter = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    commands = "".join(re.findall(r"```sh\n(.*?)```", chapter, re.DOTALL)).splitlines()
+    assert 0 < len(commands) <= COMMANDS_MOST
+    return commands
+
+
+def follow(commands, folder, **instead):
+    """Run the commands in a folder; what they said, each."""
+    said = []
+    for command in commands:
+        for word, other in instead.items():
+            command = command.replace(word, other)
+        words = shlex.split(command.replace("http://localhost:9090", instead.get("server", "")))
+        if words[0] == "python":
+            words[0] = sys.executable
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        said.append(done.stdout)
+    return said
+
+
+def caught(folder):
+    report = json.loads((folder / "reports" / "eval" / "gbt_realistic_train.json").read_text())
+    return report["metrics"]["test"]["auroc"]["value"]
+
+
+def test_from_a_prometheus_that_runs_to_a_report(server, tmp_path):
+    (tmp_path / "incidents.csv").write_text(log_of_incidents())
+    commands = walk("From a Prometheus to a report")
+    said = follow(commands, tmp_path, server=server)
+    assert "nothing was written: --dry-run" in said[0]
+    assert "web1" in said[1]
+    assert said[1].splitlines()[:-1] == said[0].splitlines()[:-1]
+    assert 0.7 < caught(tmp_path) <= 1
+
+
+def test_from_a_log_of_incidents_to_a_report(tmp_path):
+    (tmp_path / "incidents.csv").write_text(log_of_incidents())
+    measured().write_csv(tmp_path / "measured.csv")
+    follow(walk("From an incident log to a report"), tmp_path)
+    assert 0.7 < caught(tmp_path) <= 1
+
+
+def test_a_server_says_what_was_put_into_it(server):
+    found = read_server(
+        server, fetcher(server, None), Asked(since=BEGIN, until=END, every_s=EVERY_S, queries={"mine": "node_load1"})
+    )
+    rows = found.table.rows.filter(pl.col("host") == "web2")
+    made = rates("web2")
+    assert rows.height == len(made["node_load1"])
+    assert rows["load_1m"].to_numpy() == pytest.approx(made["node_load1"], rel=1e-5)
+    assert rows["mine"].to_numpy() == pytest.approx(made["node_load1"], rel=1e-5)
+    users = sum(made[f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}}'] for cpu in (0, 1))
+    assert rows["cpu_user"].to_numpy()[1:] == pytest.approx(users[1:], rel=1e-3)
+    rx = sum(made[f'node_network_receive_bytes_total{{device="{device}"}}'] for device in ("eth0", "lo"))
+    assert rows["net_rx_bytes"].to_numpy()[1:] == pytest.approx(rx[1:], rel=1e-3)
+    used = made["node_memory_MemTotal_bytes"] - made["node_memory_MemAvailable_bytes"]
+    assert np.allclose(rows["memory_used"].to_numpy(), used)
+
+
+def test_the_node_exporter_exports_what_is_asked_for(tmp_path):
+    port = free_port()
+    with started("prometheus-node-exporter", f"--web.listen-address=127.0.0.1:{port}", folder=tmp_path):
+        page = get(f"http://127.0.0.1:{port}/metrics").decode()
+    exported = set(re.findall(r"^(\w+)", page, re.MULTILINE))
+    lacking = [metric for metric in METRICS if metric not in exported]
+    assert [metric for metric in lacking if not any(word in metric for word in OPTIONAL)] == []
