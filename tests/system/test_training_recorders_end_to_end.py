@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,37 @@ def test_from_a_prometheus_that_runs_to_a_report(server, tmp_path):
     assert "web1" in said[1]
     assert said[1].splitlines()[:-1] == said[0].splitlines()[:-1]
     assert 0.7 < caught(tmp_path) <= 1
+
+
+def of_sysstat(path):
+    """What sadf wrote of a minute, again and again at the pace of that Prometheus."""
+    document = json.loads((Path(__file__).parents[1] / "data" / "recorded" / "sysstat.json").read_text())
+    host = document["sysstat"]["hosts"][0]
+    rng = np.random.default_rng(0)
+    records = []
+    for number in range(240):
+        record = json.loads(json.dumps(host["statistics"][number % len(host["statistics"])]))
+        day, clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(BEGIN + number * EVERY_S)).split()
+        record["timestamp"] = {"date": day, "time": clock, "utc": 1, "interval": EVERY_S}
+        record["process-and-context-switch"]["cswch"] *= rng.uniform(0.8, 1.2)
+        records.append(record)
+    host["statistics"] = records
+    path.write_text(json.dumps(document))
+
+
+def test_a_model_of_one_recorders_data_scores_anothers(server, tmp_path):
+    (tmp_path / "incidents.csv").write_text(log_of_incidents())
+    follow(walk("From a Prometheus to a report")[1:3], tmp_path, server=server)
+    of_sysstat(tmp_path / "sa.json")
+    said = follow(
+        [
+            "python -m training.data.ingest --sysstat sa.json --like data/processed --out-dir other",
+            "python -m training.trainer.score artifacts/gbt_realistic.ckpt.json other --out scores.csv",
+        ],
+        tmp_path,
+    )
+    assert "Channels of --like that nothing measures here are missing: " not in said[0]
+    assert pl.read_csv(tmp_path / "scores.csv").height >= 20
 
 
 def test_from_a_log_of_incidents_to_a_report(tmp_path):

@@ -26,13 +26,14 @@ import msgspec
 import numpy as np
 
 from training.clock import SystemClock
-from training.contract import Exit
+from training.contract import SCHEMA_FILE, Exit
 from training.data.alone import FolderBusy, alone
 from training.data.columns import Wanted, judge, suspects, unlike_levels
 from training.data.confounded import confounded, doubled_channels
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
 from training.data.ingest_copies import without_copies
+from training.data.ingest_like import made_like
 from training.data.ingest_long import Log, read_long, read_recorded
 from training.data.ingest_npz import read_npz
 from training.data.ingest_pcp import PcpCut, read_pcp
@@ -46,7 +47,7 @@ from training.data.recorded_perfmon import read_perfmon
 from training.data.recorded_prometheus import Asked, read_file, read_server
 from training.data.recorded_sysstat import read_sysstat
 from training.data.roles import MEANINGS, Role
-from training.data.schema import Timing
+from training.data.schema import FeatureSchema, Timing, read_schema
 from training.data.spelling import notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_padding, notes_on_values, one_sided_values
 from training.data.tables import PARQUET, TEXT
@@ -115,6 +116,8 @@ def _prepared(args: argparse.Namespace) -> Ingested:
         known = (channel.name for channel in windows.channels if channel.transform != "none")
         windows = _judged(windows, replace(wanted, level=(*wanted.level, *known)))
     windows = without_copies(windows, allow=args.allow_copies)
+    if args.like is not None:
+        windows = made_like(windows, _schema(args.like))
     names = [channel.name for channel in windows.channels]
     notes = (*notes_on_hosts(windows.host.tolist()), *unlike_levels(windows.X, windows.host, names))
     return replace(windows, notes=(*windows.notes, *notes))
@@ -196,6 +199,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--drop-nan", action="store_true", help="leave out windows with any missing or infinite value")
     parser.add_argument("--allow-copies", action="store_true",
                         help="keep recordings that share windows, and count them as one")  # fmt: skip
+    parser.add_argument("--like", type=Path, metavar="FOLDER",
+                        help="data set whose channels, windows and classes this one must have")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="show what is understood, and write nothing")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     return parser
@@ -320,7 +325,12 @@ def _read_recorder(args: argparse.Namespace, option: str, log: Log | None) -> In
         )
         _say(args, f"asking {base} for {asked.steps:,} samples of each host …")
         found = read_server(base, fetcher(base, header), asked)
-    return read_recorded(found, _cut(args), said=_said(args), wanted=_wanted(args), log=log)
+    cut = _cut(args, None if args.like is None else _schema(args.like))
+    return read_recorded(found, cut, said=_said(args), wanted=_wanted(args), log=log)
+
+
+def _schema(path: Path) -> FeatureSchema:
+    return read_schema(path / SCHEMA_FILE if path.is_dir() else path)
 
 
 def _said(args: argparse.Namespace) -> Said:
@@ -333,10 +343,10 @@ def _said(args: argparse.Namespace) -> Said:
     )
 
 
-def _cut(args: argparse.Namespace) -> Cut:
+def _cut(args: argparse.Namespace, like: FeatureSchema | None = None) -> Cut:
     return Cut(
-        window_s=args.window_s,
-        stride_s=args.stride_s,
+        window_s=args.window_s or (None if like is None else like.window_s),
+        stride_s=args.stride_s or (None if like is None else like.stride_s),
         hz=args.hz,
         t_unit=args.t_unit,
         time_format=args.time_format,

@@ -1,0 +1,94 @@
+"""Windows made to have the schema of another data set, so that a model of that one can score them.
+
+What the other has and these lack is missing, as on a host without it; what these have beyond it is left out. What
+means something else is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from training.data.classes import benign_of, listed
+from training.data.errors import DataError
+from training.data.ingested import Ingested
+from training.data.schema import FeatureSchema, Timing
+
+RATE_SAME = 1e-3  # share by which two rates that were read off times may differ
+
+
+def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
+    """The windows under ``schema``. Raises DataError where they are no such windows."""
+    _check_sampling(windows, schema)
+    if windows.normaliser != schema.normaliser:
+        raise DataError(
+            "--like names a data set whose channels were measured from their hosts' references, which only "
+            "training.data.build and --pcp do."
+        )
+    own = {channel.name: number for number, channel in enumerate(windows.channels)}
+    shared = [channel for channel in schema.channels if channel.name in own]
+    if not shared:
+        raise DataError(f"None of these channels is one of --like, which has {listed(schema.channel_names)}.")
+    for channel in shared:
+        mine = windows.channels[own[channel.name]]
+        if (mine.unit, mine.kind, mine.transform) != (channel.unit, channel.kind, channel.transform):
+            raise DataError(
+                f"The channel {channel.name!r} is a {mine.kind} in {mine.unit or 'no unit'} here, and by --like a "
+                f"{channel.kind} in {channel.unit or 'no unit'}: rename it, or leave it out with --ignore."
+            )
+    X = np.full((len(windows.X), len(schema.channels), windows.X.shape[2]), np.nan, dtype=np.float32)
+    for place, channel in enumerate(schema.channels):
+        if channel.name in own:
+            X[:, place] = windows.X[:, own[channel.name]]
+    lacking = [channel.name for channel in schema.channels if channel.name not in own]
+    beyond = sorted(set(own) - set(schema.channel_names))
+    notes = [f"Channels of --like that nothing measures here are missing: {listed(lacking)}."] if lacking else []
+    out = [f"channels that --like has not: {listed(beyond)}"] if beyond else []
+    return replace(
+        _labelled(windows, schema),
+        X=X,
+        channels=schema.channels,
+        sample_hz=schema.sample_hz,
+        stride_s=schema.stride_s,
+        notes=(*windows.notes, *notes),
+        left_out=(*windows.left_out, *out),
+    )
+
+
+def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
+    if windows.timing is not schema.time:
+        raise DataError(
+            f"--like names a data set whose times are {schema.time}, and these are {windows.timing}: say --hz, or "
+            "bring times."
+        )
+    if windows.timing is Timing.SECONDS and abs(windows.sample_hz / schema.sample_hz - 1) > RATE_SAME:
+        raise DataError(
+            f"These samples come at {windows.sample_hz:g} Hz, those of --like at {schema.sample_hz:g} Hz: say --hz "
+            f"{schema.sample_hz:g} if these are faster."
+        )
+    if windows.X.shape[2] != schema.window_samples:
+        raise DataError(
+            f"These windows have {windows.X.shape[2]} samples, those of --like {schema.window_samples}: say "
+            f"--window-s {schema.window_s:g}."
+        )
+    if windows.timing is not Timing.NONE and abs(windows.stride_s / schema.stride_s - 1) > RATE_SAME:
+        raise DataError(
+            f"These windows are {windows.stride_s:g} s apart, those of --like {schema.stride_s:g} s: say --stride-s "
+            f"{schema.stride_s:g}."
+        )
+
+
+def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
+    """The windows with the classes of the schema; those that nobody labelled are of its benign one."""
+    names = tuple(sorted(schema.label_map, key=schema.label_map.__getitem__))
+    present = sorted(set(windows.label.tolist()))
+    benign = benign_of(schema)
+    label = windows.label
+    if len(present) == 1 and present[0] in windows.benign.names and present[0] not in names and benign:
+        label = np.full(label.size, benign[0])
+    elif set(present) - set(names):
+        raise DataError(
+            f"The classes here are {listed(present)}, and those of --like {listed(names)}: give the labels its names."
+        )
+    return replace(windows, label=label, label_names=names, benign=replace(windows.benign, names=benign))
