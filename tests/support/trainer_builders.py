@@ -39,13 +39,14 @@ def make_data(
     benign: Sequence[str] = ("benign",),
     turned: bool = False,
     lacks: Mapping[str, Sequence[int]] | None = None,
+    columns: Sequence[int] | None = None,
 ) -> Path:
     """A processed data set of three hosts; class k > 0 swings with period k + 2 and strength ``signal``.
 
     ``turned`` numbers the classes the other way round, and changes nothing else. The last ``oracle`` channels are for
     the oracle alone. ``names`` are those of the classes, ``benign`` of those without alarm; ``only_on`` names the one
-    host where a class occurs, ``lacks`` the channels that a host lacks, by number. With ``rare`` only one episode in so
-    many is malicious.
+    host where a class occurs, ``lacks`` the channels that a host lacks, by number; ``columns``: only these are written.
+    With ``rare`` only one episode in so many is malicious.
     """
     rng = np.random.default_rng(seed)
     of_window = np.repeat(np.arange(episodes), windows)
@@ -67,6 +68,8 @@ def make_data(
     start = (of_window * 100 + np.tile(np.arange(windows) * 2, episodes)).astype(float)
     ids = [f"e{number:03}" for number in range(episodes)]
     specs = [_channel(number, channels - oracle, rename, unit) for number in range(channels)]
+    if columns is not None:
+        X, specs = X[:, columns], [specs[number] for number in columns]
     write_processed(
         folder,
         WindowSet(

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import telemetry_builders as made
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainer_builders import SHORT, arguments, files, make_data, run
 
 from training.contract import Exit
+from training.data import build
 from training.trainer import flags
+from training.trainer import score as scoring
 from training.trainer.blocks import Perturb
 from training.trainer.linear import fit_linear
 from training.trainer.mlp import Mlp
@@ -177,3 +180,41 @@ def test_a_summary_of_what_lacks_nothing_says_so(data: Path, tmp_path: Path) -> 
     checkpoint.write_text(json.dumps(document))
     lacking = make_data(tmp_path / "lacking", lacks={"beta": (1,)})
     assert "missing     channel1 on beta: what that costs was never measured" in lines(judge(checkpoint, lacking))
+
+
+@pytest.mark.parametrize("model", ["gbt", "cnn"])
+def test_data_without_a_column_are_scored_as_data_in_which_it_is_empty(model: str, data: Path, tmp_path: Path) -> None:
+    assert run(arguments(model, data, tmp_path, *SHORT[model])).code == Exit.DONE
+    checkpoint = tmp_path / "artifacts" / f"{model}_oracle.ckpt.json"
+    empty = make_data(tmp_path / "empty", lacks=dict.fromkeys(HOSTS, (0, 2)))
+    gone = make_data(tmp_path / "gone", columns=(1, 3, 4))
+    one, other = (score(checkpoint, folder)["score"].to_numpy() for folder in (empty, gone))
+    assert (one == other).all()
+    assert not (one == score(checkpoint, data)["score"].to_numpy()).all()
+
+
+def test_a_machine_of_another_kind_is_recorded_built_and_scored_without_a_refusal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, mine = tmp_path / "fleet", tmp_path / "mine"
+    made.write_fleet(fleet, hosts=("h0", "h1", "h2"))
+    assert build.main([str(fleet), "--out-dir", str(tmp_path / "processed"), "--jobs", "1"]) == 0
+    arguments_of_realistic = arguments("gbt", tmp_path / "processed", tmp_path, *SHORT["gbt"], mode="realistic")
+    assert run([*arguments_of_realistic, "--target-fpr", "0.3"]).code == Exit.DONE
+    t, values = made.signal(duration_s=30.0, seed=50)
+    new = {"host": "laptop", "view": "machine", "channels": made.channel_infos(made.CHANNELS[1:3]), "duration_s": 30.0}
+    quiet = {"baseline": True, "labels": [(0.0, "idle")], "phases": {"idle": "benign"}}
+    made.write_episode(mine, number=50, t=t, values=values[:, 1:3], **new, **quiet)
+    t, values = made.signal(duration_s=30.0, seed=51)
+    made.write_episode(mine, number=51, t=t, values=values[:, 1:3], **new)
+    like = ["--like", str(tmp_path / "processed")]
+    assert build.main([str(mine), "--out-dir", str(tmp_path / "own"), *like, "--jobs", "1"]) == 0
+    capsys.readouterr()
+    assert scoring.main([str(tmp_path / "artifacts" / "gbt_realistic.ckpt.json"), str(tmp_path / "own")]) == Exit.DONE
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 1 + 11
+    first, *_, last = [line for line in said.err.splitlines() if not line.startswith("note: ")]
+    assert first.startswith("scored      11 windows of 1 recording by gbt realistic: ")
+    assert "missing     cpu_user on laptop: what that costs was never measured" in said.err
+    assert "laptop lacks cpu_user, and nobody measured the model without." in said.err
+    assert last.startswith("believe it  with care: ")

@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace as replace_struct
 from numpy.typing import NDArray
 
 from training import strict_json
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
 from training.data import tensors as tensor_files
 from training.data.absent import absent, is_settled, lacking_hosts
+from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.errors import DataError
 from training.data.features import extract, feature_specs
@@ -341,6 +343,38 @@ def load_processed(
         reference_host=_strings(reference[1], "host"),
         kinship=kinship,
         validation_digest=manifest.validation_digest,
+    )
+
+
+def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
+    """The data on the channels of another schema: what they lack is absent, what a recorder has beyond is left out.
+
+    As they are where that is no matter of hardware: a name of one's own that the schema does not have may be another
+    name for what is lacking, and one name may mean two things.
+    """
+    own, known = set(data.channel_names), set(like.channel_names)
+    same = [channel for channel in like.channels if channel in data.schema.channels]
+    if data.tensors is None or own == known or not same or own - known - set(CHANNELS) or len(same) < len(own & known):
+        return data
+    places = [data.channel_names.index(name) if name in own else None for name in like.channel_names]
+
+    def moved(X: NDArray[np.float32]) -> NDArray[np.float32]:
+        result = np.full((len(X), len(places), X.shape[2]), np.nan, dtype=np.float32)
+        for number, place in enumerate(places):
+            if place is not None:
+                result[:, number] = X[:, place]
+        return result
+
+    X, schema = moved(data.tensors), replace_struct(data.schema, channels=like.channels, features=like.features)
+    return replace(
+        data,
+        schema=schema,
+        schema_hash=schema.hash(),
+        features=extract(X, like.channels, schema.sample_hz),
+        feature_names=like.feature_names,
+        tensors=X,
+        channel_names=like.channel_names,
+        reference=moved(data.reference),
     )
 
 

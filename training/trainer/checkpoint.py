@@ -181,13 +181,18 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
-    """Refuse data that the model was not made for, naming the first field that differs."""
+def schema_of(checkpoint: Checkpoint) -> FeatureSchema:
+    """The schema of the data that the model was made for. Raises ``CheckpointError``."""
     learnt = checkpoint.document.get("schema")
     try:
-        expected = msgspec.convert(learnt["fields"] if learnt else None, FeatureSchema)
+        return msgspec.convert(learnt["fields"] if learnt else None, FeatureSchema)
     except (msgspec.ValidationError, KeyError, TypeError):
         raise CheckpointError("the checkpoint holds no schema: it is damaged") from None
+
+
+def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
+    """Refuse data that the model was not made for, naming the first field that differs."""
+    expected = schema_of(checkpoint)
     try:
         benign_of(expected)
     except DataError:

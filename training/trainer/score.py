@@ -94,10 +94,10 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     import numpy as np
 
     from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
-    from training.data.dataset import load_processed
+    from training.data.dataset import load_processed, on_channels
     from training.data.errors import DataError
     from training.trainer import families, machine
-    from training.trainer.checkpoint import read, require_schema
+    from training.trainer.checkpoint import read, require_schema, schema_of
     from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.flags import MODELS
     from training.trainer.inputs import from_dataset
@@ -110,6 +110,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         loaded = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
     except DataError as error:
         raise BadData(str(error)) from None
+    loaded = on_channels(loaded, schema_of(found))
     require_schema(found, loaded.schema)
     family = families.find(found.model)
     if "torch" in family.libraries:

@@ -34,7 +34,8 @@ def lines(judged: Judged) -> list[str]:
 
 def _scored(judged: Judged) -> str:
     rows = judged.inputs.rows
-    windows = f"{len(rows):,} windows of {np.unique(rows.episode).size:,} recordings by {judged.name}"
+    recordings = np.unique(rows.episode).size
+    windows = f"{len(rows):,} windows of {recordings:,} recording{'s' * (recordings != 1)} by {judged.name}"
     alarm = judged.alarm
     return windows if alarm is None else f"{windows}: {_share(alarm)}"
 
