@@ -26,11 +26,13 @@ class Fleet:
         self.service = Service(self.queue, FakeShelf())
         self.service.reload([a_job(name, seed=n, **fields) for n, name in enumerate(names)], Plan())
         self.views = Views(self.queue.db, self.service)
+        self.measured: dict[str, dict[str, Any]] = {}  # host → its calibration
 
     def claim(self, host: str) -> Grant:
+        can = {**CAN, "calibration": self.measured.get(host)}
         with self.queue.db.transaction():
-            self.queue.note_host(host, CAN, Claimant())
-            granted = self.queue.grant(Host.of(host, CAN), Claimant(), NOBODY_ELSE)
+            self.queue.note_host(host, can, Claimant())
+            granted = self.queue.grant(Host.of(host, can), Claimant(), NOBODY_ELSE)
         assert isinstance(granted, Grant)
         return granted
 
@@ -40,7 +42,17 @@ class Fleet:
 
     def kinds(self) -> list[SpeedsOfKind]:
         """Ask as after a restart, which reads the hosts that are on record."""
-        return Views(self.queue.db, Service(self.queue, FakeShelf())).speeds().kinds
+        return self.again().durations.speeds().kinds
+
+    def again(self) -> Views:
+        return Views(self.queue.db, Service(self.queue, FakeShelf()))
+
+    def doubts(self) -> dict[str, str]:
+        """Return what `workers` shows, which is what `speeds` does."""
+        views = self.again()
+        told = {host.hostname: host.doubt for host in views.workers().workers if host.doubt is not None}
+        assert told == views.durations.speeds().doubts
+        return told
 
 
 @pytest.fixture
@@ -105,3 +117,67 @@ def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(flee
     (kind,) = fleet.kinds()
     assert [(each.host, each.basis) for each in kind.hosts] == [("new", "calibrated"), ("desk", "same")]
     assert kind.hosts[0].seconds < 30
+
+
+def test_a_calibration_that_failed_is_told_until_the_host_has_trained(fleet: Fleet) -> None:
+    fleet.measured["desk"] = {"failed": "this host's speed could not be measured: no\x1b memory"}
+    granted = fleet.claim("desk")
+    (said,) = fleet.doubts().values()
+    assert "\x1b" not in said
+    assert said.endswith("until it has trained it is taken for one of middle speed")
+    fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 10.0})
+    assert fleet.doubts() == {}
+
+
+def _two_hosts(lies: float) -> Fleet:
+    """Make a fleet of equal hosts, one of which measured itself so many times as fast as it is."""
+    fleet = Fleet(*(f"job{n}" for n in range(8)))
+    for host, gflops in (("desk", 50.0), ("liar", 50.0 * lies)):
+        fleet.measured[host] = {"gflops": gflops, "steps": 100.0 * gflops, "branches": gflops}
+        for _ in range(4):
+            fleet.train(host, {"train_s": 100.0})
+    return fleet
+
+
+@pytest.mark.parametrize("lies", [1.0, 2.0, 1 / 20])
+def test_a_host_as_fast_as_it_measured_is_not_doubted(lies: float) -> None:
+    fleet = _two_hosts(lies)
+    assert "liar" not in fleet.doubts()
+    fleet.queue.close()
+
+
+def test_a_host_that_shows_more_than_it_lends_is_told_of_and_judged_by_what_it_trained() -> None:
+    fleet = _two_hosts(20.0)
+    doubts = fleet.doubts()
+    assert list(doubts) == ["liar"]
+    assert "fewer cores than the 8 that it shows" in doubts["liar"]
+    (kind,) = fleet.kinds()
+    assert all(80 < each.seconds < 125 for each in kind.hosts)
+    fleet.queue.close()
+
+
+def test_a_job_that_never_ends_is_told_of_and_goes_on(fleet: Fleet) -> None:
+    for _ in range(3):
+        fleet.train("desk", {"train_s": 200.0})
+    granted = fleet.claim("desk")
+
+    def note() -> str | None:
+        views = fleet.again()
+        detail, explained = views.job(granted.job.job_id).job, views.explain(granted.job.job_id)
+        assert detail.note is None or detail.note in explained.summary
+        return detail.note
+
+    fleet.clock.advance(500)
+    assert note() is None
+    fleet.clock.advance(500)
+    assert str(note()).startswith("desk has had it for 17 min, and nine of ten such jobs are expected to take ")
+    assert "`cis490-jobs cancel four` ends it" in str(note())
+    assert fleet.again().job(granted.job.job_id).job.status == "claimed"
+
+
+def test_a_short_job_has_time_to_fetch_its_data(fleet: Fleet) -> None:
+    for _ in range(3):
+        fleet.train("desk", {"train_s": 2.0})
+    granted = fleet.claim("desk")
+    fleet.clock.advance(290)
+    assert fleet.again().job(granted.job.job_id).job.note is None

@@ -55,12 +55,14 @@ def _on(host: str | None, kind: Reply) -> Reply:
 
 def rendered(answer: Reply) -> RenderableType:
     kinds = [kind for kind in answer["kinds"] if kind.get("hosts")]
+    doubts = [cell(f"{name}: {why}", "yellow", chars_max=600) for name, why in (answer.get("doubts") or {}).items()]
     if not kinds:
-        return Text(
+        said = Text(
             "nothing is known yet: durations are learned from completed jobs"
             if not answer.get("attempts")
             else "no completed job is of this model or host; without --model and --host all are shown"
         )
+        return Group(said, *doubts)
     made = table("JOBS", "HOST", "TAKES", "FOUR OF FIVE TAKE", "LEARNED FROM")
     for kind in kinds:
         for n, told in enumerate(kind["hosts"]):
@@ -72,7 +74,8 @@ def rendered(answer: Reply) -> RenderableType:
                 cell(basis(kind, told), "" if told.get("basis") == "same" else "dim"),
             )
     found = number(answer.get("attempts")) or 0
-    return Group(made, Text(f"from {found:.0f} completed {'job' if found == 1 else 'jobs'}", style="dim"))
+    from_jobs = Text(f"from {found:.0f} completed {'job' if found == 1 else 'jobs'}", style="dim")
+    return Group(made, from_jobs, *doubts)
 
 
 def named(kind: Reply) -> str:

@@ -53,7 +53,7 @@ def page(views: Source, health: HealthReply, frame: Frame, foretold: ForecastRep
         "fleet.html",
         frame,
         sentence=sentence(counts, live, waiting, held, to_come),
-        notices=[*notices(health, hosts, counts, failed)],
+        notices=[*notices(health, hosts, counts, failed, live)],
         plan_notes=health.plan_notes,
         counts=counts,
         held=held,
@@ -121,7 +121,11 @@ def _stuck(pending: int, waiting: Sequence[Waiting], held: int) -> str:
 
 
 def notices(
-    health: HealthReply, hosts: Sequence[Json], counts: Mapping[str, int], failed: Sequence[Json]
+    health: HealthReply,
+    hosts: Sequence[Json],
+    counts: Mapping[str, int],
+    failed: Sequence[Json],
+    live: Sequence[Json] = (),
 ) -> Iterator[Notice]:
     """List what needs the operator, the worst first."""
     if health.detail:
@@ -133,6 +137,9 @@ def notices(
         yield Notice(f"{words.called(job, 60)} failed: {cause}", job_path(job), remedy, act, "Requeue")
     if counts["failed"] > len(failed):
         yield Notice(f"{counts['failed'] - len(failed)} more failed", None, "cis490-jobs status")
+    for job in live:
+        if job["note"]:
+            yield Notice(f"{words.called(job, 60)}: {job['note']}", job_path(job))
     for name, why in sorted(health.quarantined.items()):
         yield Notice(f"{name} gets no jobs: {why}", None, None, f"/act?what=release&host={path_part(name)}", "Release")
     for name, why in sorted(health.refused.items()):
@@ -142,6 +149,8 @@ def notices(
     for host in hosts:
         if host["obstacle"]:
             yield Notice(f"{host['hostname']}: {host['obstacle']}")
+        if host["doubt"]:
+            yield Notice(f"{host['hostname']}: {host['doubt']}")
         if host["set_aside"]:
             kept = ", ".join(map(str, host["set_aside"]))
             yield Notice(

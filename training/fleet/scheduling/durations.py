@@ -432,6 +432,19 @@ class Speeds:
         fresh = on.name in self.calibrations.hosts and not any(host == on.name for host, _ in self.pairs)
         return Basis.CALIBRATED if fresh else Basis.ELSEWHERE
 
+    def trained(self, host: str) -> bool:
+        """Tell whether a host has trained anything."""
+        return any(each == host for each, _ in self.pairs)
+
+    def slower_than_measured(self, host: str) -> float | None:
+        """Return how many times as long jobs take on a host as its calibration says, beside the other hosts' jobs.
+
+        None where it, or every other host, has no calibration or has trained nothing.
+        """
+        away = {each: self._table.effect(("host", each)).mean for each in self.calibrations.hosts if self.trained(each)}
+        own = away.pop(host, None)
+        return None if own is None or not away else math.exp(own - middle(away.values()))
+
     def calibrate(self, calibrations: Calibrations) -> None:
         """Take hosts' own measurements for first guesses, in place of those of before."""
         self.calibrations = calibrations

@@ -14,12 +14,10 @@ from typing import Any
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.curves import POINTS_KEPT, Curves
-from training.fleet.queue.durations import Learned, OfKind
 from training.fleet.queue.kinds import kind_of
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Machine, Speeds, Workload
 from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Trained
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.quarantine import Quarantine
@@ -27,6 +25,7 @@ from training.fleet.scheduling.trained import Model, unlike
 from training.fleet.service.logs import Logs, Page
 from training.fleet.service.models import Models, Reports, auroc_of
 from training.fleet.service.service import Service
+from training.fleet.service.speeds import SpeedViews
 from training.fleet.store.logs import LogStore
 from training.fleet.wire.messages import (
     AttemptView,
@@ -43,9 +42,6 @@ from training.fleet.wire.messages import (
     ProblemType,
     Refusal,
     RemovedView,
-    SpeedOnHost,
-    SpeedsOfKind,
-    SpeedsReply,
     UsageSample,
     WorkersReply,
     WorkerView,
@@ -54,7 +50,6 @@ from training.printable import duration, one_line
 
 PAGE_MAX = 1000  # jobs, or hosts, in one answer
 WORKERS_PAGE = 200  # hosts in one answer, unless more are asked for
-SPEEDS_KINDS = 200  # kinds of jobs in one answer
 CURVE_POINTS = 500  # in one answer, unless told
 CURVE_POINTS_LEAST = 10
 HELD = "held"  # of jobs that wait: a filter beside the statuses
@@ -151,7 +146,7 @@ class Views:
         self._service = service
         self._clock = service.queue.clock
         self._curves = Curves(database)
-        self._learned: Learned | None = None  # once asked for
+        self.durations = SpeedViews(database, service)
         self._counted: tuple[int, list[Counted]] = -1, []  # as of an event: counting all jobs is a look at each
 
     @property
@@ -294,21 +289,6 @@ class Views:
             removed=self._gone("curve", job_id, number),
         )
 
-    def speeds(self) -> SpeedsReply:
-        """Return how long each kind of job takes on each known host: kinds of completed attempts, the newest first."""
-        if self._learned is None:
-            self._learned = self._service.learned(self._db)
-        learned, kinds = self._learned.speeds(), list(self._learned.kinds().values())
-        machines = [Machine.of(self._service.host_of(known)) for known in self._service.known_hosts()]
-        return SpeedsReply(
-            kinds=[
-                _speeds_of(learned, of_kind, self._learned.workload(of_kind.spec), machines)
-                for of_kind in reversed(kinds[-SPEEDS_KINDS:])
-            ],
-            attempts=self._learned.attempts,
-            now=self._clock.now(),
-        )
-
     def pulse(self, job_id: str) -> tuple[object, ...]:
         """Return what changes whenever a job's page does without an event: what its last attempt has reported."""
         row = self._db.one("job_pulse", job_id=job_id)
@@ -389,6 +369,7 @@ class Views:
                     obstacle=_outdated(self._service.host_of(known)),
                     quarantine=out[known.name].sentence() if known.name in out else None,
                     set_aside=aside.get(known.name, []),
+                    doubt=self.durations.doubt(known),
                 )
                 for known in hosts[:most]
             ],
@@ -458,7 +439,7 @@ class Views:
             host=job.worker_hostname if not pending else None,
             progress=json.loads(row["progress"]) if row["progress"] and not pending else None,
             obstacle=look.obstacle,
-            note=look.waits_for if pending else self._goes_on(job),
+            note=look.waits_for if pending else self._remark(job),
             trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
             auroc=auroc_of(row) if job.status is JobStatus.COMPLETED else None,
             removed=None
@@ -466,14 +447,14 @@ class Views:
             else RemovedView(what="bundle", attempt=job.attempt, at=row["removed_at"], why=row["removed_why"]),
         )
 
-    def _goes_on(self, job: Job) -> str | None:
-        """Note that a live job's host would not get it again, because the plan has changed."""
+    def _remark(self, job: Job) -> str | None:
+        """Note of a live job that its host would not get it again, because the plan has changed, or that it is long."""
         known = self._service.host_registry.known.get(job.worker_hostname or "")
         if job.status not in LIVE or known is None:
             return None
         misfit = rules.fits_for_good(job.needs, self._service.host_of(known))
         if misfit is None:
-            return None
+            return self.durations.overdue(job)
         return f"it goes on on {known.name}, which would not get it again ({misfit}); requeue it to move it"
 
     def _verdict(
@@ -514,7 +495,8 @@ class Views:
         if job.status is not JobStatus.PENDING:
             why = f": {job.ended_by}" if job.ended_by else ""
             mark = f"; should it wait again, {self._held(job)}" if job.held else ""
-            return f"the job is {job.status}{why}{mark}"
+            remark = self._remark(job)
+            return f"the job is {job.status}{why}{mark}{f'; {remark}' if remark else ''}"
         if job.held:
             return self._held(job)
         fitting = [each for each in hosts if each.fits]
@@ -525,33 +507,6 @@ class Views:
         if ready:
             return f"it waits for {', '.join(ready)} to ask for work, behind jobs of higher priority or age"
         return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
-
-
-def _speeds_of(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[Machine]) -> SpeedsOfKind:
-    """Say of one kind how long it takes where."""
-    spec, hosts = of_kind.spec, []
-    for on in machines:
-        told = learned.predict(work, on)
-        basis = learned.basis(work, on)
-        hosts.append(
-            SpeedOnHost(
-                host=on.name,
-                seconds=told.seconds,
-                low=told.at(0.1),
-                high=told.at(0.9),
-                seen=told.seen,
-                basis=basis.value,
-            )
-        )
-    return SpeedsOfKind(
-        model=str(spec.get("model") or ""),
-        mode=str(spec.get("mode") or ""),
-        dataset=spec.get("dataset"),
-        hyper=dict(spec.get("hyper") or {}),
-        jobs=of_kind.attempts,
-        ram_gib=of_kind.ram_gib,
-        hosts=sorted(hosts, key=lambda each: each.seconds),
-    )
 
 
 def _attempt(row: Row, number: int | None) -> int:

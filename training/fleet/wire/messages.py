@@ -627,6 +627,7 @@ class SpeedsReply(Wire, frozen=True, kw_only=True):
 
     kinds: list[SpeedsOfKind]  # those last trained first
     attempts: int  # that it was learned from
+    doubts: dict[str, str]  # host → why what it measured of its own speed is not to be trusted
     now: float
 
 

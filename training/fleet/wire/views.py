@@ -313,6 +313,7 @@ class WorkerView(Wire, frozen=True, kw_only=True):
     obstacle: str | None  # e.g. its trainers' flags differ from the manifest's
     quarantine: str | None = None  # why it gets no jobs, and the remedy
     set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
+    doubt: str | None = None  # why what it measured of its own speed is not to be trusted
 
 
 class WorkersReply(Wire, frozen=True, kw_only=True):

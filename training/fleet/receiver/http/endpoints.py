@@ -236,7 +236,7 @@ async def workers(context: Context, request: Request) -> Response:
 
 
 async def speeds(context: Context, _request: Request) -> Response:
-    return reply(await context.look(context.views.speeds))
+    return reply(await context.look(context.views.durations.speeds))
 
 
 async def health(context: Context, _request: Request) -> Response:

@@ -1,0 +1,122 @@
+"""Views of what was learned of durations: the speeds of hosts, and what looks wrong beside them.
+
+An attempt that outlasts all that was learned may never end; a host that is far slower than it measured itself to be
+shows more than it has. Neither is stopped: the estimates follow, and a person is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.fleet.database.writer import Database
+from training.fleet.queue.durations import Learned, OfKind
+from training.fleet.scheduling.durations import Machine, Speeds, Workload
+from training.fleet.scheduling.job import Job
+from training.fleet.service.hosts import KnownHost
+from training.fleet.service.service import Service
+from training.fleet.wire.messages import SpeedOnHost, SpeedsOfKind, SpeedsReply
+from training.fleet.wire.words import number, typed
+from training.printable import duration, one_line
+
+KINDS_MOST = 200  # of jobs in one answer
+LONG = 3.0  # times as long as nine of ten such jobs take is too long, …
+LONG_LEAST_S = 300.0  # … but no sooner: what is learned counts no fetching of data
+FAR_OFF = 4.0  # times as slow as measured is worth a sentence; what is learned of four jobs is surer than that
+
+
+@dataclass
+class SpeedViews:
+    """Questions about durations, on the last committed state. To be used by one thread."""
+
+    database: Database
+    service: Service
+    _learned: Learned | None = field(default=None, init=False)  # once asked for
+
+    def speeds(self) -> SpeedsReply:
+        """Return how long each kind of job takes on each known host: kinds of completed attempts, the newest first."""
+        learned = self._look()
+        speeds, kinds = learned.speeds(), list(learned.kinds().values())
+        hosts = self.service.known_hosts()
+        machines = [self._machine(known) for known in hosts]
+        return SpeedsReply(
+            kinds=[
+                _of_kind(speeds, of_kind, learned.workload(of_kind.spec), machines)
+                for of_kind in reversed(kinds[-KINDS_MOST:])
+            ],
+            attempts=learned.attempts,
+            doubts={known.name: doubt for known in hosts if (doubt := self.doubt(known)) is not None},
+            now=self.service.queue.clock.now(),
+        )
+
+    def doubt(self, known: KnownHost) -> str | None:
+        """Say why what a host measured of its own speed is not to be trusted, if so."""
+        speeds, can = self._look().speeds(), known.capability
+        measured = can.get("calibration")
+        failed = measured.get("failed") if isinstance(measured, Mapping) else None
+        if failed and not speeds.trained(known.name):
+            return f"{one_line(failed, 200)}; until it has trained it is taken for one of middle speed"
+        times = speeds.slower_than_measured(known.name)
+        if times is None or times < FAR_OFF:
+            return None
+        cores = number(can.get("cpu_cores"))
+        shown = "than it shows" if cores is None else f"than the {cores:.0f} that it shows"
+        return (
+            f"beside the other hosts it trains about {times:.0f} times as slowly as it measured when it joined: "
+            f"it lends fewer cores {shown}, is throttled, or the others were busy when they measured themselves; "
+            "forecasts rest on what was trained"
+        )
+
+    def overdue(self, job: Job) -> str | None:
+        """Say of a live job that it trains far longer than expected, if so."""
+        known = self.service.host_registry.known.get(job.worker_hostname or "")
+        since_s = self.service.queue.clock.now() - (job.claimed_at or self.service.queue.clock.now())
+        if known is None or since_s < LONG_LEAST_S:
+            return None
+        learned = self._look()
+        most_s = learned.speeds().predict(learned.workload(job.spec), self._machine(known)).at(0.9)
+        if since_s < LONG * most_s:
+            return None
+        named = typed({"name": job.name, "job_id": job.job_id})
+        return (
+            f"{known.name} has had it for {duration(since_s)}, and nine of ten such jobs are expected to take "
+            f"{duration(most_s)} there at most: `cis490-jobs logs {named}` shows what it does, `cis490-jobs cancel "
+            f"{named}` ends it, and max_run_s in the manifest bounds it"
+        )
+
+    def _look(self) -> Learned:
+        if self._learned is None:
+            self._learned = self.service.learned(self.database)
+        return self._learned
+
+    def _machine(self, known: KnownHost) -> Machine:
+        return Machine.of(self.service.host_of(known))
+
+
+def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[Machine]) -> SpeedsOfKind:
+    """Say of one kind how long it takes where."""
+    spec: Mapping[str, Any] = of_kind.spec
+    hosts = []
+    for on in machines:
+        told = learned.predict(work, on)
+        basis = learned.basis(work, on)
+        hosts.append(
+            SpeedOnHost(
+                host=on.name,
+                seconds=told.seconds,
+                low=told.at(0.1),
+                high=told.at(0.9),
+                seen=told.seen,
+                basis=basis.value,
+            )
+        )
+    return SpeedsOfKind(
+        model=str(spec.get("model") or ""),
+        mode=str(spec.get("mode") or ""),
+        dataset=spec.get("dataset"),
+        hyper=dict(spec.get("hyper") or {}),
+        jobs=of_kind.attempts,
+        ram_gib=of_kind.ram_gib,
+        hosts=sorted(hosts, key=lambda each: each.seconds),
+    )
