@@ -227,7 +227,7 @@ def test_the_last_assertion_sees_a_leak():
     data = windows()
     episodes = splitting._gather(rows_of(data))
     split = split_of(data, recipe="host", train_hosts=["a"])
-    with pytest.raises(AssertionError, match="is on"):
-        splitting._assert_leak_free(replace(split, val=split.train[:1]), episodes)
-    with pytest.raises(AssertionError, match="train host"):
-        splitting._assert_leak_free(replace(split, test=split.train, train=split.test), episodes)
+    with pytest.raises(splitting.LeakError, match="is on the sides"):
+        splitting._refuse_leaks(replace(split, val=split.train[:1]), episodes)
+    with pytest.raises(splitting.LeakError, match="trains and is in the test"):
+        splitting._refuse_leaks(replace(split, test=split.train, train=split.test), episodes)

@@ -1,4 +1,4 @@
-"""The episodes that train, stop, calibrate and test: leak-free by construction, and asserted again afterwards.
+"""The episodes that train, stop, calibrate and test: leak-free by construction, and checked again afterwards.
 
 An episode is the unit everywhere: overlapping windows of one recording are near-copies of each other, and a split that
 shares an episode between two sides measures memory instead of detection.
@@ -29,9 +29,15 @@ CAL_FRACTION = 0.25  # for the threshold: 19 benign episodes are wanted at 5 %, 
 TEST_FRACTION = 0.30  # of all episodes, under `time` and `sample`
 MIN_TRAIN_SIDE_EPISODES = 3  # one each to train, to stop early and to calibrate
 
+_NOT_YOURS = "this is a mistake of the program, not of the data: please report it"
+
 
 class SplitError(ValueError):
     """The split asked for cannot be made without a leak or an empty side; the message says why in one sentence."""
+
+
+class LeakError(SplitError):
+    """A split shares an episode or a host between its sides: a mistake of this program, and nothing trains on it."""
 
 
 class Side(StrEnum):
@@ -141,7 +147,7 @@ def make_split(
         ]
     split = _assemble(episodes, side_of_episode, keep, chosen, names, seed, tuple(notes))
     _check_sides(split, rows.label, supervised=supervised, wants_cal=cal_fraction > 0)
-    _assert_leak_free(split, episodes)
+    _refuse_leaks(split, episodes)
     return split
 
 
@@ -294,13 +300,15 @@ def _check_sides(split: Split, y: IntArray, *, supervised: bool, wants_cal: bool
         )
 
 
-def _assert_leak_free(split: Split, episodes: _Episodes) -> None:
-    """Check on the result what the construction promises: a leak is a programmer's mistake and never goes on."""
+def _refuse_leaks(split: Split, episodes: _Episodes) -> None:
+    """Check on the result what the construction promises, also under ``python -O``. Raises LeakError."""
     seen: dict[int, Side] = {}
     for side in Side:
         for row in np.unique(episodes.of_window[split.side(side)]).tolist():
-            assert row not in seen, f"episode {episodes.ids[row]} is on {seen[row]} and {side}"
+            if row in seen:
+                raise LeakError(f"episode {episodes.ids[row]} is on the sides {seen[row]} and {side}; {_NOT_YOURS}")
             seen[row] = side
     if split.recipe is Recipe.HOST:
-        test_hosts = set(episodes.host[episodes.of_window[split.test]].tolist())
-        assert test_hosts.isdisjoint(split.train_hosts), "a train host is in the test"
+        both = set(episodes.host[episodes.of_window[split.test]].tolist()) & set(split.train_hosts)
+        if both:
+            raise LeakError(f"host {min(both)} trains and is in the test; {_NOT_YOURS}")
