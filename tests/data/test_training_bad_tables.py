@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -95,6 +96,11 @@ def test_a_file_that_changes_while_it_is_read(refused, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tables, "read_text", growing)
     assert "changed while it was read: wait for its recorder to end" in refused(recordings())
+
+
+def test_a_table_that_memory_does_not_hold(refused, monkeypatch):
+    monkeypatch.setattr(tables, "virtual_memory", lambda: SimpleNamespace(available=9000))
+    assert "of memory, and 0.0 GiB are free: leave columns out with --ignore" in refused(recordings())
 
 
 def test_a_label_that_occurs_once(refused):

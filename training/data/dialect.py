@@ -8,10 +8,11 @@ the decimal sign. What was found is said to the user; what two readings fit is r
 from __future__ import annotations
 
 import codecs
-import io
 import re
+import shutil
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -94,16 +95,13 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
 def read_text(
     path: Path, dialect: Dialect, as_text: Collection[str] = (), *, all_text: bool = False, rows: int | None = None
 ) -> pl.DataFrame:
-    """Read the table, or its first ``rows``; the columns ``as_text`` stay as they are written.
+    """Read the table, which is UTF-8, or its first ``rows``; the columns ``as_text`` stay as they are written.
 
     Raises OSError and PolarsError.
     """
-    source: Path | io.BytesIO = path
-    if dialect.encoding not in ("utf-8", "utf-8-sig"):
-        source = io.BytesIO(path.read_bytes().decode(dialect.encoding).encode())
     places = {name: f"column_{number + 1}" for number, name in enumerate(dialect.names)}
     table = pl.read_csv(
-        source,
+        path,
         has_header=not dialect.names,
         separator=dialect.delimiter,
         quote_char=dialect.quote,
@@ -116,6 +114,19 @@ def read_text(
     if dialect.names:
         table.columns = list(dialect.names)
     return table.filter(~pl.all_horizontal(pl.all().is_null()))  # an empty line is no row
+
+
+@contextmanager
+def as_utf8(path: Path, encoding: str) -> Iterator[Path]:
+    """The file in UTF-8: itself, or a copy for as long as it is needed."""
+    if encoding in ("utf-8", "utf-8-sig"):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.name
+        with path.open(encoding=encoding, newline="") as file, copy.open("w", encoding="utf-8", newline="") as out:
+            shutil.copyfileobj(file, out, 1 << 20)
+        yield copy
 
 
 def decimal_commas(table: pl.DataFrame, names: Sequence[str]) -> list[str]:

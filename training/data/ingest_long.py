@@ -128,6 +128,8 @@ def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | 
     table, unlabelled = only_labelled(table, said.unlabelled)
     check_numbers(path, table.rows, names)
     rows = as_measured(read_rows(table, names, cut, said, wanted), names, wanted)
+    columns = table.rows.columns
+    table = replace(table, rows=table.rows.select(pl.exclude(names)))  # their values are in `rows`: one copy is enough
     if Role.WINDOW in table.roles.columns:
         if cut.window_s is not None:
             raise DataError(
@@ -163,7 +165,7 @@ def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | 
         gaps=windows.gaps,
         missing=int(np.isnan(rows.values).sum()),
         left_out=(*left_out, *windows.left_out),
-        notes=(*missing_roles(table, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
+        notes=(*missing_roles(columns, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
         empty=windows.empty,
     )
 
@@ -332,7 +334,8 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
     label = rows.labels.of_window
     names = unite(rows.host[[m[0] for m in recordings]], ids[[m[0] for m in recordings]])
     episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
-    parts, chosen, episode, empty = [], [], [], []
+    places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # the rows of an episode, and which begin windows
+    episode, empty = [], []
     gaps = 0
     short, stretched = dict.fromkeys(rows.labels.names, 0), dict.fromkeys(rows.labels.names, 0)
     for name, members in episodes.items():
@@ -345,14 +348,12 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
             short[of] += high - low < samples
         begins = starts_between(edges, samples, stride)
         if begins.size:
-            series = sliding_window_view(rows.values[members], samples, axis=0)
-            parts.append(series[begins])
-            chosen.append(members[begins])
+            places.append((members, begins))
             episode.append(np.full(begins.size, name))
         else:
             duration = float(t[-1] - t[0] + 1 / hz)
             empty.append(Empty(name, str(rows.host[members[0]]), float(t[0]), duration, t.size))
-    if not parts:
+    if not places:
         raise DataError(
             f"{rows.path} has no stretch of {window_s:g} s without a gap or a change of label "
             f"in any of its {len(episodes)} recordings: say a shorter --window-s, or a lower --hz, which bridges gaps."
@@ -362,9 +363,14 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
         for of in rows.labels.names
         if short[of]
     ]
-    first = np.concatenate(chosen)
+    first = np.concatenate([members[begins] for members, begins in places])
+    X = np.empty((first.size, rows.values.shape[1], samples), dtype=np.float32)
+    at = 0
+    for members, begins in places:
+        X[at : at + begins.size] = sliding_window_view(rows.values[members], samples, axis=0)[begins]
+        at += begins.size
     return rows, _Windows(
-        np.concatenate(parts).astype(np.float32),
+        X,
         first,
         np.concatenate(episode),
         rows.t[first],

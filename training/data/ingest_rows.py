@@ -78,16 +78,16 @@ class Rows:
         )
 
 
-def missing_roles(table: Table, *, is_cut: bool) -> tuple[str, ...]:
+def missing_roles(columns: Sequence[str], *, is_cut: bool) -> tuple[str, ...]:
     """Say what follows from a role that no column has, and which channels are called nearly like one."""
     notes = []
-    if Role.HOST not in table.roles.columns:
+    if Role.HOST not in columns:
         notes.append("There is no column host: all rows count as one machine's.")
-    if not is_cut and Role.EPISODE not in table.roles.columns and Role.WINDOW not in table.roles.columns:
+    if not is_cut and Role.EPISODE not in columns and Role.WINDOW not in columns:
         notes.append("There is no column episode: each host is one recording.")
     notes += [
         f"The column {name} is taken for a channel: say {role.flag} {name} if it is the {role}."
-        for name in table.rows.columns
+        for name in columns
         if (role := plural_of(name)) is not None
     ]
     return tuple(notes)
@@ -155,10 +155,11 @@ def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: 
     t, t_role = clock_of(table, cut)
     if t is not None:
         times.check_one_clock(t, host)
-    values = rows.select(pl.col(list(names)).cast(pl.Float64).fill_null(np.nan)).to_numpy()
+    values = np.empty((rows.height, len(names)), order="F")
+    for place, name in enumerate(names):
+        values[:, place] = rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     left_out = []
     if wanted.missing:
-        values = values.copy()  # of polars, and read-only
         left_out = say_missing(wanted.missing, names, list(values.T))
     notes = judge_stand_ins(zip(names, values.T, strict=True), wanted.level)
     return Rows(

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from psutil import virtual_memory
 
-from training.data.dialect import decimal_commas, dialect_of, read_text, with_points
+from training.data.dialect import as_utf8, decimal_commas, dialect_of, read_text, with_points
 from training.data.errors import DataError
 from training.data.roles import Role, Roles, roles_of
 
 PARQUET = ".parquet"
 TEXT = (".csv", ".tsv", ".txt")
+MEMORY_TIMES = 3  # of a table's text: what reading, cutting and describing it takes, as measured with 60 columns
 NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers
 
 
@@ -87,16 +89,32 @@ def _read_text(
     columns: Sequence[str],
 ) -> tuple[pl.DataFrame, str]:
     dialect = dialect_of(path, columns)
-    names = left(read_text(path, dialect, rows=0).columns, ignored, path)
-    kept = as_text(names)
-    rows = read_text(path, dialect, kept)
-    _check_header(path, rows)
-    layout = [dialect.sentence()]
-    measured = [name for name in names if name not in kept]
-    if decimal_commas(rows, measured):
-        rows = with_points(read_text(path, dialect, all_text=True), measured, dialect.delimiter, str(path))
-        layout.append("decimal commas")
+    with as_utf8(path, dialect.encoding) as file:
+        everything = read_text(file, dialect, rows=0).columns
+        names = left(everything, ignored, path)
+        check_fits(path, path.stat().st_size * len(names) // len(everything), virtual_memory().available)
+        kept = as_text(names)
+        rows = read_text(file, dialect, kept)
+        _check_header(path, rows)
+        layout = [dialect.sentence()]
+        measured = [name for name in names if name not in kept]
+        if decimal_commas(rows, measured):
+            rows = with_points(read_text(file, dialect, all_text=True), measured, dialect.delimiter, str(path))
+            layout.append("decimal commas")
     return rows.select(names), ", ".join(part for part in layout if part)
+
+
+def check_fits(path: Path, size: int, free: int) -> None:
+    """Refuse a table of ``size`` bytes that would fill the ``free`` memory: the system would end the program.
+
+    Raises DataError.
+    """
+    if size * MEMORY_TIMES > free:
+        needed, left_over = (f"{count / 2**30:,.1f} GiB" for count in (size * MEMORY_TIMES, free))
+        raise DataError(
+            f"{path} needs about {needed} of memory, and {left_over} are free: "
+            "leave columns out with --ignore, or bring fewer rows (a lower rate, or fewer hosts)."
+        )
 
 
 def left(names: Sequence[str], ignored: Collection[str], path: Path) -> list[str]:
