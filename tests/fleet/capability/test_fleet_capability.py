@@ -40,7 +40,7 @@ class FakeTorch:
 
     def __init__(self, *, devices: int = 1, output: str | None = None) -> None:
         device = {"uuid": UUID, "name": "GeForce", "total": 8 * GIB, "free": 7 * GIB}
-        answer = {"torch": "2.13.0", "devices": [device] * devices}
+        answer = {"torch": "2.13.0", "devices": [device] * devices, "calibration": {"gflops": 40.0}}
         self.output = json.dumps(answer) if output is None else output
         self.asked = 0
 
@@ -241,12 +241,8 @@ SPEED = {"gflops": 40.0, "steps": 900.0, "branches": 120.0}
 @pytest.mark.parametrize(
     ("said", "known"),
     [
-        (None, None),
         (SPEED | {"cuda_gflops": 9000.0}, SPEED | {"cuda_gflops": 9000.0}),
         (SPEED | {"cuda_gflops": "fast", "steps": -1, "more": 7}, {"gflops": 40.0, "branches": 120.0}),
-        ({"failed": "no kernel image"}, {"failed": "no kernel image"}),
-        ({}, {"failed": "this host's speed could not be measured"}),
-        (7, None),
     ],
 )
 def test_a_calibration_is_measured_once_and_kept(tmp_path, said, known):
@@ -258,10 +254,34 @@ def test_a_calibration_is_measured_once_and_kept(tmp_path, said, known):
     assert torch.asked == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        ({"failed": "no kernel image"}, "no kernel image"),
+        ({}, "this host's speed could not be measured"),
+        (None, "this host's speed could not be measured: torch crashed meanwhile"),
+        (7, "this host's speed could not be measured: torch crashed meanwhile"),
+    ],
+)
+def test_a_calibration_that_failed_is_tried_again_later_and_not_kept(tmp_path, said, known):
+    kept, clock = tmp_path / "capability.json", FakeClock()
+    torch = FakeTorch(output=json.dumps({"torch": "2.13.0", "devices": [], "calibration": said}))
+    asked = probe(torch, FakeNvml(driver=None), cache_file=kept, clock=clock)
+    assert asked.facts().calibration == {"failed": known}
+    clock.advance(RETRY_FAILED_S - 1)
+    assert asked.facts().calibration == {"failed": known}
+    assert torch.asked == 1
+    torch.output = json.dumps({"torch": "2.13.0", "devices": [], "calibration": SPEED})
+    clock.advance(2)
+    assert asked.facts().calibration == SPEED
+    assert kept.exists()
+
+
 def test_a_child_that_crashes_while_it_measures_has_said_what_there_is():
     crash = "import json, os; print(json.dumps({'torch': '2.13.0', 'devices': []}), flush=True); os._exit(3)"
     said = cuda._run([sys.executable, "-c", crash])
-    assert probe(FakeTorch(output=said)).facts() == cuda.TorchFacts("2.13.0")
+    facts = probe(FakeTorch(output=said)).facts()
+    assert (facts.version, facts.devices) == ("2.13.0", ())
 
 
 class FakePynvml(ModuleType):

@@ -199,9 +199,13 @@ class CudaProbe:
         }
 
     def _doubtful(self, facts: TorchFacts) -> bool:
-        """Return True for an answer not to keep long: no GPU although a driver answers, or no version to key by."""
+        """Return True for an answer not to keep long.
+
+        No GPU although a driver answers, no version to key by, or a speed that could not be measured this time.
+        """
         key_is_weak = self._installed(self._python) is None
-        return key_is_weak or (not facts.devices and self._nvml.driver_version() is not None)
+        unmeasured = facts.version is not None and "failed" in (facts.calibration or {"failed": ""})
+        return key_is_weak or unmeasured or (not facts.devices and self._nvml.driver_version() is not None)
 
     def _stale(self, facts: TorchFacts, asked_at: float) -> bool:
         return self._doubtful(facts) and self._clock.monotonic() - asked_at >= RETRY_FAILED_S
@@ -218,13 +222,15 @@ def _parse(answer: Any) -> TorchFacts:
         TorchDevice(str(d["uuid"]), str(d["name"]), int(d["total"]), int(d["free"])) for d in answer["devices"]
     )
     version = answer["torch"]
-    return TorchFacts(version if version is None else str(version), devices, _measured(answer.get("calibration")))
+    if version is None:
+        return TorchFacts(None, devices)
+    return TorchFacts(str(version), devices, _measured(answer.get("calibration")))
 
 
-def _measured(answer: Any) -> dict[str, float | str] | None:
-    """Keep of a calibration what makes sense."""
+def _measured(answer: Any) -> dict[str, float | str]:
+    """Keep of a calibration what makes sense; without one, torch crashed while it was measured."""
     if not isinstance(answer, dict):
-        return None
+        return {"failed": "this host's speed could not be measured: torch crashed meanwhile"}
     found: dict[str, float | str] = {
         name: round(float(answer[name]), 3)
         for name in ("gflops", "steps", "branches", "cuda_gflops", "cuda_steps")
