@@ -120,6 +120,36 @@ def test_a_changed_sidecar_is_refused_before_it_is_read(trained: tuple[Path, Pat
         checkpoint.read(path)
 
 
+def test_a_figure_that_was_changed_by_hand_is_noticed(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, document = copied(trained, tmp_path)
+    path.write_text(json.dumps(document, indent=7))  # written otherwise, and the same
+    checkpoint.read(path)
+    document["facts"]["temperature"] += 1
+    path.write_text(json.dumps(document))
+    with pytest.raises(CheckpointError, match="was changed after it was written"):
+        checkpoint.read(path)
+    del document["digest"]  # as an earlier version wrote it
+    path.write_text(json.dumps(document))
+    assert main([str(path), str(trained[1])]) == Exit.DONE
+    assert "carries no digest of itself" in capsys.readouterr().err
+
+
+def test_broken_trees_are_one_sentence_without_a_place_in_anothers_sources(
+    trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    assert run(arguments("gbt", trained[1], tmp_path, *SHORT["gbt"])).code == Exit.DONE
+    made = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
+    document = json.loads(made.read_text())
+    for content in (b"{}", b"no JSON", made.with_name("gbt_oracle.xgb.json").read_bytes()[:-99]):
+        path = checkpoint.write(tmp_path, document, content, ".xgb.json")
+        with pytest.raises(BadData, match="holds no weights of gbt") as refused:
+            score(path, trained[1])
+        assert ".cc" not in str(refused.value)
+        assert ".h" not in str(refused.value)
+
+
 @pytest.mark.parametrize("name", ["../mlp_oracle.pt", "/etc/passwd", "", ".."])
 def test_a_sidecar_lies_beside_its_checkpoint_or_nowhere(trained: tuple[Path, Path], name: str, tmp_path: Path) -> None:
     path, document = copied(trained, tmp_path)
@@ -173,10 +203,11 @@ def test_a_checkpoint_of_a_later_version_is_refused(tmp_path: Path) -> None:
 def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
     trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Members that scoring and comparing take from a checkpoint's JSON, which has no digest of its own."""
+    """Members that scoring and comparing take from a checkpoint's JSON, which had no digest of its own once."""
     path, data = trained
     monkeypatch.setattr(dataset, "load_processed", cache(dataset.load_processed))  # always the same
     sound = json.loads(path.read_bytes())
+    del sound["digest"]
     judged = judge(path, data)
     (tmp_path / "mlp_oracle.pt").write_bytes(path.with_name("mlp_oracle.pt").read_bytes())
     used = ("facts", "hyper", "label_map", "levels", "mode", "model", "ranges", "seen", "sidecar", "split", "threshold")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -107,3 +109,36 @@ def test_a_polite_signal_is_heard_at_the_next_safe_point() -> None:
     signal.raise_signal(signal.SIGTERM)
     with pytest.raises(contract.Interrupted):
         stop.check()
+
+
+@pytest.mark.usefixtures("restored_signals")
+def test_before_there_is_anything_to_keep_a_polite_signal_is_heard_at_once() -> None:
+    stop, reached = Stop(), []
+    stop.listen()
+
+    def read() -> None:
+        with stop.at_once():
+            reached.append("began")
+            signal.raise_signal(signal.SIGTERM)
+            reached.append("went on")
+
+    for _ in range(2):  # a stop that was requested before is heard before anything begins
+        with pytest.raises(contract.Interrupted):
+            read()
+    assert reached == ["began"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends processes without a signal")
+def test_a_signal_behind_the_end_does_not_undo_a_finished_run() -> None:
+    """Python gives its handlers back before it ends: what is freed after that sends the signal here."""
+    program = (
+        "import os, signal, sys\n"
+        "from training.trainer.contract import perform\n"
+        "class Late:\n"
+        "    def __del__(self, kill=os.kill, me=os.getpid(), number=int(signal.SIGTERM)):\n"
+        "        kill(me, number)\n"
+        "late = Late()\n"
+        "sys.exit(perform(lambda progress, stop: progress.event('done')))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (Exit.DONE, '{"event": "done"}\n')

@@ -170,7 +170,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def of_before(checkpoint: Path, folder: Path) -> Path:
     """The checkpoint as an earlier version would have written it."""
     document = json.loads(checkpoint.read_text())
-    del document["seen"], document["ranges"]
+    del document["seen"], document["ranges"], document["digest"]
     folder.mkdir()
     (folder / "gbt_oracle.xgb.json").write_bytes(checkpoint.with_name("gbt_oracle.xgb.json").read_bytes())
     path = folder / checkpoint.name

@@ -1,6 +1,7 @@
 """Checkpoints: ``<model>_<mode>.ckpt.json`` and the weights beside it; and what an interrupted run leaves.
 
-The JSON names its sidecar with size and SHA-256 and is written last: where it exists, both exist.
+The JSON names its sidecar with size and SHA-256 and is written last: where it exists, both exist. It carries a digest
+of itself, so that a figure that was changed by hand is noticed.
 Nothing in either file tells where or when it was made, so that equal runs give equal bytes.
 """
 
@@ -115,6 +116,7 @@ def write(out_dir: Path, document: Mapping[str, Any], sidecar: bytes, suffix: st
     out_dir.mkdir(parents=True, exist_ok=True)
     named = {"file": name, "bytes": len(sidecar), "sha256": hashlib.sha256(sidecar).hexdigest()}
     whole = {"format": FORMAT, "version": VERSION, **document, "sidecar": named}
+    whole["digest"] = digest_of(whole)
     text = json.dumps(whole, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
     write_whole(out_dir / name, sidecar)
     path = out_dir / f"{stem}.ckpt.json"
@@ -133,6 +135,8 @@ def read(path: Path) -> Checkpoint:
     name, digest = members.sidecar.file, members.sidecar.sha256
     if not _FILE.fullmatch(name):
         raise CheckpointError(f"{path} names a sidecar outside its own folder: do not trust it")
+    if document.get("digest", digest_of(document)) != digest_of(document):
+        raise CheckpointError(f"{path} was changed after it was written: fetch the bundle again, or train anew")
     beside = path.parent / name
     try:
         if beside.stat().st_size != members.sidecar.bytes:
@@ -143,6 +147,12 @@ def read(path: Path) -> Checkpoint:
     if hashlib.sha256(sidecar).hexdigest() != digest:
         raise CheckpointError(_changed(beside, path))
     return Checkpoint(document, sidecar)
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 over the canonical JSON of a checkpoint, without the digest itself."""
+    text = strict_json.canonical({key: value for key, value in document.items() if key != "digest"})
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _check(members: _Members) -> None:

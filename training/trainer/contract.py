@@ -13,7 +13,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol, TextIO
 
@@ -48,21 +49,50 @@ class Stop:
 
     def __init__(self) -> None:
         self.requested = False
+        self._at_once = False
 
     def listen(self) -> None:
         """Take the polite signals of this platform (SIGTERM, Ctrl-C, Ctrl-Break) as requests."""
-        for name in ("SIGTERM", "SIGINT", "SIGBREAK"):
-            number = getattr(signal, name, None)
-            if number is not None:
-                signal.signal(number, self._request)
+        for number in _polite():
+            signal.signal(number, self._request)
+
+    def end(self) -> None:
+        """Listen no more: what is decided is not changed by a signal.
+
+        Python's own handlers end before the process does, and a finished run would die of a signal in between.
+        """
+        for number in _polite():
+            signal.signal(number, signal.SIG_IGN)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Raise ``Interrupted`` as soon as a stop is requested, wherever the work is: while nothing is there to keep.
+
+        Importing a library and reading data take seconds, and have no safe points.
+        """
+        self.check()
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+        self.check()
 
     def _request(self, _number: int, _frame: FrameType | None) -> None:
         self.requested = True
+        if self._at_once:
+            self._at_once = False  # once: what is raised may pass handlers of its own
+            raise Interrupted
 
     def check(self) -> None:
         """Raise ``Interrupted`` when a stop was requested."""
         if self.requested:
             raise Interrupted
+
+
+def _polite() -> list[int]:
+    names = ("SIGTERM", "SIGINT", "SIGBREAK")
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
 
 
 class Keeper(Protocol):
@@ -135,10 +165,18 @@ def perform(
 ) -> int:
     """Do ``work`` and return the exit code for how it ended, with one sentence on ``err`` if not well."""
     out, err = out or sys.stdout, err or sys.stderr
-    if stop is None:
-        stop = Stop()
-        stop.listen()
     progress = Progress(out, clock or SystemClock())
+    if stop is not None:
+        return _perform(work, progress, err, stop)
+    stop = Stop()
+    stop.listen()
+    try:
+        return _perform(work, progress, err, stop)
+    finally:
+        stop.end()
+
+
+def _perform(work: Callable[[Progress, Stop], None], progress: Progress, err: TextIO, stop: Stop) -> int:
     try:
         work(progress, stop)
     except Interrupted:

@@ -175,13 +175,16 @@ def fit(task: Task) -> Gbt:
 
 
 def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int = 1) -> Gbt:
-    """The boosters of a verified sidecar; their formats are data only."""
+    """The boosters of a verified sidecar; their formats are data only. Raises ValueError for other bytes."""
     first, second = (xgboost.Booster({"nthread": threads}) for _ in STARTS)
-    first.load_model(bytearray(sidecar))
-    line, raw = first.attr("line"), first.attr("over_the_line")
-    if line is None or raw is None:
-        raise ValueError("the line that one of the boosters starts from is missing")
-    second.load_model(bytearray(base64.b64decode(raw)))
+    try:
+        first.load_model(bytearray(sidecar))
+        line, raw = first.attr("line"), first.attr("over_the_line")
+        if line is None or raw is None:
+            raise ValueError("the line that one of the boosters starts from is missing")
+        second.load_model(bytearray(base64.b64decode(raw)))
+    except xgboost.core.XGBoostError:  # whose words begin with a place in its own sources
+        raise ValueError("XGBoost finds no booster in it") from None
     heat, heat_over = (float(value) for value in facts["temperatures"])
     weight, weight_over = (float(value) for value in facts.get("weights", (0.5, 0.5)))
     parts = (Part(first, None, heat, weight), Part(second, Linear.from_json(line), heat_over, weight_over))

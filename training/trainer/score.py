@@ -229,6 +229,10 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
             f"{host} has no reference recording here: its values are measured from the usual level of the others."
             for host in without
         ]
+    if "digest" not in judged.document:
+        said.append(
+            "The checkpoint carries no digest of itself (an earlier version made it): a change by hand goes unnoticed."
+        )
     return [*said, *judged.notes]
 
 

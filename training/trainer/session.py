@@ -40,22 +40,21 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
     clock = clock or SystemClock()
     began = clock.now()
     progress.event("start", model=args.model, mode=args.mode.value, seed=args.seed)
-    family = families.find(args.model)
-    if "torch" in family.libraries:
-        machine.settle_torch(args.threads)
-    device = machine.pick_device(args.device, prefers_cuda=family.prefers_cuda)
-    stop.check()
-
-    inputs = read_inputs(args, takes=family.takes)
-    split = _split(args, inputs, supervised=family.supervised)
-    key = machine.run_key(
-        args,
-        data=inputs.digest,
-        validation=inputs.validation_digest,
-        schema=inputs.schema_hash,
-        device=device,
-        libraries=family.libraries,
-    )
+    with stop.at_once():
+        family = families.find(args.model)
+        if "torch" in family.libraries:
+            machine.settle_torch(args.threads)
+        device = machine.pick_device(args.device, prefers_cuda=family.prefers_cuda)
+        inputs = read_inputs(args, takes=family.takes)
+        split = _split(args, inputs, supervised=family.supervised)
+        key = machine.run_key(
+            args,
+            data=inputs.digest,
+            validation=inputs.validation_digest,
+            schema=inputs.schema_hash,
+            device=device,
+            libraries=family.libraries,
+        )
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
     keeper = checkpoint.StateFile(_state_path(args), key.digest, clock, facts=key.facts)
