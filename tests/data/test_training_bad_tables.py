@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 from types import SimpleNamespace
 from zoneinfo import ZoneInfo
 
@@ -141,3 +142,22 @@ def test_a_zone_that_changes_and_is_named_is_right(tmp_path, capsys):
         == 0
     )
     assert "2026-10-24 23:00 to 2026-10-25 01:59 UTC" in capsys.readouterr().out
+
+
+def test_whole_numbers_that_floats_do_not_hold(tmp_path, refused):
+    rows = recordings().with_columns(x=pl.int_range(pl.len()) * 7 % 251 + 2**60)
+    assert "whole numbers of up to 1,152,921,504,606,847,226, of which the last digits" in refused(rows)
+
+
+@pytest.mark.parametrize("column", ["label", "host", "t"])
+def test_lists_in_a_column_with_a_meaning(tmp_path, capsys, column):
+    recordings().with_columns(pl.concat_list(column)).write_parquet(tmp_path / "a.parquet")
+    assert ingest.main([str(tmp_path / "a.parquet"), *CUT, "--out-dir", str(tmp_path / "out")]) == 65
+    assert f"The column '{column}' holds lists or structs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("written", [gzip.compress, lambda text: text.decode().encode("utf-16")[:-1]])
+def test_bytes_that_are_no_text(tmp_path, capsys, written):
+    (tmp_path / "a.csv").write_bytes(written(recordings().write_csv().encode()))
+    assert ingest.main([str(tmp_path / "a.csv"), *CUT, "--out-dir", str(tmp_path / "out")]) == 65
+    assert "is no text that can be read: unpack it first" in capsys.readouterr().err

@@ -173,6 +173,15 @@ def test_channels_of_several_rates_are_brought_to_one(ingested):
     assert ingested.load().tensors[0, 1].tolist() == pytest.approx(noise(480, 4)[:32:4].astype(np.float32))
 
 
+def test_stamps_that_are_rounded_are_noted(ingested):
+    """Steps of 15 and 16 ms, as of a sensor of 64 Hz: windows of 125 samples are not 2 s long."""
+    t = np.floor(np.arange(640) * 1000 / 64) / 1000
+    rows = pl.DataFrame({"t": t, "label": np.arange(640) // 320, "x": noise(640)})
+    note = "is that of 62.5 Hz, but the mean one is that of 64 Hz: if times are rounded, say the true rate with --hz."
+    assert any(note in each for each in ingested.taken(rows, "--window-s", "0.5")["notes"])
+    assert note not in str(ingested.taken(rows, "--window-s", "0.5", "--hz", "64")["notes"])
+
+
 def test_resets_of_a_total_are_counted_and_a_clock_that_was_set_is_refused(ingested):
     rows = recordings("ab", 2).with_columns(sent=pl.col("x").abs().cum_sum() % 20)
     found = ingested.taken(rows, *CUT, "--counter", "sent")

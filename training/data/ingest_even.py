@@ -13,6 +13,7 @@ from training.data.columns import Wanted, check_rounding, check_total
 from training.data.errors import DataError
 from training.data.ingest_rows import Rows, name_of
 
+ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
 SHOWN = 3  # recordings in one sentence
 
@@ -92,6 +93,22 @@ def _two_rows(rows: Rows, row: int) -> DataError:
         "many, or their neighbours: two recordings share the id (add a column 'episode'), the table holds a copy, or "
         f"its times are rounded{local if rows.t_role == times.NO_ZONE else ''}."
     )
+
+
+def rounded_times(rows: Rows, group: NDArray[np.int64], hz: float) -> tuple[str, ...]:
+    """Note times whose usual step is not their mean one: stamps of 15 and 16 ms are those of 64 Hz."""
+    assert rows.t is not None
+    order = np.lexsort((rows.t, group))
+    steps = np.diff(rows.t[order])[np.diff(group[order]) == 0] * hz
+    usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
+    mean = float(usual.mean()) if usual.size else 1.0
+    if abs(mean - 1) <= ROUNDED:
+        return ()
+    note = (
+        f"The usual step of {1 / hz:.6g} s is that of {hz:.4g} Hz, but the mean one is that of {hz / mean:.4g} Hz: "
+        "if times are rounded, say the true rate with --hz."
+    )
+    return (note,)
 
 
 def check_years(rows: Rows, group: NDArray[np.int64]) -> None:

@@ -33,7 +33,7 @@ from training.data.columns import Wanted, channel_names
 from training.data.errors import DataError
 from training.data.even import GAP, SHORT
 from training.data.incidents import Labelled, label_samples, read_incidents, with_labels
-from training.data.ingest_even import as_measured, check_years, evenly
+from training.data.ingest_even import as_measured, check_years, evenly, rounded_times
 from training.data.ingest_rows import (
     Cut,
     Rows,
@@ -321,6 +321,7 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
     assert rows.t is not None
     ids = rows.host if rows.episode is None else rows.episode
     group = codes(rows.host, ids)
+    rounded = rounded_times(rows, group, hz) if cut.hz is None else ()
     window_s = cut.window_s or float(cut.window_samples or 0) / hz
     samples = round(window_s * hz)
     if samples < 1:
@@ -381,7 +382,7 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
         tuple(left_out),
         tuple(empty),
         gaps,
-        notes,
+        (*notes, *rounded),
     )
 
 

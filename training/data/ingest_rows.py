@@ -23,6 +23,7 @@ from training.data.roles import Role, plural_of
 from training.data.spelling import tidy
 from training.data.tables import NAMES, Table
 
+WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
 INTERLEAVED_MIN, INTERLEAVED_ROWS = 20, 4096  # rows that show it, and that are enough
 RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling does not make
@@ -157,6 +158,7 @@ def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: 
         times.check_one_clock(t, host)
     values = np.empty((rows.height, len(names)), order="F")
     for place, name in enumerate(names):
+        _check_whole(rows[name], name)
         values[:, place] = rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     left_out = []
     if wanted.missing:
@@ -174,6 +176,17 @@ def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: 
         left_out=tuple(left_out),
         notes=tuple(notes),
     )
+
+
+def _check_whole(column: pl.Series, name: str) -> None:
+    """Refuse whole numbers so large that 64-bit floats make one of several. Raises DataError."""
+    if column.dtype.is_integer() and column.drop_nulls().len():
+        largest = max(abs(int(column.min())), abs(int(column.max())))  # type: ignore[arg-type]
+        if largest > WHOLE_MAX:
+            raise DataError(
+                f"The channel {name!r} holds whole numbers of up to {largest:,}, of which the last digits would be "
+                "lost: subtract a constant, bring rates, or leave it out with --ignore if it is an id."
+            )
 
 
 def strings(table: Table, role: Role) -> NDArray[np.str_]:

@@ -77,6 +77,10 @@ def read_plain(
         return rows, layout
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
+    except UnicodeError:
+        raise DataError(
+            f"{path} is no text that can be read: unpack it first if it is compressed, or write it again as UTF-8."
+        ) from None
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path} is not a table in long form ({reason}).") from None
@@ -149,6 +153,9 @@ def _renamed(rows: pl.DataFrame, roles: Roles) -> pl.DataFrame:
             )
         both = pl.concat_str(pl.col(day).cast(pl.String), pl.col(clock).cast(pl.String), separator=" ")
         rows = rows.with_columns(both.alias(day)).drop(clock)
+    nested = [name for name in roles.names if name in rows.columns and rows[name].dtype.is_nested()]
+    if nested:
+        raise DataError(f"The column {nested[0]!r} holds lists or structs: bring one value in each row.")
     names = {name: str(role) for role, name in roles.columns.items()}
     return rows.select(
         pl.col(name).alias(names.get(name, name)) for name in rows.columns if name not in roles.second_labels
