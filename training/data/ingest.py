@@ -239,6 +239,8 @@ def _query(text: str) -> tuple[str, str]:
         raise argparse.ArgumentTypeError(
             f"must be NAME=PROMQL, as in temperature=node_hwmon_temp_celsius, not {text!r}"
         )
+    if name.strip() in {str(role) for role in Role}:
+        raise argparse.ArgumentTypeError(f"{name.strip()} is no name for a channel, as it means something else")
     return name.strip(), query.strip()
 
 

@@ -138,6 +138,7 @@ def read_server(base: str, fetch: Fetch, asked: Asked) -> Recorded:
     for instance in _names(listed, where):
         quoted = instance.replace("\\", "\\\\").replace('"', '\\"')
         asked_for = list(series(f'{{__name__=~"{names}",instance="{quoted}"{narrowed}}}'))
+        _check_once(instance, asked_for)
         found[instance] = _preset(asked_for)
         notes += _without_loopback(instance, asked_for)
     for name, query in asked.queries.items():
@@ -164,6 +165,8 @@ def read_file(path: Path) -> Recorded:
             raise DataError(f"{path} holds a Prometheus' refusal: {answer.error or 'it gives no reason'}.")
         for one in _series(answer, str(path)):
             by_instance[_instance(one, str(path))].append(one)
+    for instance, several in by_instance.items():
+        _check_once(instance, several)
     found = {instance: _preset(series) for instance, series in by_instance.items()}
     notes = [note for instance, series in by_instance.items() for note in _without_loopback(instance, series)]
     if not any(found.values()):
@@ -277,6 +280,18 @@ def _preset(series: Iterable[Series]) -> dict[str, _Values]:
             columns = [_rate(values, t) for values in columns]
         found[name] = t, _summed(columns, every=name in TOGETHER)
     return found
+
+
+def _check_once(instance: str, series: Iterable[Series]) -> None:
+    """Refuse a host that is scraped twice, whose sums would be twice what they are. Raises DataError."""
+    labels = {tuple(sorted(one.metric.items())) for one in series if one.metric.get("__name__") == ALWAYS}
+    if len(labels) > 1:
+        first, other = (dict(each) for each in sorted(labels)[:2])
+        unlike = next(key for key in sorted({*first, *other}) if first.get(key) != other.get(key))
+        raise DataError(
+            f"The instance {instance!r} is scraped more than once (by {unlike} {first.get(unlike)!r} and "
+            f"{other.get(unlike)!r}): say which with --match '{unlike}=\"{first.get(unlike)}\"'."
+        )
 
 
 def _without_loopback(instance: str, series: Iterable[Series]) -> list[str]:

@@ -121,7 +121,7 @@ def _recordings(document: bytes, path: Path) -> Iterable[Recording]:
 def _recording(host: Mapping[str, Any]) -> Recording:
     records = [record for record in host["statistics"] if "timestamp" in record]
     if any(not record["timestamp"].get("utc", 1) for record in records):
-        raise ValueError("local time")
+        raise DataError("sadf wrote local times (-t or -T): write it again without, in UTC.")
     cpus = float(host["number-of-cpus"])
     rows = [_sample(record, cpus) for record in records]
     names = sorted({name for row in rows for name in row})
