@@ -111,6 +111,13 @@ def test_a_total_grows_as_much_before_and_after_resampling(steps, seed):
     assert found.values[:, 0] == pytest.approx(3.0)
 
 
+def test_a_total_that_grows_evenly_is_no_rounding(ingested):
+    rows = recordings("ab", 2, samples=400, hz=10.0).with_columns(sent=pl.Series(np.arange(1600) * 3.0))
+    found = ingested.taken(rows, *CUT, "--hz", "1", "--counter", "sent")
+    assert ingested.load().tensors[:, 1] == pytest.approx(30.0)
+    assert found["windows"] > 0
+
+
 def test_rates_do_not_reach_over_a_gap():
     t = np.array([0.0, 1, 2, 3, 63, 64, 65])
     total = np.array([0.0, 1, 2, 3, 9000, 9002, 9004])

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -30,6 +31,7 @@ WHOLE = r"^\s*[+-]?\d+\s*$"
 POINT_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*$"  # 1.234: thousands, or decimals
 COMMA_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*$"
 REMARK = re.compile(r'\s*(#|"?sep=|$)')  # a line before the names; `sep=;` is a spreadsheet's
+NOTHING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "?")  # what programs write for no number
 REMARKS_MAX = 1000  # lines
 COLUMNS_MAX = 2000
 SNIFFED_ROWS, HEAD_MAX = 20_480, 1 << 23  # lines and characters that show the layout
@@ -99,20 +101,25 @@ def read_text(
 
     Raises OSError and PolarsError.
     """
-    places = {name: f"column_{number + 1}" for number, name in enumerate(dialect.names)}
+    options: dict[str, Any] = {
+        "has_header": not dialect.names,
+        "separator": dialect.delimiter,
+        "quote_char": dialect.quote,
+        "skip_lines": dialect.skip,
+    }
+    found = pl.read_csv(path, n_rows=0, infer_schema=False, **options).columns
+    named = list(dialect.names) or _tidied(found)
     table = pl.read_csv(
         path,
-        has_header=not dialect.names,
-        separator=dialect.delimiter,
-        quote_char=dialect.quote,
-        skip_lines=dialect.skip,
         n_rows=rows,
         infer_schema=not all_text,
         infer_schema_length=None,
-        schema_overrides={places.get(name, name): pl.String for name in as_text},
+        schema_overrides={name: pl.String for name, tidy in zip(found, named, strict=True) if tidy in as_text},
+        **options,
     )
-    if dialect.names:
-        table.columns = list(dialect.names)
+    table.columns = named
+    if "" in named and 0 < table.height == table[""].null_count():  # each line ends with a delimiter
+        table = table.drop("")
     return table.filter(~pl.all_horizontal(pl.all().is_null()))  # an empty line is no row
 
 
@@ -127,6 +134,24 @@ def as_utf8(path: Path, encoding: str) -> Iterator[Path]:
         with path.open(encoding=encoding, newline="") as file, copy.open("w", encoding="utf-8", newline="") as out:
             shutil.copyfileobj(file, out, 1 << 20)
         yield copy
+
+
+def _tidied(names: Sequence[str]) -> list[str]:
+    """The names without spaces around them, if they are different names then, too."""
+    stripped = [name.strip() for name in names]
+    return stripped if len(set(stripped)) == len(names) else list(names)
+
+
+def plain_numbers(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """The table with numbers in those columns ``names`` of text that hold numbers, spaces and words for nothing."""
+    for name in names:
+        if table[name].dtype == pl.String:
+            text = table[name].str.strip_chars()
+            text = text.set(text.str.to_lowercase().is_in(NOTHING), None)
+            numbers = text.cast(pl.Float64, strict=False)
+            if numbers.null_count() == text.null_count() < text.len():
+                table = table.with_columns(numbers)
+    return table
 
 
 def decimal_commas(table: pl.DataFrame, names: Sequence[str]) -> list[str]:

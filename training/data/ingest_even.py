@@ -37,7 +37,8 @@ def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted) -> Rows:
                 notes.append(f"{names[place]} falls {_times(resets)}, where a total was reset: nothing grew there.")
             values[:, place] = even.rates(values[:, place], rows.t, group)
         rows = replace(rows, values=values)
-    check_rounding(zip(names, rows.values.T, strict=True), rows.host)
+    levels = [(name, rows.values[:, place]) for place, name in enumerate(names) if not totals[place]]
+    check_rounding(levels, rows.host)  # a rate is a difference, and has no offset to lose its changes in
     return replace(rows, values=rows.values.astype(np.float32), notes=(*rows.notes, *notes))
 
 

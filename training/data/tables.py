@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 from psutil import virtual_memory
 
-from training.data.dialect import as_utf8, decimal_commas, dialect_of, read_text, with_points
+from training.data.dialect import as_utf8, decimal_commas, dialect_of, plain_numbers, read_text, with_points
 from training.data.errors import DataError
 from training.data.roles import Role, Roles, roles_of
 
@@ -99,12 +99,14 @@ def _read_text(
         check_fits(path, path.stat().st_size * len(names) // len(everything), virtual_memory().available)
         kept = as_text(names)
         rows = read_text(file, dialect, kept)
+        names = [name for name in names if name in rows.columns]
         _check_header(path, rows)
         layout = [dialect.sentence()]
         measured = [name for name in names if name not in kept]
         if decimal_commas(rows, measured):
             rows = with_points(read_text(file, dialect, all_text=True), measured, dialect.delimiter, str(path))
             layout.append("decimal commas")
+        rows = plain_numbers(rows, measured)
     return rows.select(names), ", ".join(part for part in layout if part)
 
 
