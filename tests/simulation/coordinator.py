@@ -158,6 +158,7 @@ class Coordinator:
         self._watcher.restarted(self)
         self.queue.events.fired = self.fired
         self.service = Service(self.queue, self.store, new_round=self._id)
+        self.service.crowd = pace.crowd
         self.delivery = Delivery(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired
         self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
@@ -243,18 +244,19 @@ class Coordinator:
         self._measured_s += self.world.chance("stopwatch").uniform(0.0, self._pace.cost_s)
         return self._measured_s
 
-    def _think(self) -> Endpoint:
+    def _think(self, step: Callable[[], bool], *, then_wake: bool = False) -> Endpoint:
         """Make the schedule that is being made, in pieces, as the production receiver does between calls."""
         more = True
         while more:
             try:
-                more = yield Commit(Call("think"), self.service.think)
+                more = yield Commit(Call("think"), step)
+                step = self.service.think
             except DatabaseError as error:
                 self.world.say("receiver", f"makes no schedule: {error}")
                 break
             yield News(self.news, self.world.now + self.world.chance("think").uniform(0.0, self._pace.rest_s))
         self._thinks = False
-        if self.queue.ahead.is_awaited:
+        if then_wake or self.queue.ahead.is_awaited:
             self.wake()
 
     def _fold(self) -> Endpoint:
@@ -385,10 +387,14 @@ class Coordinator:
         moves = self._made_pending()
         if moves != self._moves:
             self._moves = moves
-            self.wake()
+            if self.service.is_crowded and not self._thinks:
+                self._thinks = True
+                self.soon(0.0, lambda: self._run(Call("think"), self._think(self.service.think_ahead, then_wake=True)))
+            else:
+                self.wake()
         if self.queue.ahead.being_made and not self._thinks:
             self._thinks = True
-            self.soon(0.0, lambda: self._run(Call("think"), self._think()))
+            self.soon(0.0, lambda: self._run(Call("think"), self._think(self.service.think)))
         for (process, _), future, error in zip(group, futures, errors, strict=True):
             self._go_on(process, future.result() if error is None else error)
 

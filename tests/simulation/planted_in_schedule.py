@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulation.mutate import Mutant
-from training.fleet.queue.ahead import Ahead
+from training.fleet.queue.ahead import Ahead, _may_take
 from training.fleet.queue.choose import Chooser, _Asking
 from training.fleet.queue.declines import Declines
 from training.fleet.queue.kinds import kind
@@ -54,8 +54,8 @@ SCHEDULE_BUGS = (
     Mutant(
         "the schedule keeps a host that is gone or taken out",
         Ahead.current,
-        "hosts = (host, *fleet.alive)",
-        "hosts = (host, *(each for each in fleet.known or () if each.name != host.name))",
+        "(host, *fleet.alive)",
+        "(host, *(each for each in fleet.known or () if each.name != host.name))",
         seed=31,
     ),
     Mutant(
@@ -67,14 +67,14 @@ SCHEDULE_BUGS = (
     ),
     Mutant(
         "the schedule looks at no fit",
-        Ahead._kind,
-        "if rules.fits(needs, host) is None and not",
-        "if not",
+        _may_take,
+        "if rules.fits(needs, host) is not None:",
+        "if False:",
         seed=21,
     ),
     Mutant(
         "the schedule is never made anew",
-        Ahead.current,
+        Ahead.renew,
         "if now - self._made_at >= pause_s:",
         "if self._made_for is None:",
         seed=5,
@@ -107,7 +107,7 @@ SCHEDULE_BUGS = (
         "if rules.fits(needs, self._host) is not None:",
         "if False:",
         seed=21,
-        also=Mutant("", Ahead._kind, "if rules.fits(needs, host) is None and not", "if not"),
+        also=Mutant("", _may_take, "if rules.fits(needs, host) is not None:", "if False:"),
     ),
     Mutant(
         "a plan of first come is decided by time",

@@ -43,6 +43,7 @@ class Pace:
     piece: int
     rest_s: float  # between two pieces, at most
     cost_s: float  # of a piece, at most, as the receiver measures it
+    crowd: int  # waiting claims that new jobs wake only when a schedule is made
 
 
 def pace(seed: int) -> Pace:
@@ -50,8 +51,13 @@ def pace(seed: int) -> Pace:
     date."""
     chance = random.Random(f"{seed}/pace")
     if seed % 10 not in (5, 7):
-        return Pace(10**6, 10**6, 0.0, 0.0)
-    return Pace(0, chance.choice([1, 20, 400]), chance.choice([0.0, 0.05, 1.0]), chance.choice([0.0, 0.01, 0.5]))
+        return Pace(10**6, 10**6, 0.0, 0.0, chance.choice([1, 10**6]))
+    piece, rest_s, cost_s = (
+        chance.choice([1, 20, 400]),
+        chance.choice([0.0, 0.05, 1.0]),
+        chance.choice([0.0, 0.01, 0.5]),
+    )
+    return Pace(0, piece, rest_s, cost_s, chance.choice([1, 10**6]))
 
 
 def calibration(seed: int, machine: str) -> dict[str, Any]:

@@ -90,13 +90,34 @@ def hosts(fleet: Receiver) -> set[str]:
 def test_a_schedule_whose_making_failed_is_begun_anew(fleet: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(fleet).reason == BEING_MADE
     with monkeypatch.context() as patched:
-        patched.setattr(fleet.queue.ahead, "_kind", lambda *_: 1 / 0)
+        patched.setattr("training.fleet.queue.ahead._may_take", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             think(fleet)
     assert not fleet.queue.ahead.being_made
     assert ask(fleet).reason == BEING_MADE
     think(fleet)
     assert ask(fleet).job_id is not None
+
+
+def test_for_a_crowd_the_schedule_is_made_before_anybody_asks(fleet: Receiver) -> None:
+    service = fleet.service
+    for host in ("pi", "laptop"):
+        ask(fleet, host)
+        service.wait_begins(host)
+    think(fleet)
+    assert not service.is_crowded
+    service.crowd = 2
+    assert service.is_crowded
+    fleet.plan(*(a_job(f"more-{n}", seed=n) for n in range(3)))
+    fleet.clock.advance(10.0)
+    assert service.think_ahead()
+    think(fleet)
+    assert fleet.queue.ahead.is_up_to_date
+    assert not service.think_ahead()
+    for host in ("pi", "laptop"):
+        assert ask(fleet, host, slot=1).job_id is not None
+    fleet.plan(*(a_job(f"more-{n}", seed=n) for n in range(3)), scheduling="first-come")
+    assert not service.is_crowded
 
 
 def test_the_time_of_all_pieces_counts_for_when_the_next_is_made(fleet: Receiver) -> None:

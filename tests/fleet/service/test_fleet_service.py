@@ -16,8 +16,9 @@ from training.contract import spec_hash
 from training.fleet.database.writer import DatabaseFull
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling.job import EndReason, JobStatus
+from training.fleet.service import service
 from training.fleet.service.catalogue import first_delivery
-from training.fleet.service.service import SPARE_HOSTS_KEPT, SPARE_HOSTS_STEP, Plan
+from training.fleet.service.service import SPARE_HOSTS_STEP, Plan
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.wire.messages import Action, ClaimRequest, LogLines, ProblemType, Refusal, SetAsideWork
 
@@ -78,19 +79,23 @@ def test_what_a_host_says_of_itself_is_bounded(receiver: Receiver, member: str) 
     assert [known.name for known in receiver.service.known_hosts()] == ["pi"]
 
 
-def test_of_hosts_that_never_got_a_job_the_last_heard_are_remembered(receiver: Receiver) -> None:
+def test_of_hosts_that_never_got_a_job_the_last_heard_are_remembered(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = 300
+    monkeypatch.setattr(service, "SPARE_HOSTS_KEPT", kept)
     receiver.granted("pi")  # the first of all, and it has an attempt
     aside = [SetAsideWork(job_id="id-one", name="one", size=1, why="cancelled")]
     receiver.claim(a_claim("keeper", set_aside=aside))
     receiver.service.reload([a_job("one")], Plan())
     ill = a_capability(healthy=False, self_test="fans are off")
-    for number in range(1_500):
+    for number in range(900):
         receiver.clock.advance(1)
         receiver.claim(a_claim(f"made-up-{number:04d}", capability=ill))
     names = [known.name for known in receiver.service.known_hosts()]
-    assert {"keeper", "pi", "made-up-1499"} <= set(names)
+    assert {"keeper", "pi", "made-up-0899"} <= set(names)
     assert "made-up-0000" not in names
-    assert len(names) <= SPARE_HOSTS_KEPT + SPARE_HOSTS_STEP + 2
+    assert len(names) <= kept + SPARE_HOSTS_STEP + 2
     assert names == [row["hostname"] for row in receiver.queue.workers()]
     assert set(quarantines(receiver.queue.db)) <= set(names)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from training.clock import Clock
 from training.fleet.database.writer import Database
@@ -13,17 +14,18 @@ from training.fleet.queue.durations import Learned
 from training.fleet.queue.events import Events
 from training.fleet.queue.kinds import Kinds, Waiting, kind
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Machine
-from training.fleet.scheduling.job import Host, Needs
+from training.fleet.scheduling.durations import Machine, Prediction
+from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.rolling import Promise, Rolling
-from training.fleet.scheduling.schedule import Kind, Slot, Steps, to_the_end
+from training.fleet.scheduling.schedule import Slot, Steps, to_the_end
 from training.printable import clock_time, duration
 
 BUSY_MOST = 16  # attempts of one host that the schedule knows of: those that end first
 AT_ONCE = 400  # kinds × slots; of more a schedule is made in pieces, between calls …
 PIECE = 5_000  # … of so many times compared, half a millisecond's
 _FACT = 60  # what one prediction costs, in these units
+_HOSTS_AT_ONCE = 100  # of which a kind's durations are predicted in one step
 _ASKED = 4  # an ask makes a piece this much smaller
 _PAUSE = 20.0  # between two makings, in units of the time that one takes …
 _PAUSE_IDLE = 2.0  # … and while a host would be left without a job
@@ -49,7 +51,7 @@ class Ahead:
         self.rolling = Rolling(self._promised())
         self.at_once, self.piece = AT_ONCE, PIECE
         self.stopwatch: Callable[[], float] = clock.monotonic  # by which makings are measured, in seconds
-        self._made_for: tuple[int, frozenset[tuple[str, bool]]] | None = None
+        self._made_for: tuple[int, tuple[set[str], set[str]]] | None = None  # moves; hosts, those with CUDA
         self._made_at = self._cost_s = 0.0
         self._making: Making | None = None
         self._was_large = False
@@ -63,25 +65,29 @@ class Ahead:
         the last. ``or_idle``: the host would get nothing by the last one. While a new one is being made
         (:meth:`go_on`) the last one is in force, without hosts that are out.
         """
-        hosts = (host, *fleet.alive)
+        self.renew((host, *fleet.alive), policy, or_idle=or_idle)
+        return self.rolling
+
+    def renew(self, hosts: Sequence[Host], policy: Policy, *, or_idle: bool = True) -> None:
+        """Make the schedule for these hosts anew if it is due, or begin to: see :meth:`current`."""
         now, stamp = self._clock.monotonic(), self._moves()
         if self._making is not None:
             self.go_on(self.piece // _ASKED)
-        self.rolling.only({each.name for each in hosts})
+        alive = {each.name for each in hosts}
+        self.rolling.only(alive)
         if self._making is not None:
-            return self.rolling
-        names = frozenset((each.name, each.cuda) for each in hosts)
+            return
+        names = (alive, {each.name for each in hosts if each.cuda})
         pause_s = self._cost_s * (_PAUSE_IDLE if or_idle else _PAUSE)
         if self._made_for is None or self._made_for[1] != names:
             pause_s = self._cost_s * _PAUSE_IDLE if self._was_large else 0.0
         elif self._made_for[0] == stamp and now - self._made_at < policy.reschedule_s:
-            return self.rolling
+            return
         if now - self._made_at >= pause_s:
             self._made_for, self._made_at = (stamp, names), now
             self._makings += 1
             self._making = Making(self._makings, self._steps(hosts, policy, now))
             self.go_on()
-        return self.rolling
 
     def go_on(self, piece: int | None = None) -> bool:
         """Make a piece of the schedule that is being made; returns whether there is more to do."""
@@ -140,29 +146,43 @@ class Ahead:
         self._awaited.pop(host, None)
 
     def _steps(self, hosts: Sequence[Host], policy: Policy, now: float) -> Steps[None]:
-        """Make the schedule of what is there now."""
-        machines = {host.name: Machine.of(host) for host in hosts}
+        """Make the schedule of what is there now. Where nothing waits, who is there does not matter."""
         waiting: list[Waiting] = []
         for each in self.kinds.waiting():
             waiting.append(each)
             if len(waiting) * len(hosts) > self.at_once:
                 yield 2 * _FACT + each.count // 2
         waiting.sort(key=lambda each: (-each.priority, each.since, each.job_class.class_id))
+        if not waiting:
+            self.rolling.renew((), (), now)
+            self.declines.end_but(())
+            self._was_large = False
+            return
+        machines = {host.name: Machine.of(host) for host in hosts}
         live = [each for each in self.kinds.live() if each.host in machines]
         self.kinds.look((each.job_class for each in waiting), ((each, machines[each.host]) for each in live))
+        trains = Counter(each.host for each in live)
+        slots_there = sum(min(trains[host.name], BUSY_MOST) or 1 for host in hosts)
+        in_pieces = self._was_large = len(waiting) * slots_there > self.at_once
         busy: dict[str, list[tuple[float, float]]] = {}
         for under_way in live:
             busy.setdefault(under_way.host, []).append(self.kinds.left(under_way, machines[under_way.host]))
+            if in_pieces:
+                yield _FACT
         slots = [slot for host in hosts for slot in _slots(host, sorted(busy.get(host.name, ())))]
-        in_pieces = self._was_large = len(waiting) * len(slots) > self.at_once
         fleet = Fleet(alive=tuple(hosts), known=tuple(hosts))
         at_best = [host.at_best() if host.name in busy else host for host in hosts]
         wall = self._clock.now()
         kinds = []
         for each in waiting:
-            kinds.append(self._kind(each, at_best, fleet, policy, wall))
-            if in_pieces:
-                yield len(hosts) * _FACT
+            told: dict[str, Prediction] = {}
+            for n in range(0, len(at_best), _HOSTS_AT_ONCE):
+                some = at_best[n : n + _HOSTS_AT_ONCE]
+                may = {host.name: machines[host.name] for host in some if _may_take(each, host, fleet, policy, wall)}
+                told |= self.kinds.predictions(each.job_class, may)
+                if in_pieces:
+                    yield len(some) * _FACT
+            kinds.append(kind(each.key, each.count, each.priority, told))
         # A remembered promise may be of a commit that was lost; the rows tell.
         self.rolling.promises = {**self._promised(), **self.rolling.promises}
         steps = self.rolling.renewing(kinds, slots, now)
@@ -212,22 +232,13 @@ class Ahead:
         now, wall = self._clock.monotonic(), self._clock.now()
         return {key: Promise(by, now + open_at - wall) for key, (by, open_at) in self.declines.open().items()}
 
-    def _kind(self, of: Waiting, hosts: Iterable[Host], fleet: Fleet, policy: Policy, now: float) -> Kind:
-        needs = of.job_class.needs
-        fits = [
-            host
-            for host in hosts
-            if rules.fits(needs, host) is None and not _goes_later(needs, of, host, fleet, policy, now)
-        ]
-        told = self.kinds.predictions(of.job_class, {host.name: Machine.of(host) for host in fits})
-        return kind(of.key, of.count, of.priority, told)
 
-
-def _goes_later(needs: Needs, of: Waiting, host: Host, fleet: Fleet, policy: Policy, now: float) -> bool:
-    """Return True while the host may take none of them, because prefer_cuda lets others go first."""
-    if not needs.prefer_cuda:
+def _may_take(of: Waiting, host: Host, fleet: Fleet, policy: Policy, now: float) -> bool:
+    """Return True when the host may take such a job: it fits, and prefer_cuda does not let others go first."""
+    needs = of.job_class.needs
+    if rules.fits(needs, host) is not None:
         return False
-    return of.since + rules.hold(needs, host, replace(fleet, waiting=()), policy).seconds > now
+    return not needs.prefer_cuda or of.since + rules.hold(needs, host, fleet, policy).seconds <= now
 
 
 def _slots(host: Host, busy: Sequence[tuple[float, float]]) -> list[Slot]:

@@ -52,7 +52,7 @@ class Rolling:
 
     def knows(self, host: str) -> bool:
         """Return True when the host has a slot."""
-        return self.made is not None and any(slot.host == host for slot in self.made.slots)
+        return self.made is not None and host in self.made.at
 
     def only(self, hosts: Collection[str]) -> None:
         """Let nobody wait for another host than these."""

@@ -92,6 +92,14 @@ class Schedule:
     shares: tuple[tuple[Share, ...], ...]
     homeless: tuple[str, ...] = ()
     kinds: Mapping[str, Kind] = field(default_factory=dict)
+    at: Mapping[str, Sequence[int]] = field(default_factory=dict, compare=False, repr=False)  # host → its slots
+
+    def __post_init__(self) -> None:
+        if not self.at:
+            at: dict[str, list[int]] = {}
+            for n, slot in enumerate(self.slots):
+                at.setdefault(slot.host, []).append(n)
+            object.__setattr__(self, "at", at)
 
     @property
     def end_s(self) -> float:
@@ -105,24 +113,25 @@ class Schedule:
         own = min(
             (
                 (-self.kinds[share.kind].priority, share.begin_s, share.kind)
-                for slot, shares in zip(self.slots, self.shares, strict=True)
-                for share in shares
-                if slot.host == host and share.kind not in without
+                for n in self.at.get(host, ())
+                for share in self.shares[n]
+                if share.kind not in without
             ),
             default=None,
         )
-        doable = [(n, *found) for n in range(len(self.slots)) for found in self._doable(n, host, without)]
         if own is not None:
             # A job of a higher priority goes first, unless the host that is to do it has it done sooner.
+            higher = any(-kind.priority < own[0] for kind in self.kinds.values())
             above = [
                 (-self.kinds[share.kind].priority, -share.end_s, n, share.kind)
-                for n, share, here_s in doable
+                for n, share, here_s in (self._doable(host, without) if higher else ())
                 if -self.kinds[share.kind].priority < own[0] and at_s + here_s <= max(share.end_s, at_s + share.each_s)
             ]
             if above:
                 _, _, n, kind = min(above)
                 return Take(kind, instead_of=self.slots[n].host)
             return Take(own[2])
+        doable = self._doable(host, without)
         better = [
             (-self.kinds[share.kind].priority, -self.shares[n][-1].end_s, at_s + here_s - share.end_s, n, share.kind)
             for n, share, here_s in doable
@@ -145,19 +154,24 @@ class Schedule:
             return Take(share.kind, instead_of=self.slots[n].host)
         return Decline(share.kind, self.slots[n].host, *times)
 
-    def _doable(self, n: int, host: str, without: Collection[str]) -> list[tuple[Share, float]]:
-        """List the shares of another host's slot that this host could do, with the time that a job takes there."""
-        if self.slots[n].host == host:
-            return []
-        found = ((share, self.kinds[share.kind].seconds.get(host)) for share in self.shares[n])
-        return [(share, here_s) for share, here_s in found if here_s is not None and share.kind not in without]
+    def _doable(self, host: str, without: Collection[str]) -> list[tuple[int, Share, float]]:
+        """List the shares of other hosts' slots that this host could do, with the time that a job takes there."""
+        here = {key: kind.seconds[host] for key, kind in self.kinds.items() if host in kind.seconds}
+        own = self.at.get(host, ())
+        return [
+            (n, share, here[share.kind])
+            for n, shares in enumerate(self.shares)
+            if shares and n not in own
+            for share in shares
+            if share.kind in here and share.kind not in without
+        ]
 
     def only(self, hosts: Collection[str]) -> Schedule:
         """Return the schedule without the slots of other hosts; what they had is meant for nobody."""
-        if all(slot.host in hosts for slot in self.slots):
+        if all(map(hosts.__contains__, self.at)):
             return self
         kept = [each for each in zip(self.slots, self.shares, strict=True) if each[0].host in hosts]
-        return replace(self, slots=tuple(slot for slot, _ in kept), shares=tuple(shares for _, shares in kept))
+        return replace(self, slots=tuple(slot for slot, _ in kept), shares=tuple(shares for _, shares in kept), at={})
 
     def took(self, host: str, kind: str, instead_of: str | None = None) -> Schedule:
         """Return the schedule without a job of this kind, which ``host`` took, of its own or ``instead_of`` another's.
@@ -167,9 +181,9 @@ class Schedule:
         meant = instead_of or host
         found = [
             (share.begin_s, n, at)
-            for n, (slot, shares) in enumerate(zip(self.slots, self.shares, strict=True))
-            for at, share in enumerate(shares)
-            if slot.host == meant and share.kind == kind
+            for n in self.at.get(meant, ())
+            for at, share in enumerate(self.shares[n])
+            if share.kind == kind
         ]
         if not found:
             return self

@@ -88,6 +88,31 @@ class Plan:
 _AT_BEST = {"cuda_available": True, "cuda_devices": [{"vram_free_gib": math.inf, "vram_total_gib": math.inf}]}
 
 
+@dataclass(slots=True)
+class _Heard:
+    """The hosts that were heard since a time: those of any time from ``since`` to ``oldest``, while none comes."""
+
+    comings: int
+    since: float
+    oldest: float
+    hosts: dict[str, Host]
+    highest: float  # of their priorities, which the plan alone changes
+
+    def holds(self, comings: int, since: float) -> bool:
+        return comings == self.comings and self.since <= since <= self.oldest
+
+    def but(self, without: Collection[str]) -> tuple[Host, ...]:
+        """List them but for those named: copied whole, which for a thousand takes the least time."""
+        found = self.hosts.copy()
+        for name in without:
+            found.pop(name, None)
+        return tuple(found.values())
+
+    def changed(self, host: Host) -> None:
+        if host.name in self.hosts:
+            self.hosts[host.name] = host
+
+
 class HostRegistry:
     """Every host that ever asked. Each one's view for scheduling is computed once and cached."""
 
@@ -95,7 +120,10 @@ class HostRegistry:
         self.known = {each.name: each for each in known}
         self._measured = {each.name: calibrated(each.capability.get("calibration")) for each in known}
         self._plan = plan
-        self.calibrations = Calibrations(self._measured, plan.bound_by)  # replaced, never changed
+        self._calibrations: Calibrations | None = None  # replaced, never changed; None: to be made
+        self._comings = 0  # rises when a host comes, is back, or is forgotten
+        self._alive = self._known = _Heard(-1, math.inf, -math.inf, {}, -math.inf)
+        self._unseen: tuple[int, tuple[Host, ...]] = (-1, ())
         self._datasets: frozenset[str] | None = None
         self._hosts: dict[str, Host] = {}
         self._waiting: dict[str, int] = {}  # host → its open polls
@@ -108,8 +136,17 @@ class HostRegistry:
     def plan(self, plan: Plan) -> None:
         bound_before, self._plan = self._plan.bound_by, plan
         self._hosts.clear()
+        self._comings += 1
         if plan.bound_by != bound_before:
-            self.calibrations = Calibrations(self._measured, plan.bound_by)
+            self._calibrations = None
+
+    @property
+    def calibrations(self) -> Calibrations:
+        """The hosts' measurements beside each other: the same object until one of them changes."""
+        found = self._calibrations
+        if found is None:
+            found = self._calibrations = Calibrations(dict(self._measured), self._plan.bound_by)
+        return found
 
     @property
     def datasets(self) -> frozenset[str] | None:
@@ -120,29 +157,41 @@ class HostRegistry:
     def datasets(self, here: frozenset[str] | None) -> None:
         self._datasets = here
         self._hosts.clear()
+        self._comings += 1
 
     def put(self, known: KnownHost) -> None:
         """Remember this host."""
         before = self.known.get(known.name)
         self.known[known.name] = known
+        self._comes(before, known.last_seen)
         if before is None or (before.capability, before.trainer_digests) != (known.capability, known.trainer_digests):
             self._hosts.pop(known.name, None)
+            for heard in (self._alive, self._known):
+                heard.changed(self.host(known))
             self._calibrate(known.name, calibrated(known.capability.get("calibration")))
 
     def _calibrate(self, name: str, speeds: Mapping[str, float]) -> None:
         if speeds != self._measured.get(name, {}):
             self._measured[name] = speeds
-            self.calibrations = Calibrations(self._measured, self._plan.bound_by)
+            self._calibrations = None
+
+    def _comes(self, before: KnownHost | None, last_seen: float) -> None:
+        """Note that a host was heard: one that nobody had counted is to be counted, and so is a step of the clock."""
+        if before is None or before.last_seen < self._alive.since or last_seen < self._alive.oldest:
+            self._comings += 1
 
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
+        self._comings += 1
         self._hosts.pop(name, None)
         self._calibrate(name, {})
 
     def called(self, name: str) -> KnownHost | None:
         """Find the host of this name, or of one that differs by case only."""
-        alike = (known for each, known in list(self.known.items()) if is_named(name, (each,)))
-        return self.known.get(name) or next(alike, None)
+        found = self.known.get(name)
+        if found is not None:
+            return found
+        return next((known for each, known in list(self.known.items()) if is_named(name, (each,))), None)
 
     def never_asked(self) -> dict[str, str]:
         """List the plan's hosts that never asked for work, each with the remedy."""
@@ -158,12 +207,14 @@ class HostRegistry:
         known = self.known.get(name)
         if known is not None:
             self.known[name] = replace(known, last_seen=now)
+            self._comes(known, now)
 
     def shift(self, step_s: float, latest: float) -> None:
         """Shift all times by a step of the clock."""
         self.known = {
             name: replace(known, last_seen=min(known.last_seen + step_s, latest)) for name, known in self.known.items()
         }
+        self._comings += 1
 
     def host(self, known: KnownHost) -> Host:
         """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
@@ -178,21 +229,48 @@ class HostRegistry:
             host = self._hosts[known.name] = replace(host, datasets=self._datasets)
         return host
 
-    def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str]) -> Fleet:
-        """List the hosts alive, for scheduling, but for those named."""
-        alive = {
-            known.name: self.host(known)
-            for known in list(self.known.values())
-            if known.last_seen >= heard_since and known.name not in without
-        }
-        waiting = tuple(host for name, host in alive.items() if name in self._waiting)
-        asked = list(self.known.values())
-        known = [self.host(each) for each in asked if each.last_seen >= known_since and each.name not in without]
-        names = {each.name.lower() for each in asked}
-        unseen = [
-            Host.of(name, _AT_BEST, declared) for name, declared in self.plan.hosts.items() if name.lower() not in names
-        ]
-        return Fleet(tuple(alive.values()), waiting, (*known, *unseen))
+    def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str | None = None) -> Fleet:
+        """List the hosts alive, for scheduling, but for those named; of those that wait, the ones that go before
+        ``to``, the host that asks, if there is one.
+
+        For each ask of each of a thousand hosts: who is alive is looked up anew when that may have changed. So it is to
+        be called by the thread that hears the hosts; others call :meth:`looked_up`.
+        """
+        if not self._alive.holds(self._comings, heard_since):
+            self._alive = self._heard(heard_since)
+        if not self._known.holds(self._comings, known_since):
+            self._known = self._heard(known_since)
+        return self._fleet(self._alive, self._known, without, to)
+
+    def looked_up(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str) -> Fleet:
+        """Return :meth:`fleet` as a look at all hosts finds it; for any thread."""
+        return self._fleet(self._heard(heard_since), self._heard(known_since), without, to)
+
+    def _fleet(self, alive: _Heard, known: _Heard, without: frozenset[str], to: str | None) -> Fleet:
+        asks = None if to is None else self.known.get(to)
+        least = -math.inf if asks is None else self.host(asks).priority
+        living = alive.but(without)
+        waiting: tuple[Host, ...] = ()
+        if least < alive.highest:
+            waiting = tuple(host for host in living if host.priority > least and host.name in self._waiting)
+        return Fleet(living, waiting, (*known.but(without), *self._never_seen()))
+
+    def _heard(self, since: float) -> _Heard:
+        comings = self._comings
+        heard = [each for each in list(self.known.values()) if each.last_seen >= since]
+        hosts = {each.name: self.host(each) for each in heard}
+        oldest = min((each.last_seen for each in heard), default=math.inf)
+        highest = max((host.priority for host in hosts.values()), default=-math.inf)
+        return _Heard(comings, since, oldest, hosts, highest)
+
+    def _never_seen(self) -> tuple[Host, ...]:
+        """Return the plan's hosts that never asked, at their best."""
+        comings = self._comings
+        if self._unseen[0] != comings:
+            names = {name.lower() for name in list(self.known)}
+            declared = {name: said for name, said in self.plan.hosts.items() if name.lower() not in names}
+            self._unseen = comings, tuple(Host.of(name, _AT_BEST, said) for name, said in declared.items())
+        return self._unseen[1]
 
     def wait_begins(self, host: str) -> None:
         """Count an open claim of ``host`` that waits for work."""

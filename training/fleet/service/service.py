@@ -69,8 +69,9 @@ from training.fleet.wire.messages import (
 )
 from training.printable import duration
 
-SPARE_HOSTS_KEPT = 500  # hosts remembered that never had a job …
+SPARE_HOSTS_KEPT = 2_000  # hosts remembered that never had a job …
 SPARE_HOSTS_STEP = 50  # … checked after so many new ones
+CROWD = 32  # waiting claims
 BUNDLES_MAX = 3  # of one attempt
 FULL_RETRY_S = 10.0  # seconds until a host with all its slots taken asks again
 
@@ -113,6 +114,7 @@ class Service:
         self._new_round = new_round
         self.policy = queue.policy
         self._dataset_store = dataset_store
+        self.crowd = CROWD
         self._clock = queue.clock
         self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
         self._last_watch = self._watch  # before the last look
@@ -160,10 +162,16 @@ class Service:
         return self.host_registry.host(known)
 
     def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
-        """List the other hosts for scheduling; those in quarantine (``out``) do not count."""
+        """List the other hosts for scheduling; those in quarantine (``out``) do not count. For the writer's thread."""
         without = frozenset(out) if but is None else frozenset((but, *out))
-        known_since = self._clock.now() - self.policy.gone_s
-        return self.host_registry.fleet(heard_since=self._alive_since(), known_since=known_since, without=without)
+        return self.host_registry.fleet(**self._times(), without=without, to=but)
+
+    def fleet_beside(self, host: str, out: Iterable[str]) -> Fleet:
+        """Return what :meth:`fleet` tells of a host's others, for any thread."""
+        return self.host_registry.looked_up(**self._times(), without=frozenset((host, *out)), to=host)
+
+    def _times(self) -> dict[str, float]:
+        return {"heard_since": self._alive_since(), "known_since": self._clock.now() - self.policy.gone_s}
 
     def release(self, name: str, by: str) -> ReleaseReply:
         """Release a host from quarantine."""
@@ -843,6 +851,16 @@ class Service:
         behind = self.queue.newest_time() - self._clock.now()
         if behind > self.policy.clock_step_s:
             self.queue.shift_times(-behind)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Return True when so many claims wait that a schedule is made before they are told of new jobs."""
+        return self.plan.scheduling is Scheduling.SOONEST and self.host_registry.waiting_claims() >= self.crowd
+
+    def think_ahead(self) -> bool:
+        """Begin the schedule that the first of those who wait would ask for; returns whether there is more to do."""
+        self.queue.ahead.renew(self.fleet(out=quarantines(self.queue.db)).alive, self.policy)
+        return self.queue.ahead.being_made
 
     def think(self) -> bool:
         """Make a piece of the schedule that is being made, if there is one; returns whether there is more to do."""

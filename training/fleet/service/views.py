@@ -480,7 +480,7 @@ class Views:
         full = rules.is_full(host, len(held.get(host.name, ())))
         if full is not None:
             return HostVerdict(host=host.name, fits=True, reason=full)
-        wait_s, reason = _waits(needs, job, host, self._service.fleet(but=host.name, out=out), self._policy, now)
+        wait_s, reason = _waits(needs, job, host, self._service.fleet_beside(host.name, out), self._policy, now)
         if job.held and reason == "ok":
             reason = "nothing, but that the job is held"
         if wait_s is None and reason == "ok":

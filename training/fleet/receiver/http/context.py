@@ -271,25 +271,32 @@ class Context:
         fired = self._made_pending()
         if fired != self._fired:
             self._fired = fired
-            self.room.wake()
+            if self._thinking is None and self.service.is_crowded:
+                self._thinking = asyncio.ensure_future(self._think(self.service.think_ahead, then_wake=True))
+            else:
+                self.room.wake()
         if self._thinking is None and self.service.queue.ahead.being_made:
-            self._thinking = asyncio.ensure_future(self._think())
+            self._thinking = asyncio.ensure_future(self._think(self.service.think))
         appended = self.service.queue.attempts.appended_bytes
         if appended - self._appended >= FOLD_SOON_BYTES:
             self._appended = appended
             self.much_output.set()
 
-    async def _think(self) -> None:
-        """Let a schedule that takes long be made in pieces, with calls between them; then wake who waits for it."""
+    async def _think(self, begin: Callable[[], bool], *, then_wake: bool = False) -> None:
+        """Let a schedule that takes long be made in pieces, with calls between them; then wake who waits for it.
+
+        Where very many wait, new jobs wake them only then: each would ask twice.
+        """
         try:
-            while await asyncio.wrap_future(self.writer.submit(self.service.think)):
-                pass
+            more = await asyncio.wrap_future(self.writer.submit(begin))
+            while more:
+                more = await asyncio.wrap_future(self.writer.submit(self.service.think))
         except DatabaseError as error:  # the next claim begins anew
             logger.info("the schedule was not made: %s", error)
         finally:
             self._thinking = None
-        if self.service.queue.ahead.is_awaited:
-            self.room.wake()
+            if then_wake or self.service.queue.ahead.is_awaited:
+                self.room.wake()
 
     def _made_pending(self) -> int:
         fired = self.service.queue.events.fired
