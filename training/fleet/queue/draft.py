@@ -7,6 +7,7 @@ as it is at that moment. A draft holds for the plan that it was compared with, a
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from training.fleet.queue.events import INSERTED, inserted
 from training.fleet.queue.foresee import name_of
 from training.fleet.scheduling.job import JobStatus, Needs
 
+_ASKED_AT_ONCE = 500  # jobs that the last plan did not name
 _STEP_S = 1.0  # by so much a clock may drift from the other while a draft is made
 _COLUMNS = (
     "claimable_at", "class_id", "created_at", "job_id", "mode", "model", "name", "priority", "spec", "status",
@@ -71,15 +73,19 @@ class Draft:
         self._digests: dict[str, bytes] = {}
         self.rows: tuple[Ready, ...] | None = None
         self._class_ids: dict[str, int] = {}
-        gone = {row["job_id"]: row for row in db.all("plan_texts")}
+        known = {row["job_id"]: row for row in db.all("plan_texts")}
+        planned = set(known)
+        others = [spec["job_id"] for spec in self.specs if spec["job_id"] not in planned]
+        for n in range(0, len(others), _ASKED_AT_ONCE):
+            rows = db.all("job_texts", ids=json.dumps(others[n : n + _ASKED_AT_ONCE]))
+            known |= {row["job_id"]: row for row in rows}
         for spec in self.specs:
-            self._judge(spec, gone, db)
-        self.gone = sorted(gone)
+            self._judge(spec, known.get(spec["job_id"]))
+        self.gone = sorted(planned.difference(self._digests))
 
-    def _judge(self, spec: Mapping[str, Any], gone: dict[str, Row], db: Database) -> None:
+    def _judge(self, spec: Mapping[str, Any], row: Row | None) -> None:
         job_id, name, text = spec["job_id"], name_of(spec), strict_json.canonical(spec)
         self._digests[job_id] = digest_of(job_id, name, text)
-        row = gone.pop(job_id, None) or db.one("job_text", job_id=job_id)
         if row is None:
             self.new[job_id] = New(spec, text, class_key(spec))
         elif row["in_manifest"] and (row["name"], row["spec"]) == (name, text):

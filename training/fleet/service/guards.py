@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
+
+import msgspec
 
 from training.fleet.manifest.reader import closest
 from training.fleet.scheduling.job import REPORTABLE, Attempt, EndReason, Host
@@ -35,7 +36,7 @@ def check_claim(request: ClaimRequest) -> None:
     for name in ("instance_id", "session_id", "request_id"):
         check_id(name, getattr(request, name))
     for name in ("capability", "trainer_digests"):
-        size = len(json.dumps(getattr(request, name)))
+        size = len(msgspec.json.encode(getattr(request, name)))
         if size > DESCRIPTION_MAX:
             raise Refusal(
                 ProblemType.BAD_REQUEST,

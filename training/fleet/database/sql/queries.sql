@@ -224,6 +224,9 @@ ON CONFLICT (job_id) DO NOTHING
 -- name: job_text — what a reload compares
 SELECT job_id, name, spec, in_manifest, ram_above_gib, vram_above_gib FROM jobs WHERE job_id = :job_id
 
+-- name: job_texts — the same of those in a list (JSON), some hundred at once
+SELECT job_id, name, spec, in_manifest FROM jobs WHERE job_id IN (SELECT value FROM json_each(:ids))
+
 -- name: plan_texts — the same of all that the last plan named, at once: asked for one by one they take seconds
 SELECT job_id, name, spec, in_manifest FROM jobs WHERE in_manifest = 1
 
