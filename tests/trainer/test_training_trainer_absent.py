@@ -100,7 +100,8 @@ def test_what_is_hidden_in_training_reads_as_absent() -> None:
     assert seen.shape == (64, 4, 5)
     absent = seen[:, 3, 0] == 0
     assert absent[::2].all()
-    assert 0 < absent[1::2].float().mean() < 0.5  # some more, by chance
+    assert 0.2 < absent[1::2].float().mean() < 0.8  # half of the others, by chance
+    assert (seen[:, [0, 2]] != 0).any(dim=2).all()  # of so few channels no other can be spared
     assert ((seen[:, 1] == 0).all(dim=1) == absent).all()
     calm = perturb.eval()(x)
     assert torch.equal(calm[1::2, :3], x[1::2])

@@ -33,6 +33,9 @@ def pad_to(x: Tensor, multiple: int) -> Tensor:
     return functional.pad(x, (0, missing), mode="replicate") if missing else x
 
 
+SPARED = 0.5  # share of the windows in which a channel that some training windows lack is hidden from a network
+
+
 def known(x: Tensor) -> tuple[Tensor, Tensor]:
     """``x`` with 0, the middle after normalising, for what is absent; and which of it is known."""
     there = ~x.isnan()
@@ -45,8 +48,8 @@ class Perturb(nn.Module):
     Levels of whole channels shift, as they do between hosts; samples are noisy; now and then a
     channel says nothing at all. On recordings of four hosts, trained on two and tested on the other
     two, this was worth 0.03 AUROC. ``strength`` is the shift's deviation in normalised units.
-    A channel that is absent says nothing either. Of the S channels ``spare``, which some hosts lack, it
-    follows behind the windows whether they are there.
+    A channel that is absent says nothing either. The S channels ``spare``, which some hosts lack, are hidden
+    in half of the windows, as few hosts may have them; whether they are there follows behind the windows.
     """
 
     FEWEST = 16  # channels; of fewer, only those that some host lacks can be spared
@@ -65,18 +68,19 @@ class Perturb(nn.Module):
             x = x + self.strength * torch.randn(shape, device=device)
             x = x + self.strength / 3 * torch.randn(x.shape, device=device)
             if x.shape[1] >= self.FEWEST or self.spare:
-                shown = torch.rand(shape, device=device) >= self.hidden
-                there = there & (shown if x.shape[1] >= self.FEWEST else shown | ~self._spared(x))
+                there = there & (torch.rand(shape, device=device) >= self._shares(x))
             x = x * there
         if not self.spare:
             return x
         return torch.cat((x, there[:, self.spare].to(x.dtype).expand(-1, -1, x.shape[-1])), dim=1)
 
-    def _spared(self, x: Tensor) -> Tensor:
-        """(C, 1): which channels some host lacks."""
-        marks = torch.zeros(x.shape[1], 1, dtype=torch.bool, device=x.device)
-        marks[self.spare] = True
-        return marks
+    def _shares(self, x: Tensor) -> Tensor | float:
+        """The share of the windows in which a channel is hidden, for all alike or (C, 1)."""
+        if not self.spare:
+            return self.hidden
+        shares = torch.full((x.shape[1], 1), self.hidden if x.shape[1] >= self.FEWEST else 0.0, device=x.device)
+        shares[self.spare] = SPARED
+        return shares
 
 
 class MeanMax(nn.Module):

@@ -15,10 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.trainer.blocks import known
+from training.trainer.blocks import SPARED, known
 from training.trainer.flags import Value
-
-HIDDEN = 0.25  # share of the windows in which a channel that some hosts lack is hidden while training
 
 
 class MembersLinear(nn.Module):
@@ -70,7 +68,7 @@ class Mlp(nn.Module):
             return x
         shown = there[:, [columns[0] for columns in self.spare]]
         if self.training:
-            shown = shown & (torch.rand(shown.shape, device=x.device) >= HIDDEN)
+            shown = shown & (torch.rand(shown.shape, device=x.device) >= SPARED)
         for number, columns in enumerate(self.spare):
             x[:, columns] *= shown[:, number : number + 1]
         return torch.cat((x, shown.to(x.dtype)), dim=1)
