@@ -83,6 +83,12 @@ def bare(rows, path):
     rows.write_csv(path, include_header=False)
 
 
+def aligned(rows, path):
+    """As programs print a table for people."""
+    lines = [line.split(",") for line in rows.write_csv().strip().split("\n")]
+    path.write_text("".join("".join(cell.rjust(14) for cell in line) + "\n" for line in lines))
+
+
 def bom(rows, path):
     path.write_bytes(("﻿" + rows.write_csv().replace("\n", "\r\n")).encode())
 
@@ -149,6 +155,7 @@ CASES = [
     Case("tabs with spaces", write=lambda rows, path: path.write_text(rows.write_csv(separator="\t").replace("\t", " \t ")), suffix=".tsv"),
     Case("NA for nothing, as R writes it", with_(v=pl.when(pl.int_range(pl.len()) % 24 == 5).then(pl.lit("NA")).otherwise(pl.col("v").cast(pl.String))), same=False),
     Case("a dash for nothing", with_(v=pl.when(pl.int_range(pl.len()) % 24 == 5).then(pl.lit(" - ")).otherwise(pl.col("v").cast(pl.String))), same=False),
+    Case("columns below each other", write=aligned, suffix=".txt"),
     Case("no names", write=bare, refused="--columns", flags=("--columns", "t,host,episode,label,x,v")),
     Case("an index of pandas", lambda rows: rows.with_row_index("Unnamed: 0"), refused="--ignore", flags=("--ignore", "Unnamed: 0")),
     Case("remarks in a column", with_(note=pl.lit("see log")), refused="--ignore note", flags=("--ignore", "note")),

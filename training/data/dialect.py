@@ -46,6 +46,7 @@ class Dialect:
     quote: str
     skip: int
     names: tuple[str, ...] = ()  # of the columns, where no line of its own names them
+    aligned: bool = False  # by several spaces between two columns, as programs print tables
 
     def sentence(self) -> str:
         """Describe it for the user, as far as it is unusual."""
@@ -64,10 +65,10 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
     """
     encoding = encoding_of(path)
     skip, remark = _remarks(path, encoding)
-    _check_lines(path, encoding, skip)
+    aligned = _is_aligned(_first_lines(path, encoding, skip))
     with tempfile.TemporaryDirectory() as folder:
         head = Path(folder) / "head.csv"
-        _write_head(path, encoding, skip, head)
+        _write_head(path, encoding, skip, head, aligned=aligned)
         found = _sniffed(head, "")
         if found is None or found[2] < 2:  # one column: spaces are no delimiter that the sniffer tries
             found = _sniffed(head, ", delim = ' '") or found
@@ -91,7 +92,7 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
             )
     elif names:
         raise DataError(f"{path} names its columns in its first line: leave --columns out, or that line.")
-    return Dialect(encoding=encoding, delimiter=delimiter, quote=quote, skip=skip, names=tuple(names))
+    return Dialect(encoding=encoding, delimiter=delimiter, quote=quote, skip=skip, names=tuple(names), aligned=aligned)
 
 
 def read_text(
@@ -124,16 +125,31 @@ def read_text(
 
 
 @contextmanager
-def as_utf8(path: Path, encoding: str) -> Iterator[Path]:
-    """The file in UTF-8: itself, or a copy for as long as it is needed."""
-    if encoding in ("utf-8", "utf-8-sig"):
+def as_utf8(path: Path, dialect: Dialect) -> Iterator[Path]:
+    """The file in UTF-8 with one delimiter between two columns: itself, or a copy for as long as it is needed."""
+    encoding = dialect.encoding
+    if encoding in ("utf-8", "utf-8-sig") and not dialect.aligned:
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / path.name
         with path.open(encoding=encoding, newline="") as file, copy.open("w", encoding="utf-8", newline="") as out:
-            shutil.copyfileobj(file, out, 1 << 20)
+            if dialect.aligned:
+                out.writelines(_squeezed(line) for line in file)
+            else:
+                shutil.copyfileobj(file, out, 1 << 20)
         yield copy
+
+
+def _squeezed(line: str) -> str:
+    return " ".join(line.split()) + "\n"
+
+
+def _is_aligned(lines: Sequence[str]) -> bool:
+    """Return True for lines whose columns stand below each other, with spaces alone between them."""
+    return all(re.search(r"\S {2,}\S", line) and not re.search(r"[,;|\t]", line) for line in lines) and (
+        len({len(line.split()) for line in lines}) == 1
+    )
 
 
 def _tidied(names: Sequence[str]) -> list[str]:
@@ -230,8 +246,11 @@ def _named_in(remark: str, delimiter: str, columns: int) -> list[str]:
     return []
 
 
-def _check_lines(path: Path, encoding: str, skip: int) -> None:
-    """Refuse a file without rows, and one too wide for the sniffer to be done with it this hour. Raises DataError."""
+def _first_lines(path: Path, encoding: str, skip: int) -> list[str]:
+    """Read the names of the columns and the first row of a table.
+
+    Raises DataError for a file without rows, and for one too wide for the sniffer to be done with it this hour.
+    """
     with path.open(encoding=encoding, newline="\n") as file:
         lines = list(islice((line for line in islice(file, skip, None) if line.strip()), 2))
     if len(lines) < 2:
@@ -239,6 +258,7 @@ def _check_lines(path: Path, encoding: str, skip: int) -> None:
     columns = 1 + max(lines[0].count(sign) for sign in DELIMITERS)
     if columns > COLUMNS_MAX:
         raise too_wide(columns, COLUMNS_MAX, str(path))
+    return lines
 
 
 def too_wide(columns: int, most: int, where: str) -> DataError:
@@ -249,12 +269,12 @@ def too_wide(columns: int, most: int, where: str) -> DataError:
     )
 
 
-def _write_head(path: Path, encoding: str, skip: int, head: Path) -> None:
+def _write_head(path: Path, encoding: str, skip: int, head: Path, *, aligned: bool) -> None:
     """Write the first lines of the table as UTF-8."""
     left = HEAD_MAX
     with path.open(encoding=encoding, newline="\n") as file, head.open("w", encoding="utf-8", newline="\n") as out:
         for line in islice(file, skip, skip + SNIFFED_ROWS):
-            left -= out.write(line)
+            left -= out.write(_squeezed(line) if aligned else line)
             if left < 0:
                 break
 

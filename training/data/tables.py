@@ -93,7 +93,7 @@ def _read_text(
     columns: Sequence[str],
 ) -> tuple[pl.DataFrame, str]:
     dialect = dialect_of(path, columns)
-    with as_utf8(path, dialect.encoding) as file:
+    with as_utf8(path, dialect) as file:
         everything = read_text(file, dialect, rows=0).columns
         names = left(everything, ignored, path)
         check_fits(path, path.stat().st_size * len(names) // len(everything), virtual_memory().available)
