@@ -43,13 +43,14 @@ def known(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Perturb(nn.Module):
-    """While training, no window is seen twice alike: (B, C, T) to (B, C + S, T).
+    """While training, no window is seen twice alike: (B, C, T) to the same shape.
 
     Levels of whole channels shift, as they do between hosts; samples are noisy; now and then a
     channel says nothing at all. On recordings of four hosts, trained on two and tested on the other
     two, this was worth 0.03 AUROC. ``strength`` is the shift's deviation in normalised units.
-    A channel that is absent says nothing either. The S channels ``spare``, which some hosts lack, are hidden
-    in half of the windows, as few hosts may have them; whether they are there follows behind the windows.
+    A channel that is absent says nothing either; those ``spare``, which some hosts lack, are hidden in half of
+    the windows. Told which of them are there, networks learnt hosts by it: of five channels that two of four
+    hosts lacked this cost ``cnn`` 0.015 AUROC on the next host, and gave ``mlp`` 0.004.
     """
 
     FEWEST = 16  # channels; of fewer, only those that some host lacks can be spared
@@ -70,9 +71,7 @@ class Perturb(nn.Module):
             if x.shape[1] >= self.FEWEST or self.spare:
                 there = there & (torch.rand(shape, device=device) >= self._shares(x))
             x = x * there
-        if not self.spare:
-            return x
-        return torch.cat((x, there[:, self.spare].to(x.dtype).expand(-1, -1, x.shape[-1])), dim=1)
+        return x
 
     def _shares(self, x: Tensor) -> Tensor | float:
         """The share of the windows in which a channel is hidden, for all alike or (C, 1)."""

@@ -36,8 +36,8 @@ class MembersLinear(nn.Module):
 class Mlp(nn.Module):
     """Features (B, F) → logits of the members (M, B, K).
 
-    What is absent counts as usual. ``spare`` has the features (own ones first) of each channel that some hosts lack:
-    whether it is there is told beside them.
+    What is absent counts as usual; ``spare`` has the features of each channel that some hosts lack: while training they
+    are hidden in half of the windows.
     """
 
     def __init__(
@@ -45,7 +45,6 @@ class Mlp(nn.Module):
     ) -> None:
         super().__init__()
         self.spare = [list(columns) for columns in spare]
-        features += len(self.spare)
         self.members, width = int(hyper["members"]), int(hyper["hidden"])
         self.dropout = float(hyper["dropout"])
         widths = [features] + [width] * int(hyper["layers"])
@@ -54,7 +53,7 @@ class Mlp(nn.Module):
         self.straight = MembersLinear(self.members, features, classes, zero=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self._told(*known(x))
+        x = self._spared(known(x)[0])
         x = x.expand(self.members, *x.shape)
         x = functional.dropout(x, self.dropout / 2, self.training)
         hidden = x
@@ -63,12 +62,7 @@ class Mlp(nn.Module):
             hidden = functional.dropout(hidden, self.dropout, self.training)
         return self.head(hidden) + self.straight(x)
 
-    def _told(self, x: Tensor, there: Tensor) -> Tensor:
-        if not self.spare:
-            return x
-        shown = there[:, [columns[0] for columns in self.spare]]
-        if self.training:
-            shown = shown & (torch.rand(shown.shape, device=x.device) >= SPARED)
-        for number, columns in enumerate(self.spare):
-            x[:, columns] *= shown[:, number : number + 1]
-        return torch.cat((x, shown.to(x.dtype)), dim=1)
+    def _spared(self, x: Tensor) -> Tensor:
+        for columns in self.spare if self.training else ():
+            x[:, columns] *= torch.rand(len(x), 1, device=x.device) >= SPARED
+        return x

@@ -33,12 +33,13 @@ def build(
 ) -> Net:
     """A fresh network for windows of ``shape``: (F,) features, or (C, T) channels and samples.
 
-    ``spare``: the places of each channel that some training windows lack, of its features or its own.
+    ``spare``, of use while training: the places of each channel that some training windows lack, of its features or its
+    own.
     """
     if model == "mlp":
         return Net(QuantileNormal(shape[0]), Mlp(shape[0], classes, hyper, spare))
     channels, samples = shape
-    body = _over_time(model, channels + len(spare), samples, classes, hyper)
+    body = _over_time(model, channels, samples, classes, hyper)
     perturb = Perturb(float(hyper["perturb"]), [place for places in spare for place in places])
     return Net(RobustAsinh(channels), nn.Sequential(perturb, body))
 

@@ -50,7 +50,6 @@ class Classifier:
     temperature: float
     device: torch.device
     history: History
-    spare: tuple[tuple[int, ...], ...] = ()  # places of each channel that some training windows lack
 
     def predict(
         self,
@@ -70,12 +69,7 @@ class Classifier:
         return to_bytes(self.net)
 
     def facts(self) -> dict[str, Any]:
-        facts = {
-            "normaliser": self.net.normalise.describe(),
-            "shape": list(self.shape),
-            "temperature": self.temperature,
-        }
-        return facts | ({"spare": [list(places) for places in self.spare]} if self.spare else {})
+        return {"normaliser": self.net.normalise.describe(), "shape": list(self.shape), "temperature": self.temperature}
 
 
 def fit(task: Task) -> Classifier:
@@ -96,15 +90,7 @@ def fit(task: Task) -> Classifier:
         net, _ = _train(task, both, None, _Stage(task.keeper, found), found)
     shape = tuple(task.X.shape[1:])
     return Classifier(
-        net,
-        task.model,
-        shape,
-        task.classes,
-        task.hyper,
-        found.temperature,
-        torch.device(task.device),
-        found.history,
-        task.spare,
+        net, task.model, shape, task.classes, task.hyper, found.temperature, torch.device(task.device), found.history
     )
 
 
@@ -201,11 +187,10 @@ def load(
 ) -> Classifier:
     """The network of a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
-    spare = tuple(tuple(places) for places in facts.get("spare", ()))
-    net = build(model, shape, classes, hyper, spare)
+    net = build(model, shape, classes, hyper)
     from_bytes(net, sidecar)
     temperature = float(facts["temperature"])
-    return Classifier(net, model, shape, classes, hyper, temperature, torch.device("cpu"), [], spare)
+    return Classifier(net, model, shape, classes, hyper, temperature, torch.device("cpu"), [])
 
 
 def loop_spec(task: Task) -> loop.LoopSpec:
