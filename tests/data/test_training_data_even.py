@@ -124,6 +124,51 @@ def test_rates_do_not_reach_over_a_gap():
     assert rates(total, t, np.zeros(7, dtype=np.int64)).tolist() == [1, 1, 1, 1, 2, 2, 2]
 
 
+def test_a_total_grows_from_one_known_value_to_the_next():
+    """Cells that are empty in most rows, as where the total comes at a lower rate than the other columns."""
+    t = np.arange(41.0)
+    total = np.where(t % 5 == 0, 3 * t, np.nan)
+    total[30:] += 900  # behind rows that lack: no growth
+    t[26:] += 600
+    rate = rates(total, t, np.zeros(t.size, dtype=np.int64))
+    assert rate[::5].tolist() == [3.0] * 9
+    assert np.isnan(rate[np.arange(41) % 5 != 0]).all()
+    assert np.isnan(rates(np.full(41, np.nan), t, np.zeros(41, dtype=np.int64))).all()
+
+
+def test_a_gap_is_one_by_the_steps_of_its_own_recording():
+    """Steps of 1.2 s are no gap on a host of one a second, though most rows are a faster host's."""
+    t = np.r_[np.cumsum(np.tile([1.0, 1.2, 0.8], 10)), np.arange(200) * 0.7]
+    group = np.repeat([0, 1], [30, 200])
+    total = np.r_[np.cumsum(np.arange(30.0)), np.arange(200.0)]
+    grown = np.arange(1.0, 30) / np.diff(t[:30])
+    assert rates(total, t, group)[1:30] == pytest.approx(grown)
+
+
+def test_columns_of_a_total_at_a_lower_rate_are_read(ingested):
+    rows = recordings("ab", 3, samples=80)
+    slow = pl.when(pl.col("t") % 4 == 0).then(pl.col("t") * 7)
+    found = ingested.taken(rows.with_columns(sent=slow), "--window-s", "32", "--hz", "0.25", "--counter", "sent")
+    assert ingested.load().tensors[:, 1] == pytest.approx(7.0)
+    assert found["windows"] > 0
+
+
+@pytest.mark.parametrize("step", [7.0, 11.0])
+def test_the_hour_that_occurs_twice_is_refused_also_where_rows_are_sorted(ingested, step):
+    """Clocks go back at 3 on 25 October 2026; rows of both hours lie between each other."""
+    since = np.arange(0, 6 * 3600, step)
+    twice = np.where(since < 3 * 3600, since, since - 3600) + 1792886400
+    for t, sentence in ((twice, "when clocks may be set back"), (since + 1792886400, None)):
+        label = np.where(since // 900 % 2, "attack", "normal")
+        rows = pl.DataFrame({"t": t, "x": noise(since.size), "label": label}).sort("t")
+        dates = rows.with_columns(pl.from_epoch((pl.col("t") * 1e6).cast(pl.Int64), time_unit="us"))
+        if sentence is None:
+            assert ingested.taken(dates, "--window-s", "80")["windows"] > 0
+            continue
+        assert sentence in ingested.refused(dates, "--window-s", "80")
+        assert sentence not in str(ingested.taken(rows, "--window-s", "80")["notes"])
+
+
 def test_copies_are_equal_in_everything_and_empty_cells_are_equal():
     values = np.array([[1.0, np.nan], [1.0, np.nan], [1.0, 2.0], [-0.0, 1.0], [0.0, 1.0]])
     t, other = np.array([5, 5, 5, 6, 6]), np.zeros(5)

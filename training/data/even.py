@@ -183,17 +183,39 @@ def _means(values: Floats, weight: Floats, begins: Rows) -> Floats:
 def rates(total: Floats, t: Floats, group: Rows) -> Floats:
     """A running total as its growth by the second; a total that falls was reset, which counts as no growth.
 
-    What has nothing to grow from, a group's first row and the one behind a gap, takes the rate of the next row.
+    Growth counts from one known value to the next, and is the later one's. What has nothing to grow from, a group's
+    first value and the one behind a gap, takes the rate of the next value.
     """
     order = np.lexsort((t, group))
-    step, grown = np.diff(t[order]), np.maximum(np.diff(total[order]), 0.0)
-    first = np.r_[True, np.diff(group[order]) != 0]
+    group, t_of = group[order], t[order]
+    wide = _wider(t_of, group, GAP)
+    gaps = np.cumsum(wide)
+    place = np.flatnonzero(~np.isnan(total[order]))
+    known, of = t_of[place], group[place]
+    result: Floats = np.full(total.shape, np.nan)
+    if place.size < 2:
+        return result
+    step, grown = np.diff(known), np.maximum(np.diff(total[order][place]), 0.0)
+    first = np.r_[True, np.diff(of) != 0]
     rate = np.r_[np.nan, np.divide(grown, step, out=np.full(step.size, np.nan), where=step > 0)]
     rate[first] = np.nan
-    inside = ~first[1:] & (step > 0)
-    gap = np.r_[False, inside & (step > GAP * np.median(step[inside]))] if inside.any() else first
-    begins = np.flatnonzero((first | gap)[:-1] & ~(first | gap)[1:])
+    gap = first | np.r_[False, np.diff(gaps[place]) > 0] | _wider(known, of, PAUSE)
+    begins = np.flatnonzero(gap[:-1] & ~gap[1:])
     rate[begins] = rate[begins + 1]
-    result: Floats = np.empty_like(rate)
-    result[order] = rate
+    result[order[place]] = rate
     return result
+
+
+def _wider(t: Floats, group: Rows, usual: float) -> NDArray[np.bool_]:
+    """Mark the times (S), sorted by group, behind steps of more than ``usual`` times their own group's median one."""
+    found = np.zeros(t.size, dtype=np.bool_)
+    step = np.diff(t)
+    rows = np.flatnonzero((np.diff(group) == 0) & (step > 0))
+    if rows.size:
+        of = np.unique(group[rows], return_inverse=True)[1]
+        counts = np.bincount(of)
+        middle = np.cumsum(counts) - counts + counts // 2
+        sizes = step[rows][np.lexsort((step[rows], of))]
+        median = (sizes[middle] + sizes[middle - (counts % 2 == 0)]) / 2
+        found[rows + 1] = step[rows] > usual * median[of]
+    return found

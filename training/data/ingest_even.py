@@ -15,6 +15,9 @@ from training.data.ingest_rows import Rows, name_of
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
+HOUR_S = 3600.0
+MORE_IN_HOUR = 1.15  # times the samples that an hour has elsewhere
+HOUR_MIN = 20  # samples of an hour that show its rate
 SHOWN = 3  # recordings in one sentence
 
 
@@ -28,9 +31,9 @@ def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted) -> Rows:
             raise DataError("--counter needs a column of times: a rate is a change by the second.")
         values, group = rows.values.copy(), rows.recording
         order = np.lexsort((rows.t, group))
-        inside = np.diff(group[order]) == 0
         for place in np.flatnonzero(totals).tolist():
-            steps = np.diff(values[order, place])[inside]
+            known = order[~np.isnan(values[order, place])]
+            steps = np.diff(values[known, place])[np.diff(group[known]) == 0]
             check_total(names[place], steps)
             resets = int((steps < 0).sum())
             if resets:
@@ -86,13 +89,49 @@ def _out_of_order(t: NDArray[np.float64], group: NDArray[np.int64]) -> int:
     return count
 
 
+def local_times(rows: Rows) -> str:
+    """Words on what else dates without a zone may be, for an error."""
+    local = ", or are local times of the night when clocks are set back (bring UTC)"
+    return local if rows.t_role.startswith(times.NO_ZONE) else ""
+
+
+def check_night(rows: Rows, group: NDArray[np.int64]) -> None:
+    """Refuse local times of a night when clocks were set back: one hour has samples of two. Raises DataError.
+
+    Rows of one time are refused before; others lie between each other, and would be averaged.
+    """
+    assert rows.t is not None
+    if not rows.t_role.startswith(times.NO_ZONE):
+        return
+    hour = np.floor(rows.t / HOUR_S).astype(np.int64)
+    for night in filter(times.is_night_of_clocks, np.unique(hour).tolist()):
+        near = np.flatnonzero(np.abs(hour - night) <= 1)
+        for one in np.unique(group[near]).tolist():
+            members = near[group[near] == one]
+            counts = np.bincount(hour[members] - night + 1, minlength=3)
+            beside = max(counts[0], counts[2])
+            if beside >= HOUR_MIN and counts[1] > MORE_IN_HOUR * HOUR_S / _step(
+                rows.t[group == one], hour[group == one] == night
+            ):
+                raise DataError(
+                    f"From {times.shown(night * HOUR_S)} on {name_of(rows, int(members[0]))} has more samples for an "
+                    "hour than elsewhere, in a night when clocks may be set back: local times? Bring UTC, or times "
+                    "that name their zone."
+                )
+
+
+def _step(t: NDArray[np.float64], is_night: NDArray[np.bool_]) -> float:
+    """The usual step outside of that hour."""
+    t = np.sort(t[~is_night])
+    return float(np.median(np.diff(t)))
+
+
 def _two_rows(rows: Rows, row: int) -> DataError:
     assert rows.t is not None
-    local = ", or are local times of the night when clocks are set back (bring UTC)"
     return DataError(
         f"Two rows of {name_of(rows, row)} have the time {rows.t[row]:.10g} and other values or labels, and so have "
         "many, or their neighbours: two recordings share the id (add a column 'episode'), the table holds a copy, or "
-        f"its times are rounded{local if rows.t_role == times.NO_ZONE else ''}."
+        f"its times are rounded{local_times(rows)}."
     )
 
 

@@ -33,7 +33,7 @@ from training.data.columns import Wanted, channel_names
 from training.data.errors import DataError
 from training.data.even import GAP, SHORT
 from training.data.incidents import Labelled, label_samples, read_incidents, with_labels
-from training.data.ingest_even import as_measured, check_years, evenly, rounded_times
+from training.data.ingest_even import as_measured, check_night, check_years, evenly, local_times, rounded_times
 from training.data.ingest_rows import (
     Cut,
     Rows,
@@ -311,8 +311,9 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
     assert rows.t is not None
     ids = rows.host if rows.episode is None else rows.episode
     group = codes(rows.host, ids)
-    check_begun_once(rows, group, "two recordings share the id: add a column 'episode'.")
+    check_begun_once(rows, group, f"two recordings share the id (add a column 'episode'){local_times(rows)}.")
     check_interleaved(rows, group)
+    check_night(rows, group)
     hz = rate_of(rows, cut, group)
     check_labels_repeated(rows)
     check_years(rows, group)

@@ -179,6 +179,12 @@ def shown(seconds: float) -> str:
     return f"{seconds:,.10g} s"
 
 
+def is_night_of_clocks(hour: int) -> bool:
+    """Return True for an hour (since 1970) that may occur twice: before 4 of a Sunday when summer time may end."""
+    at = datetime.fromtimestamp(hour * 3600.0, UTC)
+    return at.weekday() == 6 and at.hour < 4 and at.month in (3, 4, 9, 10, 11)
+
+
 def check_one_clock(t: Floats, host: NDArray[np.str_]) -> None:
     """Refuse hosts of which some count from 1970 and others from elsewhere. Raises DataError."""
     first: dict[bool, str] = {}
