@@ -7,6 +7,7 @@ monitor's files are made here, in the form that its documentation gives.
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import threading
@@ -425,6 +426,18 @@ def test_counters_of_windows_are_our_channels_in_both_languages(tmp_path, counte
     assert rows["t"][0].isoformat() == "2026-11-23T11:00:01.001000+00:00"
     assert rows["host"].unique().to_list() == ["DESK"]
     assert found.notes == ("1 counters of a.csv mean none of our channels: left out.",)
+
+
+@pytest.mark.parametrize("between", [",", ";"])
+def test_counters_with_decimal_commas_are_read(tmp_path, between):
+    path = relogged(tmp_path / "a.csv", GERMAN)
+    expected = read_perfmon([path]).table.rows
+    rows = [[cell.replace(".", ",") for cell in line] for line in csv.reader(path.read_text().splitlines()[1:])]
+    head = next(csv.reader(path.read_text().splitlines()))
+    stamps = [line[0].replace(",", ".") for line in rows]
+    rows = [head, *([stamp, *line[1:]] for stamp, line in zip(stamps, rows, strict=True))]
+    path.write_text("\r\n".join(between.join(f'"{cell}"' for cell in line) for line in rows), newline="")
+    assert read_perfmon([path]).table.rows.equals(expected)
 
 
 def test_processors_that_are_not_counted_each_are_left_out_and_said(tmp_path):

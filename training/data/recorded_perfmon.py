@@ -22,6 +22,7 @@ from training.data.dialect import encoding_of
 from training.data.errors import DataError
 from training.data.recorded import Recorded, Recording, recorded
 
+FIRST_CELL = re.compile(r'\ufeff?"?\(PDH-[^"]*?"?([,;\t])"')
 HEAD = re.compile(r"^\(PDH-[CT]SV \d+\.\d+\)\s*(?:\((?P<zone>.*)\)\((?P<minutes>-?\d+)\))?\s*$")
 PATH = re.compile(r"^\\\\(?P<host>[^\\]+)\\(?P<object>[^\\(]+?)(?:\((?P<instance>.*)\))?\\(?P<counter>.+)$")
 STAMP = "%m/%d/%Y %H:%M:%S.%f"
@@ -129,8 +130,8 @@ def _read(path: Path) -> tuple[list[Recording], list[str]]:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from None
     lines = [line for line in text.splitlines() if line.strip()]
-    tabs = bool(lines) and lines[0].lstrip('"\ufeff').startswith("(PDH-TSV")
-    rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter="\t" if tabs else ","))
+    sign = FIRST_CELL.match(lines[0]) if lines else None
+    rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=sign[1] if sign else ","))
     head = HEAD.match(rows[0][0].lstrip("\ufeff")) if rows and rows[0] else None
     if head is None:
         raise DataError(
@@ -185,7 +186,10 @@ def _samples(rows: Sequence[Sequence[str]], path: Path, minutes: int) -> tuple[n
         )
     try:
         t = [datetime.strptime(row[0], STAMP).replace(tzinfo=UTC) + timedelta(minutes=minutes) for row in kept]
-        cells = np.array([[float(cell) if cell.strip() else np.nan for cell in row[1:]] for row in kept])
+        # A German system may write decimal commas; the cells are in quotes.
+        cells = np.array(
+            [[float(cell.replace(",", ".")) if cell.strip() else np.nan for cell in row[1:]] for row in kept]
+        )
     except ValueError as error:
         raise DataError(f"{path} holds what relog does not write ({error}): make it with relog -f csv.") from None
     begins = int(len(kept) > 1 and bool((np.isnan(cells[0]) & ~np.isnan(cells[1])).any()))  # a rate needs two
