@@ -91,6 +91,20 @@ def test_a_log_that_cannot_be_used_is_refused(ingested, text, sentence):
     assert sentence.format(path=path) in said
 
 
+@pytest.mark.parametrize(
+    ("log", "sentence"),
+    [
+        ("start,end,label,device\n1000,1020,attack,a\n", "The column 'device' of"),
+        ("start,end,label,host\n1000,1020,attack,a\n1000,1020,attack,B:9100\n", "'B:9100', and the table 'b'"),
+    ],
+)
+def test_hosts_of_a_log_are_not_lost(ingested, log, sentence):
+    path = ingested.tmp_path / "incidents.csv"
+    path.write_text(log)
+    rows = recordings("ab", 2).drop("label")
+    assert sentence in ingested.refused(rows, *CUT, "--labels-from", str(path), "--rest", "normal")
+
+
 def test_flags_that_fit_no_log_are_refused(ingested, capsys):
     rows = recordings().drop("label")
     flags = written(ingested, log_of(recordings()))

@@ -196,6 +196,23 @@ def test_a_column_that_is_left_out_has_no_meaning(ingested):
     assert "needs one of times (--time NAME)" in ingested.refused(recordings(), *CUT, "--ignore", "t")
 
 
+@pytest.mark.parametrize("values", [(0, 1), (False, True), ("false", "True")])
+def test_a_column_called_after_what_is_benign_is_not_read_the_wrong_way_round(ingested, values):
+    attack, normal = values
+    fine = pl.when(pl.col("label") == "normal").then(pl.lit(normal)).otherwise(pl.lit(attack))
+    rows = recordings().with_columns(is_normal=fine).drop("label")
+    flags = (*CUT, "--label", "is_normal")
+    assert "The column 'is_normal' is called after what is benign" in ingested.refused(rows, *flags)
+    for word in ("1", "0") if values == (0, 1) and attack is not False else ("true", "false"):
+        assert ingested.taken(rows, *flags, "--benign", word)["understood"]["benign"] == [word]
+
+
+@pytest.mark.parametrize("name", ["node", "Rechner", "server"])
+def test_hosts_of_other_names_are_not_merged(ingested, name):
+    rows = recordings("123", 2).with_columns(pl.col("host").cast(pl.Int64)).rename({"host": name})
+    assert list(ingested.taken(rows, *CUT)["understood"]["hosts"]) == ["1", "2", "3"]
+
+
 def test_a_total_that_is_reset_did_not_grow():
     total, t = np.array([5.0, 7.0, 1.0, 4.0, 100.0, 104.0]), np.array([0.0, 1, 2, 4, 0, 2])
     group = np.array([0, 0, 0, 0, 1, 1])

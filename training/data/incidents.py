@@ -7,8 +7,9 @@ what lies between. All of it is counted, and said.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,14 +20,14 @@ from numpy.typing import NDArray
 from training.data import times
 from training.data.classes import listed
 from training.data.errors import DataError
-from training.data.roles import Role, plain
+from training.data.roles import NAMES, Role, plain
 from training.data.spelling import tidy
 from training.data.tables import Table, read_plain
 
 FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
 TO = ("end", "to", "until", "stop", "ended", "endedat", "endtime", "ende", "bis")
-LABEL = ("label", "class", "category", "phase", "what", "type", "incident", "y")
-HOST = ("host", "hostname", "machine", "computer")
+LABEL = ("label", "class", "category", "phase", "what", "type", "incident", "y", "was", "klasse")
+HOST = NAMES[Role.HOST]
 SHOWN = 3  # incidents named in one sentence
 
 
@@ -40,6 +41,7 @@ class Incidents:
     label: NDArray[np.str_]
     host: NDArray[np.str_] | None
     role: str  # what the times were read as
+    others: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what the other columns hold, by name
 
     def check_zone(self, role: str, where: str) -> None:
         """Refuse a log whose dates name a zone beside a table whose dates name none, or the other way."""
@@ -75,7 +77,12 @@ def read_incidents(path: Path, clock: times.Said) -> Incidents:
         raise DataError(f"Row {int(backward[0]) + 1} of {path} ends before it begins, or at once: mend it.")
     label = tidy(rows[names["label"]].cast(pl.String).to_numpy().astype(str), "label")
     hosts = None if host is None else tidy(rows[host].cast(pl.String).fill_null("").to_numpy().astype(str), "host")
-    return Incidents(path=path, start=start, end=end, label=label, host=hosts, role=role)
+    others = {
+        name: frozenset(rows[name].drop_nulls().cast(pl.String))
+        for name in rows.columns
+        if name not in (*names.values(), host)
+    }
+    return Incidents(path=path, start=start, end=end, label=label, host=hosts, role=role, others=others)
 
 
 def _column(names: Sequence[str], words: Sequence[str], what: str, path: Path) -> str:
@@ -104,8 +111,9 @@ def label_samples(
 ) -> Labelled:
     """The label of each sample at ``t`` seconds on ``host``; ``rest`` is that of samples in no incident.
 
-    Raises DataError when no sample lies in an incident.
+    Raises DataError when no sample lies in an incident, or its hosts may be spelled otherwise.
     """
+    _check_hosts(np.unique(host).tolist(), incidents)
     of = np.zeros(t.size, dtype=np.int64)  # 0: no incident, -1: several of unlike labels, n: the n-th label
     labels = np.unique(incidents.label)
     outside: list[int] = []
@@ -130,6 +138,26 @@ def label_samples(
     if incidents.host is None and np.unique(host).size > 1:
         notes.append(f"{incidents.path.name} names no host: each incident counts on every host.")
     return Labelled(label=label, left_out=tuple(left_out), notes=tuple(notes))
+
+
+def _check_hosts(hosts: Sequence[str], incidents: Incidents) -> None:
+    """Refuse a log whose hosts would be lost: in a column of another name, or spelled otherwise. Raises DataError."""
+    for name, values in incidents.others.items() if incidents.host is None and len(hosts) > 1 else ():
+        if not values.isdisjoint(hosts):
+            raise DataError(
+                f"The column {name!r} of {incidents.path} names hosts of the table: call it 'host', or leave it out if "
+                "each incident concerns every host."
+            )
+    alike = {_plain_host(known): known for known in hosts}
+    for host in [] if incidents.host is None else np.unique(incidents.host).tolist():
+        known = alike.get(_plain_host(host), host)
+        if host not in hosts and known != host:
+            raise DataError(f"{incidents.path} names the host {host!r}, and the table {known!r}: spell them alike.")
+
+
+def _plain_host(host: str) -> str:
+    """A host's name in lower case, without the port that Prometheus shows."""
+    return re.sub(r":\d+$", "", host.strip().casefold())
 
 
 def _outside(outside: Sequence[int], incidents: Incidents) -> str:

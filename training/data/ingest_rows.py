@@ -14,17 +14,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training.data import times
-from training.data.classes import listed, quoted
+from training.data.classes import BENIGN, MALICIOUS, USUAL, listed, quoted
 from training.data.columns import Wanted
 from training.data.errors import DataError
 from training.data.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
-from training.data.roles import Role, plural_of
+from training.data.roles import Role, plain, plural_of
 from training.data.spelling import tidy
 from training.data.tables import NAMES, Table
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
+ALSO_BENIGN = ("healthy", "good", "legit", "gutartig")  # names of columns that are 1 where all is well
 INTERLEAVED_MIN, INTERLEAVED_ROWS = 20, 4096  # rows that show it, and that are enough
 RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling does not make
 
@@ -164,10 +165,12 @@ def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: 
     if wanted.missing:
         left_out = say_missing(wanted.missing, names, list(values.T))
     notes = judge_stand_ins(zip(names, values.T, strict=True), wanted.level)
+    labels = name_labels(_labels(table), said)
+    _check_sense(table.called(Role.LABEL), labels, said)
     return Rows(
         path=table.path,
         values=values,
-        labels=name_labels(_labels(table), said),
+        labels=labels,
         host=host,
         episode=episode,
         t=t,
@@ -187,6 +190,18 @@ def _check_whole(column: pl.Series, name: str) -> None:
                 f"The channel {name!r} holds whole numbers of up to {largest:,}, of which the last digits would be "
                 "lost: subtract a constant, bring rates, or leave it out with --ignore if it is an id."
             )
+
+
+def _check_sense(column: str, labels: Labels, said: Said) -> None:
+    """Refuse a yes or no that no flag explains in a column that is called after the benign ones. Raises DataError."""
+    word = plain(column).removeprefix("is")
+    if said.benign or said.labels or said.no_benign or word not in (*USUAL, *ALSO_BENIGN):
+        return
+    if {name.casefold() for name in labels.names} in ({BENIGN, MALICIOUS}, {"true", "false"}):
+        raise DataError(
+            f"The column {column!r} is called after what is benign, so that 1 or true may be it: say --benign 1 (or "
+            "true), or --benign 0 (or false) if it is the other way."
+        )
 
 
 def strings(table: Table, role: Role) -> NDArray[np.str_]:
@@ -300,11 +315,15 @@ def _steps_alternate(t: NDArray[np.float64]) -> bool:
 
 
 def _values_alternate(values: NDArray[np.float32]) -> bool:
-    with np.errstate(invalid="ignore"):
-        near = np.nanmedian(np.abs(np.diff(values, axis=0)), axis=0)
-        far = np.nanmedian(np.abs(values[2:] - values[:-2]), axis=0)
-    moving = near > 0
-    return bool(moving.any() and 2 * (far < 0.5 * near)[moving].sum() >= moving.sum())
+    moving = alternating = 0
+    for column in values.T:
+        known = column[np.isfinite(column)]
+        if known.size < 3:
+            continue
+        near, far = (float(np.median(np.abs(known[by:] - known[:-by]))) for by in (1, 2))
+        moving += near > 0
+        alternating += far < 0.5 * near
+    return bool(moving and 2 * alternating >= moving)
 
 
 def name_of(rows: Rows, row: int) -> str:

@@ -52,7 +52,7 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
         *("label", "y", "phase", "target", "class", "category"),
         *("klasse", "annotation", "isanomaly", "isattack"),
     ),
-    Role.HOST: ("host", "hostname", "machine", "computer"),
+    Role.HOST: ("host", "hostname", "machine", "computer", "node", "nodename", "server", "rechner"),
     Role.EPISODE: ("episode", "session", "recording", "run", "trial"),
     Role.WINDOW: ("window",),
 }
