@@ -217,6 +217,22 @@ def test_how_much_was_touched_is_said_and_kept(ingested):
     assert found["understood"]["notes"] == found["notes"]
 
 
+def test_each_recordings_own_counts_stand_in_the_validation_table(ingested):
+    """Windows overlap by half, so that their samples are nearly twice those that were recorded."""
+    rows = recordings("a", 1, samples=400).drop("episode")
+    lost = pl.col("t").is_between(33, 36) | pl.col("t").is_between(200, 203)
+    rows = rows.with_columns(x=pl.when(pl.col("t") % 10 > 0).then(pl.col("x"))).filter(~lost)
+    found = ingested.taken(rows, *CUT, "--episode-s", "200")["understood"]
+    table = pl.read_parquet(ingested.out / "validation_v1.parquet").sort("episode_id")
+    own = rows["t"].to_numpy()
+    for row, mine in zip(table.iter_rows(named=True), (own[own < 200], own[own >= 208]), strict=True):
+        steps = np.diff(mine)
+        assert (row["samples"], row["gaps"]) == (mine.size, (steps > 1.5).sum())
+        assert row["longest_gap_s"] == (5.0 if (steps > 1.5).any() else 0.0)
+        assert row["nan_share"] == pytest.approx((mine % 10 == 0).mean())
+    assert found["gaps"] == 2  # also one between episodes
+
+
 def test_channels_of_several_rates_are_brought_to_one(ingested):
     rows = recordings("ab", 3, samples=80)
     slow = pl.when(pl.col("t") % 4 == 0).then(pl.Series(noise(480, 4)))

@@ -51,7 +51,7 @@ from training.data.ingest_rows import (
     rate_of,
     read_rows,
 )
-from training.data.ingested import Empty, Ingested, Said, channel_specs, following, measured, unite
+from training.data.ingested import Counts, Empty, Ingested, Said, channel_specs, following, measured, unite
 from training.data.normalise import compress
 from training.data.recorded import WINDOW_SAMPLES, Recorded, with_specs
 from training.data.roles import Role
@@ -167,6 +167,7 @@ def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | 
         left_out=(*left_out, *windows.left_out),
         notes=(*missing_roles(columns, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
         empty=windows.empty,
+        counts=windows.counts,
     )
 
 
@@ -214,6 +215,7 @@ class _Windows(NamedTuple):
     empty: tuple[Empty, ...] = ()
     gaps: int = 0
     notes: tuple[str, ...] = ()
+    counts: Mapping[str, Counts] = {}
 
 
 # -- windows that were cut before --------------------------------------------------------------------------------------
@@ -338,11 +340,11 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
     episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
     places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # the rows of an episode, and which begin windows
     episode, empty = [], []
-    gaps = 0
+    counts: dict[str, Counts] = {}
     short, stretched = dict.fromkeys(rows.labels.names, 0), dict.fromkeys(rows.labels.names, 0)
     for name, members in episodes.items():
         t = rows.t[members]
-        gaps += int((np.diff(t) > GAP / hz).sum())
+        counts[name] = _counts(t, rows.values[members], hz)
         edges = stretch_edges(t, label[members], hz)
         for low, high in pairwise(edges.tolist()):
             of = str(label[members[low]])
@@ -382,9 +384,16 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
         "--hz" if cut.hz else "read off t",
         tuple(left_out),
         tuple(empty),
-        gaps,
+        sum(int((np.diff(rows.t[members]) > GAP / hz).sum()) for members in recordings),
         (*notes, *rounded),
+        counts,
     )
+
+
+def _counts(t: NDArray[np.float64], values: NDArray[np.floating[Any]], hz: float) -> Counts:
+    steps = np.diff(t)
+    gaps = steps[steps > GAP / hz]
+    return Counts(t.size, gaps.size, float(gaps.max(initial=0.0)), float(np.isnan(values).mean()))
 
 
 def _episodes(

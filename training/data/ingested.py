@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +42,15 @@ class Empty(NamedTuple):
     reason: str = NO_WINDOW
 
 
+class Counts(NamedTuple):
+    """The samples of one recording, each counted once, also those in no window; the share of values that lack."""
+
+    samples: int
+    gaps: int
+    longest_gap_s: float
+    nan_share: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingested:
     """N windows of T samples on C channels. Arrays of length N unless said otherwise; times in seconds."""
@@ -68,6 +77,7 @@ class Ingested:
     left_out: tuple[str, ...] = ()  # sentences
     empty: tuple[Empty, ...] = ()  # recordings that gave no window
     notes: tuple[str, ...] = ()  # what was assumed, one sentence each
+    counts: Mapping[str, Counts] = field(default_factory=dict)  # by episode, where windows were cut from samples
     reference: WindowSet | None = None  # of the hosts' own references, which train and test nothing
 
     @property
@@ -381,9 +391,7 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
                 "duration_s": float(windows.t_end[members].max() - start.min()) if timed else None,
                 "sample_hz": windows.sample_hz if timed else None,
                 "samples": int(members.size * windows.X.shape[2]),
-                "gaps": 0,
-                "longest_gap_s": 0.0,
-                "nan_share": 0.0,
+                **(found._asdict() if (found := windows.counts.get(str(ids[number]))) else {}),
                 "label_coverage": 1.0,
                 "windows": int(members.size),
                 "ok": True,
