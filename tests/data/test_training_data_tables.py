@@ -127,9 +127,9 @@ def test_a_running_total_is_refused_or_made_a_rate(ingested):
     assert "Never falling inside a recording: net_total" in said
     assert "--counter NAME" in said
     ingested.taken(rows, *CUT, "--counter", "net_total")
-    channel = ingested.load().schema.channels[1]
+    channel = ingested.load().schema.channels[0]
     assert (channel.kind, channel.unit) == ("counter", "1/s")
-    assert ingested.load().tensors[:, 1].max() < 7 * 5
+    assert ingested.load().tensors[:, 0].max() < 7 * 5
     assert "net_total" not in ingested.taken(rows, *CUT, "--ignore", "net_total")["understood"]["channels"]
     assert ingested.taken(rows, *CUT, "--level", "net_total")["channels"]["oracle"] == 2
     assert "--counter needs a column of times" in ingested.refused(
@@ -170,8 +170,8 @@ def test_all_columns_that_hold_no_numbers_are_named_at_once(ingested):
     rows = recordings().with_columns(**{"tcp, udp": pl.lit("tcp"), "user": pl.lit("me"), "x": pl.lit("1 %")})
     said = ingested.refused(rows, *CUT)
     assert "3 columns of" in said
-    assert "'x' holds no numbers; 'tcp, udp' holds no numbers; 'user' holds no numbers" in said
-    assert """with --ignore 'x,"tcp, udp",user', or say what one is (--time, --label, --host-column, """ in said
+    assert "'tcp, udp' holds no numbers; 'user' holds no numbers; 'x' holds no numbers" in said
+    assert """with --ignore '"tcp, udp",user,x', or say what one is (--time, --label, --host-column, """ in said
     flags = shlex.split(said.partition("out with ")[2].partition(", or say")[0])
     assert "holds no samples" in ingested.refused(rows, *CUT, *flags)
     wide = rows.with_columns(**{f"c{number}": pl.lit("y") for number in range(40)})

@@ -29,9 +29,9 @@ def test_what_is_lacking_is_missing_and_what_is_beyond_left_out(ingested, known)
     assert "channels that --like has not: z" in found["understood"]["left_out"]
     data = ingested.load()
     whole = load_processed(None, folder / "tensor_window_v1", None, "oracle")
-    assert data.channel_names == whole.channel_names == ("x", "v")
-    assert np.isnan(data.tensors[:, 0]).all()
-    assert np.array_equal(data.tensors[:, 1], whole.tensors[:, 1])
+    assert data.channel_names == whole.channel_names == ("v", "x")
+    assert np.isnan(data.tensors[:, 1]).all()
+    assert np.array_equal(data.tensors[:, 0], whole.tensors[:, 0])
     require_same(*(read_schema(one / "feature_schema_v1.json") for one in (folder, ingested.out)))
 
 

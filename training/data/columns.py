@@ -45,8 +45,8 @@ class Wanted:
 
 
 def channel_names(columns: Sequence[str], roles: Roles, wanted: Wanted, where: str) -> list[str]:
-    """The columns that are channels. Raises DataError for one that is a row number or an id by its name."""
-    channels = [name for name in columns if name not in roles.columns]
+    """The columns that are channels, by name, however the table has them. Raises DataError for row numbers and ids."""
+    channels = sorted(name for name in columns if name not in roles.columns)
     if len(channels) > CHANNELS_MAX:
         raise too_wide(len(channels), CHANNELS_MAX, where)
     for name in channels:
