@@ -73,6 +73,21 @@ def test_dates_zones_and_hosts_are_held_to_those_of_the_table(ingested):
     assert "incidents.csv names no host: each incident counts on every host." in bare
 
 
+def test_dates_without_a_zone_are_not_held_against_seconds_since_1970(ingested):
+    """They are rather local times: each incident would lie some hours beside where it was."""
+    rows = recordings().with_columns(pl.col("t") + BEGIN)
+    log = log_of(rows)
+    dates = pl.from_epoch(pl.col("start", "end").cast(pl.Int64)).dt.to_string()
+    seconds, text = rows.drop("label"), log.with_columns(dates)
+    sentence = "incidents.csv name no time zone and {path} has numbers: write the dates in UTC"
+    path = ingested.tmp_path / "a.csv"
+    assert sentence.format(path=path) in ingested.refused(seconds, *CUT, *written(ingested, text))
+    dated = seconds.with_columns(pl.from_epoch(pl.col("t").cast(pl.Int64)).dt.to_string())
+    assert "incidents.csv has numbers" in ingested.refused(dated, *CUT, *written(ingested, log))
+    zoned = text.with_columns(pl.col("start", "end") + "Z")
+    assert ingested.taken(seconds, *CUT, *written(ingested, zoned), "--rest", "normal")["windows"] > 0
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -44,10 +44,18 @@ class Incidents:
     others: Mapping[str, frozenset[str]] = field(default_factory=dict)  # what the other columns hold, by name
 
     def check_zone(self, role: str, where: str) -> None:
-        """Refuse a log whose dates name a zone beside a table whose dates name none, or the other way."""
-        if (times.NO_ZONE in role) != (times.NO_ZONE in self.role) and "dates" in role and "dates" in self.role:
-            one, other = (self.path, where) if times.NO_ZONE in self.role else (where, self.path)
-            raise DataError(f"The dates of {one} name no time zone and those of {other} do: write both in UTC.")
+        """Refuse a log whose dates name no zone beside a table with dates that do or seconds, or the other way.
+
+        Seconds count from 1970 in UTC, and dates without a zone are rather somebody's local time.
+        """
+        if (times.NO_ZONE in role) == (times.NO_ZONE in self.role):
+            return
+        one, other, of = (self.path, where, role) if times.NO_ZONE in self.role else (where, self.path, self.role)
+        have = "those of {} do" if "dates" in of else "{} has numbers"
+        raise DataError(
+            f"The dates of {one} name no time zone and {have.format(other)}: write the dates in UTC, with Z at their "
+            "end."
+        )
 
 
 def read_incidents(path: Path, clock: times.Said) -> Incidents:
