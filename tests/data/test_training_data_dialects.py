@@ -80,6 +80,9 @@ def test_a_table_says_the_same_however_it_is_written(
         ("t,x,label\n1,2,a\n2,2,a\nt,x,label\n3,2,a\n", "Row 3 of {path} repeats the names of the columns"),
         ("t;x;z;label\n1;1,5;1.234;a\n2;2,5;2.345;a\n", "'z' of {path} holds 1.234, which is a thousand or a fraction"),
         ('t,x,label\n1,"1,234",a\n2,"2,345",a\n', "'x' of {path} holds 1,234, which is a thousand or a fraction"),
+        ("t\tx\tlabel\n1\t801\ta\n2\t1,345\ta\n", "'x' of {path} holds 1,345, which is a thousand or a fraction"),
+        ("t;x;z;label\n1;1,801;1.5;a\n2;2,345;2.5;a\n", "'x' of {path} holds 1,801, which is a thousand or a"),
+        ("t;x;z;label\n1;801;1,5;a\n2;1,345;2,5;a\n", "'x' of {path} holds 1,345, which is a thousand or a fraction"),
     ],
 )
 def test_a_table_that_two_readings_fit_is_refused(tmp_path, capsys, written, sentence):
@@ -96,6 +99,26 @@ def test_a_sign_between_thousands_goes_where_a_decimal_comma_shows_what_it_is(tm
     path = tmp_path / "a.csv"
     path.write_text("t;x;label\n1;1.234,5;a\n2;2 345,25;a\n3;1'000'000,0;b\n4;17;b\n")
     assert read_table(path, {}, ()).rows["x"].to_list() == [1234.5, 2345.25, 1e6, 17.0]
+
+
+def test_three_digits_behind_a_comma_are_decimals_where_another_column_shows_it(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("t;x;z;label\n1;1,234;0,5;a\n2;2,345;1,25;a\n")
+    assert read_table(path, {}, ()).rows["x"].to_list() == [1.234, 2.345]
+
+
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+def test_a_point_behind_a_comma_shows_that_the_comma_is_of_thousands(tmp_path, between):
+    path = tmp_path / "a.csv"
+    lines = (
+        ("t", "x", "label"),
+        ("1", '"1,234.5"', "a"),
+        ("2", '"12,345,678"', "a"),
+        ("3", "17", "b"),
+        ("4", "-2.5", "b"),
+    )
+    path.write_text("".join(between.join(line) + "\n" for line in lines))
+    assert read_table(path, {}, ()).rows["x"].to_list() == [1234.5, 12345678.0, 17.0, -2.5]
 
 
 def test_how_it_was_read_is_said(ingested):
@@ -213,6 +236,15 @@ def test_times_that_two_readings_fit_are_refused(values, said, sentence):
         from_column(pl.Series("when", values), said, "a.csv")
     assert sentence in str(refused.value)
     assert str(refused.value).startswith("The column 'when' of a.csv")
+
+
+def test_dates_that_are_written_as_numbers_need_their_format():
+    column = pl.Series("t", [20261120000000, 20261120000001])
+    with pytest.raises(DataError, match="its form with --time-format %Y%m%d%H%M%S"):
+        from_column(column, Said(), "a.csv")
+    found, role = from_column(column, Said(format="%Y%m%d%H%M%S"), "a.csv")
+    assert (found - BEGIN.timestamp()).tolist() == [0.0, 1.0]
+    assert role == "dates, read as UTC"
 
 
 def test_a_format_says_what_days_and_months_are():

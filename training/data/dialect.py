@@ -29,6 +29,8 @@ FALLBACK = "cp1252"  # a table that is no UTF-8 is an old program's of a western
 COMMA_DECIMAL = r"^\s*[+-]?(\d+|\d{1,3}([.' ]\d{3})+)?,\d+([eE][+-]?\d+)?\s*$"
 WHOLE = r"^\s*[+-]?\d+\s*$"
 POINT_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*$"  # 1.234: thousands, or decimals
+POINT_DECIMAL = r"^\s*[+-]?\d*\.\d+\s*$"
+ENGLISH = r"^[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?$"  # 1,234.5
 COMMA_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*$"
 REMARK = re.compile(r'\s*(#|"?sep=|$)')  # a line before the names; `sep=;` is a spreadsheet's
 NOTHING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "?")  # what programs write for no number
@@ -164,6 +166,8 @@ def plain_numbers(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         if table[name].dtype == pl.String:
             text = table[name].str.strip_chars()
             text = text.set(text.str.to_lowercase().is_in(NOTHING), None)
+            if _each(text, ENGLISH) and text.str.contains(r",\d{3}\.").any():
+                text = text.str.replace_all(",", "")
             numbers = text.cast(pl.Float64, strict=False)
             if numbers.null_count() == text.null_count() < text.len():
                 table = table.with_columns(numbers)
@@ -182,12 +186,17 @@ def decimal_commas(table: pl.DataFrame, names: Sequence[str]) -> list[str]:
 def with_points(table: pl.DataFrame, names: Sequence[str], delimiter: str, where: str) -> pl.DataFrame:
     """The table, read as text, with numbers in those columns ``names`` that hold them. Raises DataError.
 
-    ``1,234`` where commas stand between columns, and ``1.234`` beside decimal commas, are thousands or decimals: a
-    column in which no cell tells is refused.
+    ``1,234`` and ``1.234`` beside decimal commas are thousands or decimals: a column in which no cell tells is refused.
+    With other signs than commas between columns ``1,234`` is a decimal where another column's commas surely are, no
+    column has decimal points, and no whole number stands in its own.
     """
+    texts = [table[name] for name in names]
+    commas = any((text.str.contains(COMMA_DECIMAL) & ~text.str.contains(COMMA_GROUPS)).any() for text in texts)
+    points = any((text.str.contains(POINT_DECIMAL) & ~text.str.contains(POINT_GROUPS)).any() for text in texts)
     for name in names:
         column = table[name]
-        unclear = COMMA_GROUPS if delimiter == "," else POINT_GROUPS
+        decimal = delimiter != "," and commas and not points and not column.str.contains(WHOLE).any()
+        unclear = POINT_GROUPS if decimal else f"{COMMA_GROUPS}|{POINT_GROUPS}" if delimiter != "," else COMMA_GROUPS
         if _each(column, f"{unclear}|{WHOLE}") and column.str.contains(unclear).any():
             shown = column.filter(column.str.contains(unclear))[0]
             raise DataError(

@@ -52,6 +52,8 @@ def from_column(column: pl.Series, said: Said, where: str) -> tuple[Floats, str]
         raise DataError(f"{what} has empty cells or values that are no times.")
     zones = isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None
     form = ""
+    if said.format is not None and column.dtype.is_integer():  # %Y%m%d%H%M%S
+        column = column.cast(pl.String)
     if column.dtype == pl.String:
         numbers = column.cast(pl.Float64, strict=False)
         if numbers.null_count() == 0 and said.format is None:
@@ -168,7 +170,10 @@ def _numbers(t: Floats, said: Said, what: str) -> tuple[Floats, str]:
         return t, "time in s"
     fits = [unit for unit, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
     if not fits:
-        raise DataError(f"{what} holds no usual seconds: say its unit with --t-unit s, ms, us or ns.")
+        raise DataError(
+            f"{what} holds no usual seconds: say its unit with --t-unit s, ms, us or ns, or, if it is a date without "
+            "signs, its form with --time-format %Y%m%d%H%M%S."
+        )
     return t / UNITS[fits[0]], f"time in {fits[0]} since 1970, by its size"
 
 
