@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_changes import attack, recordings
 
-from training.data.absent import KNOWN_MIN, absent, channels_of, columns_of, is_settled, settled, without
+from training.data.absent import (
+    KNOWN_MIN,
+    absent,
+    channels_of,
+    columns_of,
+    is_settled,
+    lacking_hosts,
+    settled,
+    without,
+)
 from training.data.channels import CHANNELS
 from training.data.features import extract, feature_specs
 from training.data.identity import find_kin, window_digests
@@ -111,6 +120,20 @@ def test_a_channel_that_a_host_lacks_is_absent_there_and_costs_no_window(ingeste
     place = data.channel_names.index("temp")
     assert (np.isnan(data.tensors[:, place]).all(axis=1) == (data.rows.host == "b")).all()
     assert not np.isnan(data.tensors[:, 1 - place]).any()
+
+
+def test_what_a_host_cannot_measure_does_not_thin_what_it_misses(ingested):
+    rows = recordings().with_columns(temp=pl.when(pl.col("host") == "b").then(None).otherwise(pl.col("x").reverse()))
+    every = ingested.taken(rows, *CUT)["windows"]
+    holes = (pl.col("host") == "b") & (pl.int_range(pl.len()) % 2 == 1)  # half of the one channel that it has
+    found = ingested.taken(rows.with_columns(x=pl.when(holes).then(None).otherwise("x")), *CUT, "--max-missing", "0.3")
+    assert found["windows"] == every * 3 / 4
+
+
+def test_a_host_lacks_what_half_of_its_windows_lack():
+    X = np.zeros((7, 2, 4))
+    X[[0, 2, 4], 0] = np.nan  # 2 of 4 windows of one host, 1 of 3 of the other
+    assert lacking_hosts(X, np.array(list("baababa"))).tolist() == [[True, False], [False, False]]
 
 
 def test_a_channel_without_any_value_is_named(ingested):

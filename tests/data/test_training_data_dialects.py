@@ -14,7 +14,7 @@ from table_changes import recordings
 
 from training.data import ingest
 from training.data.errors import DataError
-from training.data.roles import NAMES, Role, Roles, roles_of
+from training.data.roles import NAMES, Role, Roles, roles_of, unit_in
 from training.data.tables import read_table
 from training.data.times import Said, from_column
 
@@ -161,6 +161,17 @@ def test_columns_get_their_roles_by_their_names_or_by_flags(names, said, found):
         assert found in str(refused.value)
     else:
         assert roles_of(names, said, "a.csv") == found
+
+
+def test_a_unit_is_known_by_its_short_and_its_long_names():
+    known = {
+        "s": ["t_s", "t (sec)", "time.seconds"],
+        "ms": ["t_MS", "t-msec", "Time [millis]", "time milliseconds"],
+        "us": ["t_us", "t_usec", "Time (micros)", "t microseconds"],
+        "ns": ["t_ns", "t_nsec", "t [nanos]", "t nanoseconds"],
+        None: ["ms", "t_min", "items", "t_ms_x"],
+    }
+    assert {unit: [name for name in names if unit_in(name) == unit] for unit, names in known.items()} == known
 
 
 @given(st.data())

@@ -111,6 +111,21 @@ def test_a_total_grows_as_much_before_and_after_resampling(steps, seed):
     assert found.values[:, 0] == pytest.approx(3.0)
 
 
+def test_a_rate_is_weighted_by_the_time_in_which_it_grew():
+    t = np.repeat(np.arange(10.0), 2) + np.tile([0.0, 0.4375], 10)
+    rate = rates(np.cumsum(np.tile([0.0, 2.0], 10)), t, np.zeros(20, dtype=np.int64))
+    found = resample(t, rate[:, None], np.zeros(20), 1.0, np.array([True]))
+    assert found.values[1:, 0] == pytest.approx(2.0)
+
+
+def test_nothing_is_averaged_or_made_up_across_a_change_of_label():
+    t = np.delete(np.arange(20) / 2, [6, 7])  # nothing in the slot 3
+    for change, between, empty in ((99.0, 1, []), (3.0, 0, [3]), (1.5, 1, [1])):
+        found = resample(t, np.ones((t.size, 1)), t >= change, 1.0, NO_RATES)
+        assert found.between == between
+        assert found.t == pytest.approx(np.delete(np.arange(10.0), np.array(empty, dtype=int)))
+
+
 def test_a_total_that_grows_evenly_is_no_rounding(ingested):
     rows = recordings("ab", 2, samples=400, hz=10.0).with_columns(sent=pl.Series(np.arange(1600) * 3.0))
     found = ingested.taken(rows, *CUT, "--hz", "1", "--counter", "sent")
@@ -184,7 +199,7 @@ def doubled(t, *times):
 def test_rare_doubles_are_folded_and_many_or_neighbouring_ones_are_torn():
     t, recording, label = doubled(np.arange(60.0), 7.0, 31.0)
     values = np.column_stack([np.arange(62.0), np.arange(62.0)])
-    values[7, 0] = np.nan
+    values[7, 0] = values[31, 1] = np.nan
     found = fold_doubles(t, recording, label, values, np.array([False, True]))
     assert (found.folded, found.torn, found.keep.sum()) == (2, None, 60)
     assert found.values[7].tolist() == [60, 60]

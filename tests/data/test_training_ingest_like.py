@@ -35,6 +35,13 @@ def test_what_is_lacking_is_missing_and_what_is_beyond_left_out(ingested, known)
     require_same(*(read_schema(one / "feature_schema_v1.json") for one in (folder, ingested.out)))
 
 
+def test_a_class_that_is_not_benign_is_not_taken_for_the_benign_one(ingested, known):
+    folder, rows = known
+    odd = (rows.with_columns(label=pl.lit("odd")), *CUT, "--like", str(folder))
+    assert "The classes here are odd" in ingested.refused(*odd, "--no-benign")
+    assert ingested.taken(*odd, "--benign", "odd")["labels"].keys() == {"normal"}
+
+
 @pytest.mark.parametrize(
     ("change", "options", "sentence"),
     [

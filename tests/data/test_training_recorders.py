@@ -11,6 +11,7 @@ import csv
 import json
 import shutil
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -125,6 +126,30 @@ def test_shares_of_processors_become_seconds_by_their_number():
     found = columns(read_sysstat([SYSSTAT]))
     assert found["cpu_user"][0] == pytest.approx((share["usr"] + share["guest"]) / 100 * host["number-of-cpus"])
     assert found["disk_read_bytes"][0] == host["statistics"][0]["io"]["io-reads"]["bread"] * 512
+    devices = host["statistics"][0]["network"]["net-dev"]
+    for name, key, unit in (
+        ("net_rx_bytes", "rxkB", 1024),
+        ("net_tx_bytes", "txkB", 1024),
+        ("net_tx_packets", "txpck", 1),
+    ):
+        assert found[name][0] == pytest.approx(sum(device[key] for device in devices) * unit)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A machine that is nine hours ahead of UTC."""
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_stamps_are_utc_wherever_they_are_read(tmp_path):
+    assert read_sysstat([SYSSTAT]).table.rows["t"][0].isoformat() == "2026-11-23T11:49:16+00:00"
+    perfmon = read_perfmon([relogged(tmp_path / "a.csv", ENGLISH)])
+    assert perfmon.table.rows["t"][0].isoformat() == "2026-11-23T11:00:01.001000+00:00"
 
 
 def test_files_of_sysstat_that_cannot_be_used_are_refused(run, tmp_path, monkeypatch):
@@ -209,6 +234,11 @@ def test_counters_of_a_server_become_rates_and_a_restart_is_no_growth():
     assert len(rows) == 2 * 481
 
 
+def test_two_ports_of_one_name_are_two_hosts():
+    rows = read_server("http://pi:9090", Told(hosts=("pi:9100", "pi:9200")), ASKED).table.rows
+    assert rows["host"].unique(maintain_order=True).to_list() == ["pi:9100", "pi:9200"]
+
+
 def test_a_host_that_is_scraped_twice_is_refused(tmp_path):
     whole = msgspec.json.decode(PROMETHEUS.read_bytes())
     again = msgspec.json.decode(PROMETHEUS.read_bytes())["data"]["result"]
@@ -227,6 +257,8 @@ def test_what_a_server_repeats_is_no_sample():
     rows = read_server("http://pi:9090", Told(scrape=60.0), ASKED).table.rows
     steps = rows.filter(pl.col("host") == "pi")["t"].diff().dt.total_seconds().drop_nulls()
     assert steps[1:].unique().to_list() == [60]
+    mine = read_server("http://pi:9090", Told(scrape=60.0), replace(ASKED, queries={"users": "u"})).table.rows
+    assert mine.drop("users").equals(rows)
     rows = read_server("http://pi:9090", Told(until=1_700_001_000.0), ASKED).table.rows
     last = rows["t"].max()
     assert last is not None
@@ -375,6 +407,7 @@ ENGLISH = {
     r"Network Interface(Wi-Fi)\Bytes Received/sec": 10.0,
     r"TCPv4\Connections Established": 6.0,
     r"TCPv6\Connections Established": 2.0,
+    r"TCPv4\Connections Active": 5000.0,
     r"LogicalDisk(C:)\% Free Space": 55.0,
 }
 GERMAN = {
@@ -391,6 +424,7 @@ GERMAN = {
     r"Netzwerkschnittstelle(WLAN)\Empfangene Bytes/s": 10.0,
     r"TCPv4\Hergestellte Verbindungen": 6.0,
     r"TCPv6\Hergestellte Verbindungen": 2.0,
+    r"TCPv4\Aktive Verbindungen": 5000.0,
     r"Logischer Datenträger(C:)\Freier Speicherplatz (%)": 55.0,
 }
 MEANT = {
@@ -402,6 +436,7 @@ MEANT = {
     "net_rx_bytes": 110.0,
     "threads": 1200.0,
     "tcp_established": 8.0,
+    "tcp_active_opens": 0.0,  # since the start of the machine 5,000, and none of them now
 }
 
 
@@ -438,6 +473,12 @@ def test_counters_with_decimal_commas_are_read(tmp_path, between):
     rows = [head, *([stamp, *line[1:]] for stamp, line in zip(stamps, rows, strict=True))]
     path.write_text("\r\n".join(between.join(f'"{cell}"' for cell in line) for line in rows), newline="")
     assert read_perfmon([path]).table.rows.equals(expected)
+
+
+def test_a_processor_that_two_objects_count_counts_once(tmp_path):
+    twice = {name.replace("Processor(", "Processor Information(0,"): value for name, value in ENGLISH.items()}
+    found = read_perfmon([relogged(tmp_path / "a.csv", ENGLISH | twice)]).table.rows
+    assert found["cpu_user"][1] == pytest.approx(MEANT["cpu_user"])
 
 
 def test_processors_that_are_not_counted_each_are_left_out_and_said(tmp_path):
