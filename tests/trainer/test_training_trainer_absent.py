@@ -18,7 +18,9 @@ from training.data import build
 from training.trainer import flags
 from training.trainer import score as scoring
 from training.trainer.blocks import Perturb
-from training.trainer.linear import fit_linear
+from training.trainer.lacking import price_of
+from training.trainer.linear import Linear, fit_linear
+from training.trainer.masked import MaskedModel
 from training.trainer.mlp import Mlp
 from training.trainer.normalise import QuantileNormal, RobustAsinh
 from training.trainer.score import judge, score
@@ -91,6 +93,28 @@ def test_a_line_counts_what_is_absent_as_usual() -> None:
     assert abs(line.weights[2]).item() > 0.1
 
 
+def test_an_absent_feature_adds_nothing_to_a_margin() -> None:
+    one = np.ones(2)
+    line = Linear(5 * one, one, 0.2 * one, one, np.array([[1.0], [3.0]]), np.array([0.5]))
+    X = np.array([[np.nan, np.nan], [5.0 + np.sinh(0.2), np.nan]], dtype=np.float32)
+    assert line.margins(X) == pytest.approx([0.5, 0.5], abs=1e-6)
+
+
+def test_an_embedding_marks_what_is_absent_as_the_training_marks_what_it_hides() -> None:
+    torch.manual_seed(0)
+    hyper = {one.key: one.default for one in flags.MODELS["transformer_ssl"]}
+    net = MaskedModel(3, 20, hyper).eval()
+    x, hidden = torch.randn(2, 3, 20), torch.tensor([[False, True, False]] * 2)
+    lacking = x.clone()
+    lacking[:, 1] = torch.nan
+    seen: list[torch.Tensor] = []
+    net.encoder.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    with torch.no_grad():
+        net.loss(x, hidden)
+        net.embed(lacking)
+    assert torch.equal(*seen)
+
+
 def test_what_is_hidden_in_training_reads_as_absent() -> None:
     torch.manual_seed(0)
     x = torch.randn(64, 3, 5)
@@ -151,6 +175,13 @@ def test_the_price_in_the_report_is_what_a_host_without_the_channel_pays(model: 
     assert "missing     cpu_throttled on alpha, beta, gamma: on the test side AUROC" in said
 
 
+def test_the_price_of_some_channels_is_that_of_the_fewest_taken_away_with_them() -> None:
+    measured = [{"channels": names} for names in (["a", "b", "c"], ["a"], ["a", "b"])]
+    document = {"channels": {"without": measured}}
+    found = [price_of(names, document) for names in (["a"], ["b"], ["c", "a"], ["d"])]
+    assert found == [measured[1], measured[2], measured[0], None]
+
+
 def test_the_report_tells_which_channels_the_training_hosts_have(tmp_path: Path) -> None:
     data = make_data(tmp_path / "data", lacks={"beta": (0,), "alpha": (0, 2), "gamma": (2,)})
     host = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
@@ -183,6 +214,14 @@ def test_a_summary_of_what_lacks_nothing_says_so(data: Path, tmp_path: Path) -> 
     checkpoint.write_text(json.dumps(document))
     lacking = make_data(tmp_path / "lacking", lacks={"beta": (1,)})
     assert "missing     channel1 on beta: what that costs was never measured" in lines(judge(checkpoint, lacking))
+    figures = {"auroc": 0.8, "tpr": 0.5, "fpr": 0.1}
+    for gap, doubted in ((-0.1, True), (-0.01, False), (0.1, False)):
+        price = {"channels": ["channel1"], **figures, "gap": {"value": gap, "ci95": None}}
+        document["channels"] = {"whole": figures, "without": [price]}
+        checkpoint.write_text(json.dumps(document))
+        said = "\n".join(lines(judge(checkpoint, lacking)))
+        assert ("beta lacks channel1, which costs 0.10 of AUROC" in said) == doubted
+        assert ("beta lacks" in said) == doubted
 
 
 @pytest.mark.parametrize("model", ["gbt", "cnn"])

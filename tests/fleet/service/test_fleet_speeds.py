@@ -12,6 +12,7 @@ from fakes import Counting, FakeClock, FakeShelf
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
+from training.fleet.service import speeds
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.views import Views
 from training.fleet.wire.messages import SpeedsOfKind
@@ -106,6 +107,16 @@ def test_a_job_counts_as_it_was_granted(fleet: Fleet) -> None:
     assert kind.hyper == {}
 
 
+def test_of_too_many_kinds_the_newest_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet()
+    for depth in (1, 2, 3):
+        fleet.service.reload([a_job(f"depth {depth}", hyper={"max_depth": depth})], Plan())
+        fleet.train("desk", {"train_s": 10.0})
+    monkeypatch.setattr(speeds, "KINDS_MOST", 2)
+    assert [kind.hyper["max_depth"] for kind in fleet.kinds()] == [3, 2]
+    fleet.queue.close()
+
+
 def test_a_host_that_measured_itself_is_judged_by_that_before_its_first_job(fleet: Fleet) -> None:
     for host, gflops in (("desk", 50.0), ("new", 5000.0)):
         can = {**CAN, "calibration": {"gflops": gflops, "steps": 100.0}}
@@ -167,9 +178,10 @@ def test_a_job_that_never_ends_is_told_of_and_goes_on(fleet: Fleet) -> None:
         assert detail.note is None or detail.note in explained.summary
         return detail.note
 
-    fleet.clock.advance(500)
+    most_s = fleet.kinds()[0].hosts[0].high
+    fleet.clock.advance(2.99 * most_s)
     assert note() is None
-    fleet.clock.advance(500)
+    fleet.clock.advance(1000 - 2.99 * most_s)
     assert str(note()).startswith("desk has had it for 17 min, and nine of ten such jobs are expected to take ")
     assert "`cis490-jobs cancel four` ends it" in str(note())
     assert fleet.again().job(granted.job.job_id).job.status == "claimed"
