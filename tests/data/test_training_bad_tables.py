@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 from table_changes import noise, recordings
 
-from training.data import ingest, tables
+from training.data import ingest
+from training.data.ingest import tables
 
 CUT = ("--window-s", "8")
 

@@ -18,7 +18,7 @@ from training.data.assemble import Options, benign_names
 from training.data.classes import USUAL, benign_of, choose_benign
 from training.data.dataset import Labelling, Sampling, WindowSet, load_processed, write_processed
 from training.data.errors import DataError
-from training.data.ingested import Said, channel_specs, name_labels
+from training.data.ingest.ingested import Said, channel_specs, name_labels
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema, parse_schema, read_schema
 

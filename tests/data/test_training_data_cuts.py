@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_changes import noise, recordings
 
-from training.data.columns import Wanted
-from training.data.ingest_long import EPISODE_WINDOWS, EPISODES_LEAST, EPISODES_MOST, episode_length, read_long
-from training.data.ingest_rows import Cut
-from training.data.ingested import Said
+from training.data.ingest.columns import Wanted
+from training.data.ingest.ingested import Said
+from training.data.ingest.rows import Cut
+from training.data.ingest.samples import EPISODE_WINDOWS, EPISODES_LEAST, EPISODES_MOST, episode_length, read_long
 from training.data.split import SplitError, make_split
 
 

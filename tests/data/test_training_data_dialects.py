@@ -14,9 +14,9 @@ from table_changes import recordings
 
 from training.data import ingest
 from training.data.errors import DataError
-from training.data.roles import NAMES, Role, Roles, roles_of, unit_in
-from training.data.tables import read_table
-from training.data.times import Said, from_column
+from training.data.ingest.roles import NAMES, Role, Roles, roles_of, unit_in
+from training.data.ingest.tables import read_table
+from training.data.ingest.times import Said, from_column
 
 CUT = ("--window-s", "8")
 EXACT = {"t": np.arange(320.0) // 40 * 1000 + np.arange(320) % 40, "x": np.round(np.sin(np.arange(320.0)) * 900, 3)}

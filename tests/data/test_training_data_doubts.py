@@ -11,7 +11,7 @@ from table_changes import noise, recordings
 from training.data import build, understood
 from training.data.classes import choose_benign
 from training.data.errors import DataError
-from training.data.ingested import unite
+from training.data.ingest.ingested import unite
 from training.data.label_copies import telling
 from training.data.missing import check_classes, stand_in
 from training.data.rows import Rows

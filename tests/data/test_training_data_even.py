@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_changes import noise, recordings
 
-from training.data.columns import Wanted
-from training.data.even import GAP, first_of_copies, fold_doubles, rates, resample
-from training.data.ingest_long import read_long
-from training.data.ingest_rows import Cut
-from training.data.ingested import Said
+from training.data.ingest.columns import Wanted
+from training.data.ingest.even import GAP, first_of_copies, fold_doubles, rates, resample
+from training.data.ingest.ingested import Said
+from training.data.ingest.rows import Cut
+from training.data.ingest.samples import read_long
 
 CUT = ("--window-s", "8")
 NO_RATES = np.array([False])

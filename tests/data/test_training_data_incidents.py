@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from table_changes import recordings
 
 from training.data import ingest
-from training.data.incidents import Incidents, label_samples
+from training.data.ingest.incidents import Incidents, label_samples
 
 CUT = ("--window-s", "4")
 BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC).timestamp()

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from table_changes import SAME, noise, recordings, several
 
 from training.data import ingest, understood
-from training.data.columns import Suspects, Wanted, channel_names, check_rounding, judge, suspects
 from training.data.dataset import load_processed
 from training.data.errors import DataError
-from training.data.even import rates
-from training.data.roles import roles_of
+from training.data.ingest.columns import Suspects, Wanted, channel_names, check_rounding, judge, suspects
+from training.data.ingest.even import rates
+from training.data.ingest.roles import roles_of
 from training.data.rows import Rows
 from training.data.schema import read_schema
 from training.data.spelling import check_alike

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.data import ingest, ingest_pcp
+from training.data import ingest
 from training.data.dataset import load_processed
 from training.data.errors import DataError
-from training.data.ingest_long import window_starts
-from training.data.ingest_pcp import METRICS, Archive, PcpCut, read_archive, read_pcp
-from training.data.ingested import Said, name_labels
+from training.data.ingest.ingested import Said, name_labels
+from training.data.ingest.recorders import pcp as ingest_pcp
+from training.data.ingest.recorders.pcp import METRICS, Archive, PcpCut, read_archive, read_pcp
+from training.data.ingest.samples import window_starts
 
 N, C, T = 24, 3, 20
 

@@ -26,11 +26,11 @@ import pytest
 from training.data import ingest
 from training.data.channels import CHANNELS
 from training.data.errors import DataError
-from training.data.prometheus_http import fetcher, without_password
-from training.data.recorded import ORDER
-from training.data.recorded_perfmon import read_perfmon
-from training.data.recorded_prometheus import STEPS_A_QUERY, Asked, read_file, read_server
-from training.data.recorded_sysstat import read_sysstat
+from training.data.ingest.recorders.perfmon import read_perfmon
+from training.data.ingest.recorders.prometheus import STEPS_A_QUERY, Asked, read_file, read_server
+from training.data.ingest.recorders.prometheus_http import fetcher, without_password
+from training.data.ingest.recorders.recorded import ORDER
+from training.data.ingest.recorders.sysstat import read_sysstat
 from training.data.schema import read_schema
 
 HERE = Path(__file__).parent / "recorded"

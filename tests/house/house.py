@@ -192,7 +192,7 @@ STARTS = re.compile(
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
 STARTERS += " " + fleet("capability.cuda install.system receiver.notify.senders")
-STARTERS += " training.data.pool training.data.ingest_pcp training.data.recorded_sysstat"
+STARTERS += " training.data.pool training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
 STARTERS += " training.recording.record training.recording.record_sample"
 STARTERS += " training.recording.stage training.recording.behaviours*"
 
@@ -219,7 +219,7 @@ PURE = (
         "scheduling.retention scheduling.forecast",
         "worker.state.* process.ended wire.dataset_listing manifest.channels service.notify.rules",
     )
-    + " training.data.split training.data.even"
+    + " training.data.split training.data.ingest.even"
 )
 IMPURE = """io os pathlib shutil tempfile socket ssl select subprocess threading asyncio concurrent queue sqlite3
   time datetime random secrets uuid logging urllib http platform getpass multiprocessing training.clock sys"""

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 from node_exporter import BEGIN, END, EVERY_S, free_port, get, log_of_incidents, measured, prometheus, rates, started
 
-from training.data.prometheus_http import fetcher
-from training.data.recorded_prometheus import METRICS, Asked, read_server
+from training.data.ingest.recorders.prometheus import METRICS, Asked, read_server
+from training.data.ingest.recorders.prometheus_http import fetcher
 
 PAGE = Path(__file__).parents[2] / "docs" / "ingest.md"
 COMMANDS_MOST = 6

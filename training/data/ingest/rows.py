@@ -13,15 +13,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from training.data import times
 from training.data.classes import BENIGN, MALICIOUS, USUAL, listed, quoted
-from training.data.columns import Wanted
 from training.data.errors import DataError
-from training.data.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
+from training.data.ingest import times
+from training.data.ingest.columns import Wanted
+from training.data.ingest.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
+from training.data.ingest.roles import Role, plain, plural_of
+from training.data.ingest.tables import NAMES, Table
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
-from training.data.roles import Role, plain, plural_of
 from training.data.spelling import tidy
-from training.data.tables import NAMES, Table
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data import even
 from training.data.errors import DataError
-from training.data.recorded import Recorded, Recording, is_counter, recorded
+from training.data.ingest import even
+from training.data.ingest.recorders.recorded import Recorded, Recording, is_counter, recorded
 
 STEPS_A_QUERY = 2000  # a server answers 11,000 at most; a host has some hundred series
 SELECTORS: tuple[tuple[str, str, Mapping[str, Sequence[str]]], ...] = (

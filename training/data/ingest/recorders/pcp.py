@@ -32,8 +32,8 @@ from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, Benign
 from training.data.dataset import REFERENCE, WindowSet
 from training.data.errors import DataError
-from training.data.ingest_long import window_starts
-from training.data.ingested import Empty, Ingested
+from training.data.ingest.ingested import Empty, Ingested
+from training.data.ingest.samples import window_starts
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 

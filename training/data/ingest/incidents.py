@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from training.data import times
 from training.data.classes import listed
 from training.data.errors import DataError
-from training.data.roles import NAMES, Role, plain
+from training.data.ingest import times
+from training.data.ingest.roles import NAMES, Role, plain
+from training.data.ingest.tables import Table, read_plain
 from training.data.spelling import tidy
-from training.data.tables import Table, read_plain
 
 FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
 TO = ("end", "to", "until", "stop", "ended", "endedat", "endtime", "ende", "bis")

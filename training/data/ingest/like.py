@@ -12,7 +12,7 @@ import numpy as np
 
 from training.data.classes import benign_of, listed
 from training.data.errors import DataError
-from training.data.ingested import Ingested
+from training.data.ingest.ingested import Ingested
 from training.data.schema import FeatureSchema, Timing
 
 RATE_SAME = 1e-3  # share by which two rates that were read off times may differ

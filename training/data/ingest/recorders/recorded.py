@@ -18,9 +18,9 @@ from training.contract import Mode
 from training.data import normalise
 from training.data.channels import CHANNELS, SYSTEM_CHANNELS, Kind
 from training.data.errors import DataError
-from training.data.roles import Role, Roles
+from training.data.ingest.roles import Role, Roles
+from training.data.ingest.tables import Table
 from training.data.schema import ChannelSpec
-from training.data.tables import Table
 
 WINDOW_SAMPLES = 16  # of a window whose length nobody says, as for archives of PCP
 ORDER = tuple(channel.name for channel in SYSTEM_CHANNELS)

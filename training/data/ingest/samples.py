@@ -27,14 +27,17 @@ import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from training.data import times
 from training.data.classes import listed
-from training.data.columns import Wanted, channel_names
 from training.data.errors import DataError
-from training.data.even import GAP, SHORT
-from training.data.incidents import Labelled, label_samples, read_incidents, with_labels
-from training.data.ingest_even import as_measured, check_night, check_years, evenly, local_times, rounded_times
-from training.data.ingest_rows import (
+from training.data.ingest import times
+from training.data.ingest.columns import Wanted, channel_names
+from training.data.ingest.even import GAP, SHORT
+from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, local_times, rounded_times
+from training.data.ingest.incidents import Labelled, label_samples, read_incidents, with_labels
+from training.data.ingest.ingested import Counts, Empty, Ingested, Said, channel_specs, following, measured, unite
+from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, Recorded, with_specs
+from training.data.ingest.roles import Role
+from training.data.ingest.rows import (
     Cut,
     Rows,
     check_begun_once,
@@ -51,12 +54,9 @@ from training.data.ingest_rows import (
     rate_of,
     read_rows,
 )
-from training.data.ingested import Counts, Empty, Ingested, Said, channel_specs, following, measured, unite
+from training.data.ingest.tables import Table, left, read_table
 from training.data.normalise import compress
-from training.data.recorded import WINDOW_SAMPLES, Recorded, with_specs
-from training.data.roles import Role
 from training.data.schema import Timing
-from training.data.tables import Table, left, read_table
 
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least

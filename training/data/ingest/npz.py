@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data import times
-from training.data.columns import Wanted, check_named, check_rounding, check_total
 from training.data.errors import DataError
-from training.data.ingested import (
+from training.data.ingest import times
+from training.data.ingest.columns import Wanted, check_named, check_rounding, check_total
+from training.data.ingest.ingested import (
     UNKNOWN_HOST,
     Ingested,
     Said,

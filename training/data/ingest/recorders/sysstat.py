@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from training.data.errors import DataError
-from training.data.recorded import Recorded, Recording, recorded
+from training.data.ingest.recorders.recorded import Recorded, Recording, recorded
 
 TIMEOUT_S = 600
 # Activities of `sar`: processors, tasks, interrupts, paging, transfers, queues and pressure, memory, network.

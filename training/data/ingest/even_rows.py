@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data import even, times
-from training.data.columns import Wanted, check_rounding, check_total
 from training.data.errors import DataError
-from training.data.ingest_rows import Rows, name_of
+from training.data.ingest import even, times
+from training.data.ingest.columns import Wanted, check_rounding, check_total
+from training.data.ingest.rows import Rows, name_of
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0

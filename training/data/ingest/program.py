@@ -5,7 +5,7 @@
     python -m training.data.ingest --pcp /var/log/pcp/pmlogger/pi/20261101 --out-dir data/processed
     python -m training.data.ingest --prometheus http://localhost:9090 --labels-from incidents.csv --rest normal
 
-Formats: see `ingest_npz`, `ingest_long` (CSV and Parquet), `recorded` and `ingest_pcp`; they end in the
+Formats: see `npz`, `samples` (text and Parquet) and `recorders`; they end in the
 same files as recordings of one's own. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a folder
 that cannot be written, 75 one that another process writes a data set into.
 """
@@ -28,30 +28,30 @@ import numpy as np
 from training.clock import SystemClock
 from training.contract import SCHEMA_FILE, Exit
 from training.data.alone import FolderBusy, alone
-from training.data.columns import Wanted, judge, suspects, unlike_levels
 from training.data.confounded import confounded, doubled_channels
 from training.data.dataset import other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
-from training.data.ingest_copies import without_copies
-from training.data.ingest_like import made_like
-from training.data.ingest_long import Log, read_long, read_recorded
-from training.data.ingest_npz import read_npz
-from training.data.ingest_pcp import PcpCut, read_pcp
-from training.data.ingest_rows import Cut
-from training.data.ingested import Ingested, Said, described, without_missing, write
+from training.data.ingest.columns import Wanted, judge, suspects, unlike_levels
+from training.data.ingest.copies import without_copies
+from training.data.ingest.ingested import Ingested, Said, described, without_missing, write
+from training.data.ingest.like import made_like
+from training.data.ingest.npz import read_npz
+from training.data.ingest.recorders.pcp import PcpCut, read_pcp
+from training.data.ingest.recorders.perfmon import read_perfmon
+from training.data.ingest.recorders.prometheus import Asked, read_file, read_server
+from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password
+from training.data.ingest.recorders.sysstat import read_sysstat
+from training.data.ingest.roles import MEANINGS, Role
+from training.data.ingest.rows import Cut
+from training.data.ingest.samples import Log, read_long, read_recorded
+from training.data.ingest.tables import PARQUET, TEXT
+from training.data.ingest.times import UNITS
 from training.data.label_copies import judge_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.missing import Missing
-from training.data.prometheus_http import fetcher, is_address, without_password
-from training.data.recorded_perfmon import read_perfmon
-from training.data.recorded_prometheus import Asked, read_file, read_server
-from training.data.recorded_sysstat import read_sysstat
-from training.data.roles import MEANINGS, Role
 from training.data.schema import FeatureSchema, Timing, read_schema
 from training.data.spelling import notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_padding, notes_on_values, one_sided_values
-from training.data.tables import PARQUET, TEXT
-from training.data.times import UNITS
 from training.streams import replace_unprintable
 
 SUFFIXES = (".npz", PARQUET, *TEXT)
@@ -426,7 +426,3 @@ def _summary(windows: Ingested, out_dir: Path) -> dict[str, object]:
         "labels": dict(zip(labels.tolist(), counts.tolist(), strict=True)),
         "notes": list(windows.notes),
     }
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

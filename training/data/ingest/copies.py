@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from training.data.errors import DataError
 from training.data.identity import Kinship, find_kin, of_two_hosts
-from training.data.ingested import SAMPLES_MIN, Ingested
+from training.data.ingest.ingested import SAMPLES_MIN, Ingested
 
 
 def without_copies(windows: Ingested, *, allow: bool) -> Ingested:

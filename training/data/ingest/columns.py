@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
-from training.data.dialect import too_wide
 from training.data.errors import DataError
+from training.data.ingest.dialect import too_wide
+from training.data.ingest.roles import Roles, plain
 from training.data.missing import Missing
-from training.data.roles import Roles, plain
 from training.data.rows import Rows
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")

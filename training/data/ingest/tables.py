@@ -9,9 +9,9 @@ from pathlib import Path
 import polars as pl
 from psutil import virtual_memory
 
-from training.data.dialect import as_utf8, decimal_commas, dialect_of, plain_numbers, read_text, with_points
 from training.data.errors import DataError
-from training.data.roles import Role, Roles, roles_of
+from training.data.ingest.dialect import as_utf8, decimal_commas, dialect_of, plain_numbers, read_text, with_points
+from training.data.ingest.roles import Role, Roles, roles_of
 
 PARQUET = ".parquet"
 TEXT = (".csv", ".tsv", ".txt")

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.data import even
-from training.data.dialect import encoding_of
 from training.data.errors import DataError
-from training.data.recorded import Recorded, Recording, recorded
+from training.data.ingest import even
+from training.data.ingest.dialect import encoding_of
+from training.data.ingest.recorders.recorded import Recorded, Recording, recorded
 
 FIRST_CELL = re.compile(r'\ufeff?"?\(PDH-[^"]*?"?([,;\t])"')
 HEAD = re.compile(r"^\(PDH-[CT]SV \d+\.\d+\)\s*(?:\((?P<zone>.*)\)\((?P<minutes>-?\d+)\))?\s*$")
