@@ -27,13 +27,24 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
-from training.fleet.scheduling.durations import MIXED, Calibrations, Machine, Prediction, Speeds, Workload, remaining
+from training.fleet.scheduling.durations import (
+    MIXED,
+    Calibrations,
+    Doubt,
+    Machine,
+    Prediction,
+    Speeds,
+    Workload,
+    remaining,
+)
+from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take
 
 NEVER = math.inf
 ERRORS = (0.0, 0.3, 0.7)
 MADE_MOST = 300  # makings of a schedule in a plan of more jobs
+MOMENTS = (0.0, 0.25, 0.5)  # of forecasts: shares of the jobs that are done
 EPOCHS, LOOK_S = 20, 30.0  # of each job; between two looks at what the jobs under way say
 
 
@@ -136,6 +147,7 @@ class World:
     waiting: list[int]
     now: float = 0.0
     running: dict[int, tuple[int, float]] = field(default_factory=dict)  # machine → job, its start
+    done: list[tuple[int, int]] = field(default_factory=list)  # jobs, and where each was trained
     wakes: list[float] = field(default_factory=list)  # when a machine that was told to wait asks again
 
 
@@ -166,7 +178,7 @@ def run(case: Case, estimate: np.ndarray, rule: Rule) -> float:
         world.wakes = [at for at in world.wakes if at > world.now]
         while ends and ends[0][0] <= world.now:
             _, machine = heapq.heappop(ends)
-            del world.running[machine]
+            world.done.append((world.running.pop(machine)[0], machine))
             idle.append(machine)
     return world.now
 
@@ -230,6 +242,30 @@ class Ours:
         late = max(begun + expected * math.exp(2.33 * self.spread) - world.now, 2 * ready)
         return Slot(str(machine), ready, late)
 
+    def hear(self, world: World) -> None:
+        """Take in what the jobs teach."""
+
+    def told(self, job: int, world: World) -> dict[str, Prediction]:
+        """Say how long a job takes on each machine, and how sure that is."""
+        row = enumerate(world.estimate[job])
+        return {str(n): Prediction(float(s), self.spread) for n, s in row if s < NEVER}
+
+    def doubts(self, job: int, world: World) -> dict[str, Doubt]:
+        """Say what is unsure about that: each time on its own."""
+        return dict.fromkeys(self.told(job, world), Doubt(own=self.spread))
+
+    def foretell(self, world: World, works: Sequence[Workload]) -> Forecast:
+        """Say when all will be done, as the fleet does."""
+        self.hear(world)
+        asked = []
+        for job, kind in zip(world.waiting, self._kinds(world), strict=True):
+            told = self.told(job, world)
+            medians = {name: each.seconds for name, each in told.items()}
+            asked.append(Work(kind, (kind.key,), works[job].family, self.doubts(job, world), medians))
+        machines = range(world.estimate.shape[1])
+        training = [str(world.running[n][0]) if n in world.running else None for n in machines]
+        return forecast(Question(asked, [self._slot(n, world) for n in machines], training), random.Random(0).gauss)
+
 
 class Learning(Ours):
     """The same without estimates: what a calibration and the jobs until now teach, as in the fleet."""
@@ -241,23 +277,25 @@ class Learning(Ours):
         self.speeds = Speeds(calibrations=calibrations)
         self.speeds.expect(case.works)
         self.heard = self.speeds  # with what those under way tell
-        self.began: dict[int, tuple[int, float]] = {}
+        self.learned = 0  # of the jobs that have ended
 
     def guess(self) -> np.ndarray:
         """Return the expected seconds of each job on each machine."""
         told = [[self.speeds.predict(work, on).mean for on in self.on] for work in self.case.works]
         return np.where(np.isfinite(self.case.seconds), np.array(told), NEVER)
 
-    def _renew(self, world: World) -> None:
-        for machine, (job, begun) in self.began.items():
-            if world.running.get(machine) != (job, begun):
-                self.speeds.learn(self.case.works[job], self.on[machine], float(self.case.seconds[job, machine]))
-        self.began = dict(world.running)
+    def hear(self, world: World) -> None:
+        for job, machine in world.done[self.learned :]:
+            self.speeds.learn(self.case.works[job], self.on[machine], float(self.case.seconds[job, machine]))
+        self.learned = len(world.done)
         words = [
             self.speeds.word_of(self.case.works[job], self.on[machine], *self._word(job, machine, world))
             for machine, (job, _) in world.running.items()
         ]
         self.heard = self.speeds.with_words(word for word in words if word is not None)
+
+    def _renew(self, world: World) -> None:
+        self.hear(world)
         world.wakes.append(world.now + LOOK_S)
         super()._renew(world)
 
@@ -270,9 +308,15 @@ class Learning(Ours):
     def _kinds(self, world: World) -> list[Kind]:
         return [self._kind(job) for job in world.waiting]
 
-    def _kind(self, job: int) -> Kind:
+    def told(self, job: int, _: World | None = None) -> dict[str, Prediction]:
         fits = [on for n, on in enumerate(self.on) if self.case.seconds[job, n] < NEVER]
-        told = {on.name: self.heard.predict(self.case.works[job], on) for on in fits}
+        return {on.name: self.heard.predict(self.case.works[job], on) for on in fits}
+
+    def doubts(self, job: int, _: World | None = None) -> dict[str, Doubt]:
+        return {name: self.heard.doubt(self.case.works[job], self.on[int(name)]) for name in self.told(job)}
+
+    def _kind(self, job: int) -> Kind:
+        told = self.told(job)
         spread = statistics.median_low(each.spread for each in told.values())
         return Kind(str(job), 1, {name: each.mean for name, each in told.items()}, spread=spread)
 
@@ -282,6 +326,20 @@ class Learning(Ours):
         job, _ = world.running[machine]
         told = self.speeds.predict(self.case.works[job], self.on[machine])
         return Slot(str(machine), *remaining(told, *self._word(job, machine, world)))
+
+
+class Foretelling:
+    """A rule that is asked when all will be done: beforehand, and with a quarter and half of the jobs done."""
+
+    def __init__(self, rule: Ours, works: Sequence[Workload]) -> None:
+        self.rule, self.works = rule, works
+        self.told: list[tuple[float, Forecast]] = []  # when, and what
+
+    def __call__(self, world: World, machine: int) -> int | None:
+        done = len(self.works) - len(world.waiting) - len(world.running)
+        if len(self.told) < len(MOMENTS) and done >= MOMENTS[len(self.told)] * len(self.works):
+            self.told.append((world.now, self.rule.foretell(world, self.works)))
+        return self.rule(world, machine)
 
 
 RULES: dict[str, Callable[[float, float], Rule]] = {
@@ -345,6 +403,34 @@ def plans(machines: int, jobs: int, seeds: int) -> Iterator[dict[str, object]]:
             yield summed(machines, jobs, f"off by {sigma:.0%}" if sigma else "exact", name, ratios)
 
 
+def forecasts(machines: int, jobs: int, seeds: int) -> Iterator[dict[str, object]]:
+    """Hold forecasts against what came: its multiple of what was foretold, and the share within the interval."""
+    cases = [draw(machines, jobs, seed) for seed in range(seeds)]
+    rules: dict[str, Callable[[Case, int], tuple[np.ndarray, Ours]]] = {
+        f"off by {sigma:.0%}": lambda case, seed, sigma=sigma: (wrong_by(case, sigma, seed), Ours(sigma))  # type: ignore[misc]
+        for sigma in ERRORS
+        if sigma
+    }
+    for error, calibration in FIRST_PLANS.items():
+        rules[error] = lambda case, seed, calibration=calibration: (
+            case.seconds,
+            Learning(case, calibration(case, seed)),
+        )  # type: ignore[misc]
+    for error, make in rules.items():
+        found: list[list[tuple[float, bool]]] = [[] for _ in MOMENTS]
+        for seed, case in enumerate(cases):
+            estimate, rule = make(case, seed)
+            asked = Foretelling(rule, case.works)
+            end = run(case, estimate, asked)
+            for told, (now, made) in zip(found, asked.told, strict=True):
+                came = end - now
+                told.append((came / made.end_s, made.low_s <= came <= made.high_s))
+        for moment, told in zip(MOMENTS, found, strict=True):
+            ratios = [ratio for ratio, _ in told]
+            row = summed(machines, jobs, error, f"{moment:.0%} done", ratios)
+            yield row | {"least": round(min(ratios), 3), "within": sum(within for _, within in told) / len(told)}
+
+
 def summed(machines: int, jobs: int, error: str, rule: str, ratios: Sequence[float]) -> dict[str, object]:
     """Make a row of multiples of the bound."""
     median, worst = round(statistics.median(ratios), 3), round(max(ratios), 3)
@@ -357,14 +443,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--shapes", default="4x40,20x100", help="machines x jobs; the largest measured is 60x1000")
     parser.add_argument("--first", action="store_true", help="only first plans, with nothing known but a calibration")
+    parser.add_argument("--forecasts", action="store_true", help="when all is done, as foretold and as it came")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
     rows = []
+    measure = forecasts if args.forecasts else first_plans if args.first else plans
     for shape in args.shapes.split(","):
         machines, jobs = map(int, shape.split("x"))
-        for row in (first_plans if args.first else plans)(machines, jobs, args.seeds):
+        for row in measure(machines, jobs, args.seeds):
             rows.append(row)
             told = "{machines:3d} x {jobs:4d}  {error:38s} {rule:14s} {median:7.2f}  worst {worst:7.2f}"
+            told += "  least {least:7.2f}  within {within:.0%}" if "within" in row else ""
             print(told.format(**row), flush=True)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

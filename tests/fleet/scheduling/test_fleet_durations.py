@@ -244,6 +244,57 @@ def test_one_hiccup_is_forgotten() -> None:
     assert 50 < speeds.predict(work(), Machine("desk")).seconds < 75
 
 
+@given(st.lists(st.floats(0.05, 50), min_size=6, max_size=12, unique=True), st.floats(5, 500))
+def test_a_setting_that_multiplies_the_time_is_a_size_whatever_its_name(factors: list[float], base_s: float) -> None:
+    """Also below one, where settings are rounded away and are of one kind."""
+    if max(factors) / min(factors) < 4:
+        return
+    speeds = Speeds()
+    for factor in factors:
+        speeds.learn(work(load=factor), Machine("desk"), base_s * factor)
+    for factor in (min(factors) * 1.3, max(factors) / 1.3):
+        assert abs(math.log(speeds.predict(work(load=factor), Machine("desk")).seconds / (base_s * factor))) < 0.7
+
+
+def test_one_attempt_far_off_is_believed_of_its_settings_and_not_of_its_host() -> None:
+    speeds, desk = Speeds(), Machine("desk")
+    for _ in range(5):
+        speeds.learn(work(load=1), desk, 60.0)
+    speeds.learn(work(load=2), desk, 6000.0)
+    assert speeds.predict(work(load=2), desk).seconds == pytest.approx(6000, rel=0.15)
+    assert speeds.predict(work(load=1), desk).seconds == pytest.approx(60, rel=0.15)
+
+
+def test_only_attempts_with_the_very_same_settings_are_such_jobs() -> None:
+    speeds, desk = Speeds(), Machine("desk")
+    speeds.learn(work(load=0.9), desk, 820.0)
+    assert (speeds.predict(work(load=0.9), desk).seen, speeds.basis(work(load=0.9), desk)) == (1, Basis.SAME)
+    assert (speeds.predict(work(load=0.2), desk).seen, speeds.basis(work(load=0.2), desk)) == (0, Basis.HERE)
+
+
+def test_a_new_host_that_is_far_slower_is_so_for_every_family() -> None:
+    """One attempt must not be taken for a hiccup where nothing was known."""
+    speeds = Speeds()
+    for host in ("desk", "laptop"):
+        for family in ("trees", "small-net"):
+            speeds.learn(work(family), Machine(host), 60.0)
+    speeds.learn(work("trees"), Machine("pi"), 60_000.0)
+    assert speeds.predict(work("trees"), Machine("pi")).seconds > 40_000
+    assert speeds.predict(work("small-net"), Machine("pi")).seconds > 3000
+
+
+@given(st.integers(0, 4), st.integers(1, 60))
+def test_the_parts_of_a_doubt_are_the_spread(at: int, attempts: int) -> None:
+    truth, speeds = Truth(1), Speeds()
+    for _ in range(attempts):
+        job, on, mean_s = truth.job()
+        speeds.learn(job, on, mean_s)
+    for host in (on, truth.machines[at], Machine("new")):
+        doubt = speeds.doubt(job, host)
+        parts = (doubt.own, doubt.kind, doubt.here, doubt.host, doubt.family, doubt.everything)
+        assert math.hypot(*parts) == pytest.approx(speeds.predict(job, host).spread)
+
+
 def test_seeds_are_no_size_and_kinds_are_equal_without_them() -> None:
     one, other = work(epochs=5, seed=1), work(epochs=5, seed=2)
     assert one == other

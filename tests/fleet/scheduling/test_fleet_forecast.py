@@ -5,11 +5,14 @@ from __future__ import annotations
 import heapq
 import math
 import random
+import statistics
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training.fleet.scheduling.durations import Doubt
 from training.fleet.scheduling.forecast import Question, Work, forecast, quantile
 from training.fleet.scheduling.schedule import Kind, Slot, Take, schedule
 
@@ -102,10 +105,21 @@ def test_a_host_that_has_nothing_takes_from_one_that_comes_late() -> None:
 
 def test_shared_errors_do_not_cancel_out() -> None:
     """A hundred jobs on one machine, each uncertain by half: all are, because the machine is."""
-    made = forecast(Question([work("net", 100, {"gpu": 60.0}, spread=0.5)], [Slot("gpu")]), normal())
+    net = work("net", 100, {"gpu": 60.0}, spread=0.5)
+    made = forecast(Question([net], [Slot("gpu")]), normal())
     assert made.high_s / made.low_s > 2.5
-    sure = forecast(Question([work("net", 100, {"gpu": 60.0}, spread=0.1)], [Slot("gpu")]), normal())
+    own = replace(net, doubts={"gpu": Doubt(own=0.1)})
+    sure = forecast(Question([own], [Slot("gpu")]), normal())
     assert sure.high_s / sure.low_s < 1.06
+
+
+def test_a_host_that_turns_out_slow_is_known_after_its_first_job() -> None:
+    """One of two hosts may be far slower than thought; the other then does its work, so that the plan ends in time."""
+    net = work("net", 20, {"gpu": 60.0, "new": 60.0})
+    net = replace(net, doubts={"gpu": Doubt(), "new": Doubt(here=1.0)})
+    made = forecast(Question([net], [Slot("gpu"), Slot("new")]), normal())
+    assert 540 <= made.end_s <= 720, "a job more or less than the half of them"
+    assert made.high_s < 1200 + 60, "the other host does it all"
 
 
 def test_a_long_plan_is_played_in_lots_and_ends_at_the_same_time() -> None:
@@ -160,9 +174,9 @@ def _left_s(doing: tuple[float, float] | None, now: float) -> float:
     return 0.0 if doing is None else max(doing[0] + doing[1] - now, (now - doing[0]) / 10)
 
 
-def test_four_of_five_plans_end_within_the_interval() -> None:
+def test_four_of_five_plans_end_within_the_interval_and_half_before_its_middle() -> None:
     """Of drawn truths, played by an online rule of its own: errors of kinds, of hosts for a family, of each attempt."""
-    chance, within, cases = random.Random(11), 0, 80
+    chance, within, cases, ratios = random.Random(11), 0, 80, list[float]()
     hosts = ["a", "b", "c"]
     for seed in range(cases):
         works = [
@@ -176,19 +190,23 @@ def test_four_of_five_plans_end_within_the_interval() -> None:
             )
             for n in range(4)
         ]
-        works = [Work(each.kind, each.jobs, each.family, {"a": 0.3, "b": 0.4, "c": 0.6}) for each in works]
+        doubts = {
+            host: Doubt(own=0.15, kind=0.26, here=here) for host, here in zip(hosts, (0.0, 0.26, 0.52), strict=True)
+        }
+        works = [Work(each.kind, each.jobs, each.family, doubts) for each in works]
         made = forecast(Question(works, [Slot(host) for host in hosts]), normal(seed), 40)
         families = {(host, of): chance.gauss(0, 1) for host in hosts for of in "xy"}
-        of_kind = {each.kind.key: chance.gauss(0, math.sqrt(0.3**2 - 0.15**2)) for each in works}
+        of_kind = {each.kind.key: chance.gauss(0, 0.26) for each in works}
         longer = {
-            (each.kind.key, host): math.exp(
-                of_kind[each.kind.key] + families[host, each.family] * math.sqrt(each.spreads[host] ** 2 - 0.3**2)
-            )
+            (each.kind.key, host): math.exp(of_kind[each.kind.key] + families[host, each.family] * doubts[host].here)
             for each in works
             for host in hosts
         }
-        within += made.low_s <= _played(works, hosts, longer, chance) <= made.high_s
+        came_s = _played(works, hosts, longer, chance)
+        within += made.low_s <= came_s <= made.high_s
+        ratios.append(came_s / made.end_s)
     assert 0.7 <= within / cases <= 0.9
+    assert 0.9 <= statistics.median(ratios) <= 1.1
 
 
 def test_quantiles_lie_between_neighbours() -> None:

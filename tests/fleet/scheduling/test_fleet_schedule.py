@@ -159,3 +159,18 @@ def test_a_host_that_is_gone_has_no_share() -> None:
     kinds = [Kind("net", 1, {"gpu": 60.0, "pi": 6000.0})]
     before = schedule(kinds, [Slot("gpu"), Slot("pi")])
     assert schedule(kinds, [Slot("pi")], None, before).decide("pi") == Take("net")
+
+
+@given(st.lists(st.floats(1, 1e4), min_size=2, max_size=8, unique=True), st.integers(1, 4))
+def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_have_it(
+    sizes: list[float], hosts: int
+) -> None:
+    """Else a giant, alone on the slot of a host that turns out slow, would end last of all."""
+    names = [f"host-{n}" for n in range(hosts)]
+    kinds = [Kind(str(size), 1, dict.fromkeys(names, size), spread=2.5) for size in sizes]
+    made = schedule(kinds, [Slot(name) for name in names])
+    for name, shortest in zip(names, sorted(sizes), strict=False):
+        said = made.decide(name)
+        assert isinstance(said, Take)
+        assert said.kind == str(shortest)
+        made = made.took(name, said.kind, said.instead_of)

@@ -14,7 +14,7 @@ from typing import Any
 from training.fleet.database.writer import Database
 from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.durations import Learned
-from training.fleet.scheduling.durations import Machine, Prediction, Speeds, Workload, middle, remaining
+from training.fleet.scheduling.durations import Doubt, Machine, Prediction, Speeds, Workload, middle, remaining
 from training.fleet.scheduling.schedule import Kind
 
 ABOVE_ALL = 2**62  # above every priority
@@ -140,6 +140,12 @@ class Kinds:
             if on not in known:
                 known[on] = self._speeds.predict(work, on)
         return {host: known[on] for host, on in hosts.items()}
+
+    def doubts(self, of: JobClass, hosts: Mapping[str, Machine]) -> dict[str, Doubt]:
+        """Say what the spread of these predictions is about."""
+        work = self.work(of)
+        found = {on: self._speeds.doubt(work, on) for on in set(hosts.values())}
+        return {host: found[on] for host, on in hosts.items()}
 
     def left(self, live: Live, on: Machine) -> tuple[float, float]:
         """Return the seconds until an attempt ends, and until that is nearly sure."""

@@ -41,19 +41,22 @@ _AFTER_EPOCHS = {"evaluate": 0.9, "done": 0.99}  # what a trainer of ours has do
 _WORD_LEAST = 0.02  # share of its work of which an attempt's own estimate says something of others
 _HEARD_S = 30.0  # a progress line reaches the receiver so late, with a heartbeat
 _PRIOR: Mapping[str, tuple[float, float]] = {  # mean and variance of a term nobody has seen, by its first word
-    "size": (0.0, 0.3**2),  # the power of a size that may not matter …
+    "size": (0.0, 0.5**2),  # the power of a size that may not matter …
     "linear": (1.0, 0.3**2),  # … and of one that tells how often something is done
     "kind": (0.0, 0.3**2),
     "cell": (0.0, 0.1**2),
 }
 _ALL = (math.log(60.0), 1.6**2)  # of what nobody has trained, on the fastest host …
-_FAMILY = 1.2**2  # … and families of one fleet differ so much
-_HOST = 1.0**2  # hosts differ so much, …
+_FAMILY = 0.9**2  # … and families of one fleet differ so much
+_HOST = 1.5**2  # hosts differ so much, …
 _CALIBRATED = 0.5**2  # … and so much where what they measured is taken off, …
-_SORT = 0.7**2  # … those with CUDA from those without for one family, …
-_PAIR = 0.4**2  # … and a host's time for a family from what both let expect
+_SORT = 0.5**2  # … those with CUDA from those without for one family, …
+_DIFFER, _DIFFER_N = {"family": _FAMILY, "sort": _SORT}, 4.0  # first guesses, and for how many they count
+_PAIR = 0.7**2  # … a host's time for a family from what both let expect, …
+_MEASURED_PAIR = 0.4**2  # … and that where the host has measured itself
 _NOISE = 0.1**2  # of equal attempts on one host, before any is known
 _NOISE_LEAST, _NOISE_MOST = 0.02**2, 1.0**2
+_UNLIKE_N, _UNLIKE_LEAST, _UNLIKE_MOST = 3.0, 0.05**2, 1.5**2  # kinds that the first guess of "kind" weighs; bounds
 _FORGET = {"pair": 0.03**2, "cell": 0.03**2}  # what an attempt adds to the variance of its host's terms
 _SWEEPS, _SWEEPS_AFRESH = 3, 20
 _MEASURED = ("gflops", "cuda_gflops", "steps", "cuda_steps", "branches")  # in a calibration
@@ -116,7 +119,7 @@ def _rounded(name: str, value: Any) -> Any:
 class Basis(StrEnum):
     """The nearest thing that a prediction rests on."""
 
-    SAME = "same"  # jobs of this kind on this host
+    SAME = "same"  # jobs with the very same settings on this host
     HERE = "here"  # jobs of its family on this host
     CALIBRATED = "calibrated"  # jobs of its family on other hosts, and this one's calibration
     ELSEWHERE = "elsewhere"  # jobs of its family on other hosts
@@ -137,7 +140,7 @@ class Prediction:
 
     seconds: float
     spread: float
-    seen: int = 0  # attempts of this kind on this host that it rests on
+    seen: int = 0  # attempts with the very same settings on this host that it rests on
 
     @property
     def mean(self) -> float:
@@ -179,6 +182,22 @@ class Prediction:
         weight = own_variance / (variance + own_variance)
         mean = weight * before + (1.0 - weight) * own
         return replace(self, seconds=math.exp(mean), spread=math.sqrt(weight * variance))
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """The spread of a prediction by what it is about: deviations of the logarithm, each on its own.
+
+    An error that is a host's is the same for all its jobs, an error that is a family's the same everywhere: what one
+    attempt shows is known of the others, and does not cancel out in a long plan.
+    """
+
+    own: float = 0.0  # of each attempt
+    kind: float = 0.0  # of the kind, on every host
+    here: float = 0.0  # of the family on this host
+    host: float = 0.0  # of this host, for every family
+    family: float = 0.0  # of the family, on every host
+    everything: float = 0.0  # of all jobs
 
 
 def remaining(prediction: Prediction, elapsed_s: float, progress: Mapping[str, Any] | None) -> tuple[float, float]:
@@ -343,7 +362,9 @@ class Speeds:
     sorts: dict[str, bool] = field(default_factory=dict)  # whether a host has CUDA
     calibrations: Calibrations = field(default_factory=Calibrations, compare=False)  # first guesses
     noise: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a family: sum of squares, and their number
+    unlike: dict[str, tuple[float, float]] = field(default_factory=dict)  # the same of its new kinds
     seen: dict[tuple[str, str], float] = field(default_factory=dict)  # attempts of a kind on a host, fading
+    exact: dict[Workload, dict[str, int]] = field(default_factory=dict)  # attempts with the very same settings, by host
     centres: dict[tuple[str, str], float] = field(default_factory=dict)  # the first value of a family's size
     _table: _Table = field(init=False, compare=False, repr=False)
 
@@ -360,12 +381,29 @@ class Speeds:
         for name, value in work.sizes:
             self.centres.setdefault((work.family, name), value)
         pair, base = (on.name, work.family), self._pair(work.family, on)
-        terms = [(term, weight, self._belief(term)) for term, weight in self._terms(work, on)]
+        terms = [(term, weight, self._belief(term, work.family)) for term, weight in self._terms(work, on)]
         expected = base.mean + sum(weight * belief.mean for _, weight, belief in terms)
         doubt = base.variance + sum(weight**2 * belief.variance for _, weight, belief in terms)
         noise, cell = self._noise(work.family) + unsure, (work.kind, on.name)
         error = math.log(_bounded(seconds)) - expected
+        if not unsure and ("kind", work.kind) not in self.beliefs:
+            self._hear_unlike(work.family, error, doubt + noise)
         unexpected = error**2 > _SURPRISE * (doubt + noise)
+        if unexpected and pair not in self.pairs:
+            # What was only guessed was guessed badly: it is as far off as this says.
+            unexpected, base = False, Gauss(base.mean, base.variance + error**2 - doubt - noise)
+            doubt = error**2 - noise
+        elif unexpected and work not in self.exact:
+            new_kind = ("kind", work.kind) not in self.beliefs
+            fresh = [new_kind or term[0] not in ("kind", "cell") for term, _, _ in terms]
+            guessed = sum(weight**2 * told.variance for (_, weight, told), new in zip(terms, fresh, strict=True) if new)
+            if guessed:
+                unexpected, widen = False, 1.0 + (error**2 - doubt - noise) / guessed
+                doubt = error**2 - noise
+                terms = [
+                    (term, weight, Gauss(told.mean, told.variance * widen) if new else told)
+                    for (term, weight, told), new in zip(terms, fresh, strict=True)
+                ]
         if unexpected:
             # A hiccup, or a host that is another now. It counts as much as three deviations would, and the host's
             # time is open for what comes next.
@@ -374,7 +412,8 @@ class Speeds:
             self._hear_noise(work.family, error, _of_the_sum(doubt, self.seen.get(cell, 0.0), noise))
         for term, weight, belief in terms:
             after = _corrected(belief, weight, error, doubt + noise)
-            variance = min(after.variance + _FORGET.get(term[0], 0.0), _PRIOR[term[0]][1])
+            most = max(belief.variance, _PRIOR[term[0]][1])
+            variance = min(after.variance + _FORGET.get(term[0], 0.0), most)
             self.beliefs[term] = Gauss(after.mean, variance)
         after = _corrected(base, 1.0, error, doubt + noise)
         told = Gauss(after.mean, after.variance + (error**2 / 2 if unexpected else _FORGET["pair"]))
@@ -382,6 +421,8 @@ class Speeds:
         self._table.hear(work.family, on, told)
         self.sorts[on.name] = on.cuda
         if not unsure:
+            hosts = self.exact.setdefault(work, {})
+            hosts[on.name] = hosts.get(on.name, 0) + 1
             self.seen[cell] = 1.0 + (0.0 if unexpected else 0.95 * self.seen.get(cell, 0.0))
 
     def expect(self, works: Iterable[Workload]) -> None:
@@ -407,6 +448,7 @@ class Speeds:
             return self
         heard = replace(self, beliefs=dict(self.beliefs), pairs=dict(self.pairs), sorts=dict(self.sorts))
         heard.noise, heard.seen, heard.centres = dict(self.noise), dict(self.seen), dict(self.centres)
+        heard.unlike = dict(self.unlike)
         for word in told:
             heard.learn(word.work, word.on, word.seconds, _word_variance(word.done))
         return heard
@@ -414,16 +456,26 @@ class Speeds:
     def predict(self, work: Workload, on: Machine) -> Prediction:
         """Say how long this kind of job takes there."""
         base = self._pair(work.family, on)
-        told = [(self._belief(term), weight) for term, weight in self._terms(work, on)]
+        told = [(self._belief(term, work.family), weight) for term, weight in self._terms(work, on)]
         mean = base.mean + sum(weight * belief.mean for belief, weight in told)
         doubt = base.variance + sum(weight**2 * belief.variance for belief, weight in told)
         noise, seen = self._noise(work.family), self.seen.get((work.kind, on.name), 0.0)
         spread = math.sqrt(_of_the_sum(doubt, seen, noise) + noise)
-        return Prediction(_bounded(math.exp(min(mean, 50.0))), spread, round(seen))
+        return Prediction(_bounded(math.exp(min(mean, 50.0))), spread, self._alike(work, on))
+
+    def doubt(self, work: Workload, on: Machine) -> Doubt:
+        """Say what the spread of :meth:`predict` is about."""
+        of_kind = sum(weight**2 * self._belief(term, work.family).variance for term, weight in self._terms(work, on))
+        pair = self.pairs.get((on.name, work.family))
+        where = (pair.variance, 0.0, 0.0, 0.0) if pair is not None else self._table.doubt(work.family, on)
+        noise, seen = self._noise(work.family), self.seen.get((work.kind, on.name), 0.0)
+        whole = of_kind + sum(where)
+        known = _of_the_sum(whole, seen, noise) / whole
+        return Doubt(math.sqrt(noise), *(math.sqrt(known * each) for each in (of_kind, *where)))
 
     def basis(self, work: Workload, on: Machine) -> Basis:
         """Say what :meth:`predict` rests on."""
-        if (work.kind, on.name) in self.seen:
+        if self._alike(work, on):
             return Basis.SAME
         if (on.name, work.family) in self.pairs:
             return Basis.HERE
@@ -445,6 +497,10 @@ class Speeds:
         own = away.pop(host, None)
         return None if own is None or not away else math.exp(own - middle(away.values()))
 
+    def _alike(self, work: Workload, on: Machine) -> int:
+        """Count the attempts there with the very same settings: those of a kind are equal but for rounding."""
+        return self.exact.get(work, {}).get(on.name, 0)
+
     def calibrate(self, calibrations: Calibrations) -> None:
         """Take hosts' own measurements for first guesses, in place of those of before."""
         self.calibrations = calibrations
@@ -463,8 +519,11 @@ class Speeds:
                 sizes.append((("linear" if linear else "size", work.family, name), away))
         return [*sizes, (("kind", work.kind), 1.0), (("cell", on.name, work.kind), 1.0)]
 
-    def _belief(self, term: Term) -> Gauss:
-        return self.beliefs.get(term) or Gauss(*_PRIOR[term[0]])
+    def _belief(self, term: Term, family: str) -> Gauss:
+        known = self.beliefs.get(term)
+        if known is None:
+            known = Gauss(0.0, self._unlike(family)) if term[0] == "kind" else Gauss(*_PRIOR[term[0]])
+        return known
 
     def _pair(self, family: str, on: Machine) -> Gauss:
         return self.pairs.get((on.name, family)) or self._table.expected(family, on)
@@ -472,6 +531,18 @@ class Speeds:
     def _noise(self, family: str) -> float:
         squares, n = self.noise.get(family, (0.0, 0.0))
         return min(max((3 * _NOISE + squares) / (3 + n), _NOISE_LEAST), _NOISE_MOST)
+
+    def _unlike(self, family: str) -> float:
+        """Return the variance by which kinds of a family differ beyond their sizes."""
+        squares, n = self.unlike.get(family, (0.0, 0.0))
+        return min(max((_UNLIKE_N * _PRIOR["kind"][1] + squares) / (_UNLIKE_N + n), _UNLIKE_LEAST), _UNLIKE_MOST)
+
+    def _hear_unlike(self, family: str, error: float, total: float) -> None:
+        """Take of a new kind's squared error what nothing else explains, the more so the less else was in doubt."""
+        now = self._unlike(family)
+        squares, n = self.unlike.get(family, (0.0, 0.0))
+        share, found = now / total, min(error**2, _SURPRISE * total) - (total - now)
+        self.unlike[family] = (squares + share * found, n + share)
 
     def _hear_noise(self, family: str, error: float, doubt: float) -> None:
         """Take of the error's square what doubt does not explain, the more so the less doubt there was."""
@@ -510,6 +581,7 @@ class _Table:
         self._cells: dict[tuple[str, str], _Cell] = {}
         self._of: dict[Term, list[_Cell]] = {}
         self.effects: dict[Term, Gauss] = {}
+        self._differ = dict(_DIFFER)  # sort of effect → how much such effects differ here
 
     def hear(self, family: str, on: Machine, told: Gauss) -> None:
         """Take in what is known of a host's time for a family."""
@@ -534,7 +606,7 @@ class _Table:
                 self._of.setdefault(effect, []).append(cell)
                 cell.rest -= self.effect(effect).mean
         cell.rest += mean - cell.mean
-        cell.mean, cell.weight = mean, 1.0 / (told.variance + _PAIR)
+        cell.mean, cell.weight = mean, 1.0 / (told.variance + self._pair(on.name))
         return new
 
     def fit_all(self, sweeps: int) -> None:
@@ -542,6 +614,12 @@ class _Table:
         for _ in range(sweeps):
             for effect in self._of:
                 self.fit(effect)
+        found = {kind: (_DIFFER_N * variance, _DIFFER_N) for kind, variance in _DIFFER.items()}
+        for effect, told in self.effects.items():
+            if effect[0] in ("family", "sort"):
+                squares, n = found[effect[0]]
+                found[effect[0]] = squares + told.mean**2 + told.variance, n + 1
+        self._differ = {kind: squares / n for kind, (squares, n) in found.items()}
 
     def fit(self, effect: Term) -> None:
         """Fit one effect to its cells."""
@@ -560,21 +638,31 @@ class _Table:
         """Return an effect as it is known now."""
         return self.effects.get(effect) or self._beforehand(effect)
 
+    def _pair(self, host: str) -> float:
+        return _MEASURED_PAIR if host in self._calibrations.hosts else _PAIR
+
     def _beforehand(self, effect: Term) -> Gauss:
         """Return what is expected of an effect beforehand."""
         if effect[0] == "all":
             return Gauss(*_ALL)
         if effect[0] == "family":
-            return Gauss(0.0, _FAMILY)
+            return Gauss(0.0, self._differ["family"])
         if effect[0] == "host":
             return Gauss(0.0, _CALIBRATED if effect[1] in self._calibrations.hosts else _HOST)
-        return Gauss(0.0, _SORT)
+        return Gauss(0.0, self._differ["sort"])
 
     def expected(self, family: str, on: Machine) -> Gauss:
         """Return what a family takes on a host that never trained it."""
         told = [self.effect(effect) for effect in _effects(family, on.name, on.cuda)]
         slower = self._calibrations.slower(on.name, family)
-        return Gauss(slower + sum(each.mean for each in told), sum(each.variance for each in told) + _PAIR)
+        return Gauss(
+            slower + sum(each.mean for each in told), sum(each.variance for each in told) + self._pair(on.name)
+        )
+
+    def doubt(self, family: str, on: Machine) -> tuple[float, float, float, float]:
+        """Split the variance of :meth:`expected`: of this family here, of the host, of the family, of everything."""
+        every, of_family, of_host, of_sort = (self.effect(each).variance for each in _effects(family, on.name, on.cuda))
+        return of_sort + self._pair(on.name), of_host, of_family, every
 
 
 def _effects(family: str, host: str, cuda: bool) -> tuple[Term, ...]:

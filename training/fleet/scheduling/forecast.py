@@ -1,14 +1,15 @@
 """The forecast: who trains what when, by playing the schedule on a simulated clock. Pure; chance comes in.
 
-One play with the expected durations says who does what (:attr:`Forecast.stays`). Many plays with drawn ones say how
-sure that is: errors are log-normal, and most of an error is shared. A host that turns out slower is so for all jobs
-of a family, and a family that nobody knows is longer everywhere; were every job wrong on its own, the errors of a
-long plan would cancel out and the interval would be far too narrow (:meth:`Work.parts`).
+One play with the expected durations says who does what (:attr:`Forecast.stays`). Many plays with drawn ones say when
+all is done, and how sure that is: errors are log-normal, and many jobs share them (:class:`Doubt`). A host that turns
+out slower is so for all jobs of a family, and a family that nobody knows is longer everywhere; were every job wrong on
+its own, the errors of a long plan would cancel out and the interval would be far too narrow.
 
 In a play a slot takes its shares in order; one that has none left asks :meth:`Schedule.decide` as a real claim does,
-takes from another or waits. The schedule itself is made once, not anew at each end as in the fleet: taking from
-others makes up for nearly all of that, and 2,000 jobs on 50 hosts take one to three seconds. For the same reason a
-plan of more jobs is played in lots of a few equal jobs each, and a host that waits asks 50 times at most.
+takes from another or waits. The schedule is not made anew at each end, as it is in the fleet, but once for each play,
+with the durations as drawn (:func:`_known_soon`). In a plan of more than a few thousand pairs of a kind and a host it
+is the same for all plays, and one of many jobs is played in lots of a few equal jobs each; a host that waits asks 50
+times at most.
 """
 
 from __future__ import annotations
@@ -17,20 +18,18 @@ import heapq
 import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from training.fleet.scheduling.durations import LEAST_S, Prediction
+from training.fleet.scheduling.durations import LEAST_S, Doubt, Prediction
 from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Share, Slot, Take, schedule
 
 LOW, HIGH = 0.1, 0.9  # four of five ends lie between
-DRAWS_MOST, DRAWS_LEAST = 100, 25
+DRAWS_MOST, DRAWS_LEAST = 100, 16
 _ASKS_DRAWN = 20_000  # in all plays together
 _JOBS_MOST = 2_500  # that are played one by one
 _ROUNDS = 50  # of asks of hosts that wait, in a play
-_OWN = 0.15**2  # variance that each attempt has on its own; what is beyond, equal jobs share
-_OF_KIND = 0.3**2  # of that, as much is the kind's, …
-_OF_FAMILY = 1.2**2  # … as much its family's; what is beyond, all families share: nobody has trained anything like them
+_PAIRS_MOST = 5_000  # of a kind and a slot: of more, a schedule for each play would take too long
 _SURELY = 1.2816  # deviations from the middle within which nine of ten lie
 
 Normal = Callable[[], float]  # draws a standard normal number
@@ -43,29 +42,15 @@ class Work:
     kind: Kind
     jobs: tuple[str, ...]
     family: str = ""
-    spreads: Mapping[str, float] = field(default_factory=dict)  # host → of the logarithm there; else the kind's
+    doubts: Mapping[str, Doubt] = field(default_factory=dict)  # host → of the time there; else the kind's spread
     medians: Mapping[str, float] = field(default_factory=dict)  # host → of the seconds; the kind's are means
 
-    def spread(self, host: str) -> float:
-        return self.spreads.get(host, self.kind.spread)
+    def doubt(self, host: str) -> Doubt:
+        return self.doubts.get(host) or Doubt(here=self.kind.spread)
 
     def middle(self, host: str) -> float:
-        """Return the median of the time there, as a share of what the schedule reckons with."""
-        mean_s = self.kind.seconds[host]
-        return self.medians.get(host, mean_s) / mean_s if mean_s > 0 else 1.0
-
-    def parts(self) -> tuple[float, float, float, float]:
-        """Split the doubt that no host takes away: deviations of an attempt, the kind, the family, and everything."""
-        left, found = min((self.spread(host) for host in self.kind.seconds), default=0.0) ** 2, []
-        for most in (_OWN, _OF_KIND, _OF_FAMILY):
-            found.append(math.sqrt(min(left, most)))
-            left -= min(left, most)
-        return found[0], found[1], found[2], math.sqrt(left)
-
-    def here(self, host: str) -> float:
-        """Return the deviation that is this host's alone, the same for all its jobs of the family."""
-        least = min(map(self.spread, self.kind.seconds), default=0.0)
-        return math.sqrt(max(0.0, self.spread(host) ** 2 - least**2))
+        """Return the median of the time there."""
+        return self.medians.get(host, self.kind.seconds[host])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +108,12 @@ def forecast(question: Question, normal: Normal, draws: int | None = None) -> Fo
     works, slots = question.works, question.slots
     made = schedule([work.kind for work in works], slots, question.promised)
     chance = _Chance(question, normal)
-    expected = _Play(question, made, chance.expected()).run()
+    expected = _Play(made, chance.expected()).run()
     if draws is None:
         draws = max(DRAWS_LEAST, min(DRAWS_MOST, _ASKS_DRAWN // (1 + len(expected.runs) + 10 * len(slots))))
     firsts = [*accumulate((len(work.jobs) for work in works), initial=0)]
-    plays = [_Ends.of(_Play(question, made, chance.draw()).run(), firsts) for _ in range(draws)]
+    worlds = (chance.draw() for _ in range(draws))
+    plays = [_Ends.of(_Play(_known_soon(made, world), world).run(), firsts) for world in worlds]
     stays = []
     for n, (slot, job) in enumerate(zip(slots, question.training, strict=False)):
         if job is not None:
@@ -164,51 +150,98 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """The truth of a play, as factors on what is expected."""
+    """The truth of a play."""
 
-    longer: Callable[[int, int, int], float]  # of a kind on a slot, for a lot of so many jobs
-    ready: Sequence[float]  # of what each slot does now
+    question: Question  # with the times that are so here, but for what is each attempt's own
+    seconds: Sequence[Mapping[int, float]]  # of each kind: slot → time there
+    own: Callable[[int, int], float]  # factor on that, for so many jobs of a kind one after the other
+    ready: Sequence[float]  # factor on the time of what each slot does now
 
 
 class _Chance:
     """Draws worlds: families, kinds and hosts as they may turn out to be."""
 
     def __init__(self, question: Question, normal: Normal) -> None:
-        self._normal = normal
-        self._works = [(work.family, *work.parts()) for work in question.works]
-        self._here = [
-            [
-                (n, slot.host, work.here(slot.host), work.middle(slot.host))
-                for n, slot in enumerate(question.slots)
-                if slot.host in work.kind.seconds
-            ]
-            for work in question.works
-        ]
+        self._question, self._normal = question, normal
+        self._own = list[float]()
+        self._here = list[list[tuple[int, str, float, tuple[float, ...]]]]()
+        for work in question.works:
+            here = [(n, slot.host) for n, slot in enumerate(question.slots) if slot.host in work.kind.seconds]
+            doubts = {host: work.doubt(host) for _, host in here}
+            # What is a kind's is its only job's own: known of no other.
+            self._own.append(max((_own(each, len(work.jobs)) for each in doubts.values()), default=0.0))
+            shared = {host: _shared(doubt, len(work.jobs)) for host, doubt in doubts.items()}
+            self._here.append([(n, host, work.middle(host), shared[host]) for n, host in here])
         self._ready = [_ready_spread(slot) for slot in question.slots]
         self._families = sorted({work.family for work in question.works})
         self._hosts = sorted({slot.host for slot in question.slots})
 
     def expected(self) -> _World:
-        """Return the world in which each job takes its median."""
-        middles = [{n: middle for n, _, _, middle in here} for here in self._here]
-        return _World(lambda k, n, _: middles[k][n], [1.0] * len(self._ready))
+        """Return the world in which each job takes its median, while decisions go by what is known."""
+        medians = [{n: middle for n, _, middle, _ in here} for here in self._here]
+        return _World(self._question, medians, lambda _k, _lot: 1.0, [1.0] * len(self._ready))
 
     def draw(self) -> _World:
-        normal = self._normal
-        shared = normal()
+        normal, own = self._normal, self._own
+        everything = normal()
         families = {family: normal() for family in self._families}
-        hosts = {(host, family): normal() for host in self._hosts for family in self._families}
-        factors = []
-        for (family, _, of_kind, of_family, of_all), here in zip(self._works, self._here, strict=True):
-            everywhere = of_kind * normal() + of_family * families[family] + of_all * shared
-            factors.append(
-                {n: middle * math.exp(everywhere + spread * hosts[host, family]) for n, host, spread, middle in here}
-            )
-        own = [each[1] for each in self._works]
+        hosts = {host: normal() for host in self._hosts}
+        pairs = {(host, family): normal() for host in self._hosts for family in self._families}
+        works, seconds = list[Work](), list[dict[int, float]]()
+        for work, here in zip(self._question.works, self._here, strict=True):
+            shared, of_kind = families[work.family], normal()
+            drawn, by_host = dict[int, float](), dict[str, float]()
+            for n, host, middle, (kind, pair, of_host, family, every) in here:
+                away = kind * of_kind + pair * pairs[host, work.family]
+                away += of_host * hosts[host] + family * shared + every * everything
+                drawn[n] = by_host[host] = middle * math.exp(away)
+            seconds.append(drawn)
+            works.append(replace(work, kind=replace(work.kind, seconds=by_host, spread=own[len(works)])))
         return _World(
-            lambda k, n, lot: factors[k][n] * math.exp(own[k] / math.sqrt(lot) * normal()),
+            replace(self._question, works=works),
+            seconds,
+            lambda k, lot: math.exp(own[k] / math.sqrt(lot) * normal()),
             [math.exp(spread * normal()) for spread in self._ready],
         )
+
+
+def _own(doubt: Doubt, jobs: int) -> float:
+    return math.hypot(doubt.own, doubt.kind) if jobs == 1 else doubt.own
+
+
+def _shared(doubt: Doubt, jobs: int) -> tuple[float, ...]:
+    return (0.0 if jobs == 1 else doubt.kind), doubt.here, doubt.host, doubt.family, doubt.everything
+
+
+def _known_soon(made: Schedule, world: _World) -> Schedule:
+    """Return the schedule of a world: what idle slots begin at once goes by what is known now, the rest by the truth.
+
+    In the fleet, too, a host's first attempts tell how it does, long before they have ended, and what follows is
+    scheduled anew: were the first schedule played to its end, its errors would make nearly every plan too long.
+    """
+    question = world.question
+    kinds = {work.kind.key: work.kind for work in question.works}
+    if question.first_come:
+        return made
+    if len(kinds) * len(question.slots) > _PAIRS_MOST:
+        return replace(made, kinds=kinds)  # slots take from others by the truth, at least
+    left = {key: kind.count for key, kind in kinds.items()}
+    first: dict[int, Share] = {}
+    slots = list(question.slots)
+    for n, (slot, shares) in enumerate(zip(made.slots, made.shares, strict=True)):
+        if shares and slot.ready_s <= 0:
+            key = shares[0].kind
+            first[n] = Share(key, 1, 0.0, kinds[key].seconds[slot.host])
+            left[key] -= 1
+            slots[n] = Slot(slot.host, first[n].each_s, first[n].each_s)
+    rest = schedule([replace(kind, count=left[key]) for key, kind in kinds.items()], slots, question.promised)
+    joined = []
+    for n, shares in enumerate(rest.shares):
+        if n in first:
+            again = sum(share.count for share in shares if share.kind == first[n].kind)
+            shares = (replace(first[n], count=1 + again), *(share for share in shares if share.kind != first[n].kind))
+        joined.append(shares)
+    return Schedule(tuple(question.slots), tuple(joined), made.homeless, kinds)
 
 
 def _ready_spread(slot: Slot) -> float:
@@ -253,7 +286,8 @@ class _Ends:
 class _Play:
     """The slots take jobs until none is left that they could do."""
 
-    def __init__(self, question: Question, made: Schedule, world: _World) -> None:
+    def __init__(self, made: Schedule, world: _World) -> None:
+        question = world.question
         slots, works = question.slots, question.works
         self._slots, self._works = slots, works
         self._kinds = made.kinds
@@ -350,7 +384,7 @@ class _Play:
         else:
             self._seen_slots[of], self._placed[of] = self._of_slot(of, now)
         self._left[k] -= lot
-        each_s = self._times[n][k] * self._world.longer(k, n, lot)
+        each_s = self._world.seconds[k][n] * self._world.own(k, lot)
         for nth in range(lot):
             begin_s = now + nth * each_s
             self.runs.append(_Run(k, self._given[k] + nth, n, begin_s, begin_s + each_s))

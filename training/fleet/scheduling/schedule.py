@@ -130,6 +130,16 @@ class Schedule:
             if above:
                 _, _, n, kind = min(above)
                 return Take(kind, instead_of=self.slots[n].host)
+            if self.kinds[own[2]].spread > _GUESS:
+                # Nobody knows what this host is like: the shortest of such jobs tells, and costs least if it is slow.
+                short = [
+                    (here_s, n, share.kind)
+                    for n, share, here_s in self._doable(host, without)
+                    if self.kinds[share.kind].priority == -own[0] and self.kinds[share.kind].spread > _GUESS
+                ]
+                if short and min(short)[0] < self.kinds[own[2]].seconds[host]:
+                    _, n, kind = min(short)
+                    return Take(kind, instead_of=self.slots[n].host)
             return Take(own[2])
         doable = self._doable(host, without)
         better = [

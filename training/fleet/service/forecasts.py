@@ -7,6 +7,7 @@ answer is kept for a moment.
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -50,7 +51,6 @@ KEPT_S = 30.0  # for which an answer is good, a third of that once something hap
 KEPT_PER_COST = 150.0  # … and longer for each second that it took: page and review cost 0.7 % of a core at most
 REVIEWED_MOST, REVIEWED_SHOWN = 2_000, 100  # forecasts that are judged, and shown one by one
 NOWHERE_MAX = 1_000  # jobs named with their reason
-_SPREAD_LEAST = 0.02
 # An imagined host of which nothing is said has enough of all but GPUs.
 _PLAIN: Mapping[str, Any] = {"cpu_cores": 100_000, "ram_total_gib": 1e6, "ram_available_gib": 1e6}
 
@@ -106,7 +106,9 @@ class Forecasts:
     def answer(self, request: ForecastRequest) -> ForecastReply:
         """Answer a question. Refusal: a host in it is unknown, or its plan has mistakes."""
         with self._one:
-            return self._answered(request)
+            answer = self._answered(request)
+        gc.collect(1)  # plays hold themselves: let what comes next have their memory
+        return answer
 
     def _answered(self, request: ForecastRequest) -> ForecastReply:
         registry, (asked, held) = self.service.host_registry, self._waiting()
@@ -353,8 +355,8 @@ class _Answer:
             told = self.facts.kinds.predictions(of, fits)
             made = kind(kind_of(class_id, priority), len(jobs), priority, told)
             family, names = self.facts.kinds.work(of).family, tuple(each.job_id for each in jobs)
-            spreads = {name: max(each.spread, _SPREAD_LEAST) for name, each in told.items()}
-            works.append(Work(made, names, family, spreads, {name: each.seconds for name, each in told.items()}))
+            medians = {name: each.seconds for name, each in told.items()}
+            works.append(Work(made, names, family, self.facts.kinds.doubts(of, fits), medians))
         return works
 
     def _told(self, made: Forecast, asked: Sequence[_Asked], slots: Sequence[_Place]) -> ForecastReply:

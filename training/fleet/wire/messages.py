@@ -606,7 +606,7 @@ class SpeedOnHost(Wire, frozen=True, kw_only=True):
     seconds: float
     low: float
     high: float
-    seen: int  # attempts of this kind there
+    seen: int  # attempts with the very same settings there
     basis: Literal["same", "here", "calibrated", "elsewhere", "guess"]
 
 
