@@ -1,4 +1,4 @@
-"""What is absent is NaN, from the table to the features: stated rules, and nothing else moves."""
+"""Absent values are NaN from the table to the features, by stated rules; nothing else moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sysstat, a Prometheus and Windows' performance monitor recorded, under the names and units of our channels.
+"""Recordings of sysstat, a Prometheus and Windows' performance monitor, under the names and units of our channels.
 
 ``recorded/`` holds what the real tools wrote of one machine in the same minute: ``sa23`` is sadc's, ``sysstat.json``
 what sadf made of it, ``prometheus.json`` the answer of a Prometheus that read the node exporter. The performance

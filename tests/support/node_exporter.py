@@ -1,4 +1,4 @@
-"""What a node exporter would have told a Prometheus in some hours, and the real server that serves it.
+"""The words of a node exporter to a Prometheus over some hours, and the real server that serves it.
 
 The samples are made, in the metrics' real names and labels, and imported by `promtool`: nobody waits for them.
 """

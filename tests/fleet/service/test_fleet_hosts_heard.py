@@ -1,4 +1,4 @@
-"""Who is alive is looked up anew only when it may have changed: the answer is that of a look at all hosts."""
+"""The living hosts are looked up anew only when they may have changed, with the answer of a look at all hosts."""
 
 from __future__ import annotations
 

@@ -390,7 +390,7 @@ class Speeds:
             self._hear_unlike(work.family, error, doubt + noise)
         unexpected = error**2 > _SURPRISE * (doubt + noise)
         if unexpected and pair not in self.pairs:
-            # What was only guessed was guessed badly: it is as far off as this says.
+            # A guess was bad: it takes the whole error.
             unexpected, base = False, Gauss(base.mean, base.variance + error**2 - doubt - noise)
             doubt = error**2 - noise
         elif unexpected and work not in self.exact:

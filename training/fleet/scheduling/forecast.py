@@ -168,7 +168,7 @@ class _Chance:
         for work in question.works:
             here = [(n, slot.host) for n, slot in enumerate(question.slots) if slot.host in work.kind.seconds]
             doubts = {host: work.doubt(host) for _, host in here}
-            # What is a kind's is its only job's own: known of no other.
+            # A kind with one job shares its error with no other.
             self._own.append(max((_own(each, len(work.jobs)) for each in doubts.values()), default=0.0))
             shared = {host: _shared(doubt, len(work.jobs)) for host, doubt in doubts.items()}
             self._here.append([(n, host, work.middle(host), shared[host]) for n, host in here])
