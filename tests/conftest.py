@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,21 @@ def _rows_the_other_way(prepare: Any) -> Any:
 
 for _name in ("_prepare", "_prepare_read_only"):
     setattr(SqliteDatabase, _name, _rows_the_other_way(getattr(SqliteDatabase, _name)))
+
+
+_POLITE = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+_AS_BEFORE = {number: signal.getsignal(number) for number in _POLITE}
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """Give back the signals that a program takes which a test runs within itself: processes started later inherit them.
+
+    As they were before all tests: a fixture of a whole module may have taken them first.
+    """
+    yield
+    for number, handler in _AS_BEFORE.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
