@@ -277,6 +277,19 @@ def test_a_calibration_that_failed_is_tried_again_later_and_not_kept(tmp_path, s
     assert kept.exists()
 
 
+@pytest.mark.parametrize("before", [None, {"failed": "no kernel image"}, {}])
+def test_a_calibration_that_failed_is_not_believed_though_it_was_kept(tmp_path, before):
+    kept = tmp_path / "capability.json"
+    torch = FakeTorch(output=json.dumps({"torch": "2.13.0", "devices": [], "calibration": SPEED}))
+    probe(torch, FakeNvml(driver=None), cache_file=kept).facts()
+    of_before = json.loads(kept.read_text())
+    of_before["facts"]["calibration"] = before
+    kept.write_text(json.dumps(of_before))
+    for _ in range(2):
+        assert probe(torch, FakeNvml(driver=None), cache_file=kept).facts().calibration == SPEED
+    assert torch.asked == 2, "asked again once, and kept"
+
+
 def test_a_child_that_crashes_while_it_measures_has_said_what_there_is():
     crash = "import json, os; print(json.dumps({'torch': '2.13.0', 'devices': []}), flush=True); os._exit(3)"
     said = cuda._run([sys.executable, "-c", crash])

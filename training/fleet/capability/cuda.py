@@ -181,7 +181,7 @@ class CudaProbe:
         if self._kept is not None and self._kept[0] == key and not self._stale(*self._kept[1:]):
             return self._kept[1]
         facts = _read_cache(self._cache_file, key)
-        if facts is None:
+        if facts is None or self._doubtful(facts):  # a program of before kept those, too
             facts = self._ask()
             if not self._doubtful(facts):
                 _write_cache(self._cache_file, key, facts)
@@ -204,7 +204,7 @@ class CudaProbe:
         No GPU although a driver answers, no version to key by, or a speed that could not be measured this time.
         """
         key_is_weak = self._installed(self._python) is None
-        unmeasured = facts.version is not None and "failed" in (facts.calibration or {"failed": ""})
+        unmeasured = "failed" in (facts.calibration or {})
         return key_is_weak or unmeasured or (not facts.devices and self._nvml.driver_version() is not None)
 
     def _stale(self, facts: TorchFacts, asked_at: float) -> bool:
