@@ -22,6 +22,7 @@ from training.fleet.scheduling.durations import (
     Speeds,
     Workload,
     calibrated,
+    middle,
     remaining,
 )
 
@@ -186,6 +187,20 @@ def test_hosts_are_compared_with_the_fastest_that_can_be_believed(rates: dict[st
 @given(st.one_of(st.none(), st.text(), st.dictionaries(st.sampled_from(["gflops", "steps", "branches"]), FIGURES)))
 def test_no_calibration_is_nonsense(told: object) -> None:
     assert all(0 < speed < math.inf for speed in calibrated(told).values())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_host_is_set_beside_the_middle_of_the_others(seed: int) -> None:
+    chance = random.Random(seed)
+    measured = {f"host{n}": chance.choice([1.0, 3.0, 10.0]) for n in range(chance.randrange(9))}
+    speeds = Speeds(calibrations=beside(**measured))
+    for host in [*measured, "no calibration"]:
+        for _ in range(chance.randrange(3)):
+            speeds.learn(work(), Machine(host), 100.0)
+    effects = {host: speeds._table.effect(("host", host)).mean for host in measured if speeds.trained(host)}
+    others = {host: [mean for other, mean in effects.items() if other != host] for host in effects}
+    expected = {host: math.exp(effects[host] - middle(means)) for host, means in others.items() if means}
+    assert speeds.slower_than_measured() == pytest.approx(expected)
 
 
 def test_a_gpu_makes_a_host_faster_and_a_failed_calibration_says_nothing() -> None:

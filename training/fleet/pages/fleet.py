@@ -125,7 +125,7 @@ def notices(
     hosts: Sequence[Json],
     counts: Mapping[str, int],
     failed: Sequence[Json],
-    live: Sequence[Json] = (),
+    live: Sequence[Json],
 ) -> Iterator[Notice]:
     """List what needs the operator, the worst first."""
     if health.detail:

@@ -359,7 +359,7 @@ class Speeds:
     pairs: dict[tuple[str, str], Gauss] = field(
         default_factory=dict
     )  # a host's time for a family, of sizes at their centre
-    sorts: dict[str, bool] = field(default_factory=dict)  # whether a host has CUDA
+    sorts: dict[str, bool] = field(default_factory=dict)  # whether a host that has trained has CUDA
     calibrations: Calibrations = field(default_factory=Calibrations, compare=False)  # first guesses
     noise: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a family: sum of squares, and their number
     unlike: dict[str, tuple[float, float]] = field(default_factory=dict)  # the same of its new kinds
@@ -479,23 +479,28 @@ class Speeds:
             return Basis.SAME
         if (on.name, work.family) in self.pairs:
             return Basis.HERE
-        if not any(family == work.family for _, family in self.pairs):
+        if not self._table.knows(work.family):
             return Basis.GUESS
-        fresh = on.name in self.calibrations.hosts and not any(host == on.name for host, _ in self.pairs)
+        fresh = on.name in self.calibrations.hosts and not self.trained(on.name)
         return Basis.CALIBRATED if fresh else Basis.ELSEWHERE
 
     def trained(self, host: str) -> bool:
         """Tell whether a host has trained anything."""
-        return any(each == host for each, _ in self.pairs)
+        return host in self.sorts
 
-    def slower_than_measured(self, host: str) -> float | None:
-        """Return how many times as long jobs take on a host as its calibration says, beside the other hosts' jobs.
+    def slower_than_measured(self) -> dict[str, float]:
+        """Return of each host how many times as long jobs take there as its calibration says, beside the others' jobs.
 
-        None where it, or every other host, has no calibration or has trained nothing.
+        Of those that have a calibration and have trained, where another one has, too.
         """
-        away = {each: self._table.effect(("host", each)).mean for each in self.calibrations.hosts if self.trained(each)}
-        own = away.pop(host, None)
-        return None if own is None or not away else math.exp(own - middle(away.values()))
+        away = {host: self._table.effect(("host", host)).mean for host in self.calibrations.hosts & self.sorts.keys()}
+        ordered = sorted(away.values())
+        half = (len(ordered) - 2) // 2  # the place of the others' median, …
+        return {
+            host: math.exp(own - ordered[half + (own <= ordered[half])])  # … one further where this one stands before
+            for host, own in away.items()
+            if len(away) > 1
+        }
 
     def _alike(self, work: Workload, on: Machine) -> int:
         """Count the attempts there with the very same settings: those of a kind are equal but for rounding."""
@@ -633,6 +638,10 @@ class _Table:
         for cell in cells:
             cell.rest += before - fitted.mean
         self.effects[effect] = fitted
+
+    def knows(self, family: str) -> bool:
+        """Tell whether some host has trained this family."""
+        return ("family", family) in self._of
 
     def effect(self, effect: Term) -> Gauss:
         """Return an effect as it is known now."""

@@ -6,7 +6,7 @@ shows more than it has. Neither is stopped: the estimates follow, and a person i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,27 +46,24 @@ class SpeedViews:
                 for of_kind in reversed(kinds[-KINDS_MOST:])
             ],
             attempts=learned.attempts,
-            doubts={known.name: doubt for known in hosts if (doubt := self.doubt(known)) is not None},
+            doubts=self.doubts(hosts),
             now=self.service.queue.clock.now(),
         )
 
-    def doubt(self, known: KnownHost) -> str | None:
-        """Say why what a host measured of its own speed is not to be trusted, if so."""
-        speeds, can = self._look().speeds(), known.capability
-        measured = can.get("calibration")
-        failed = measured.get("failed") if isinstance(measured, Mapping) else None
-        if failed and not speeds.trained(known.name):
-            return f"{one_line(failed, 200)}; until it has trained it is taken for one of middle speed"
-        times = speeds.slower_than_measured(known.name)
-        if times is None or times < FAR_OFF:
-            return None
-        cores = number(can.get("cpu_cores"))
-        shown = "than it shows" if cores is None else f"than the {cores:.0f} that it shows"
-        return (
-            f"beside the other hosts it trains about {times:.0f} times as slowly as it measured when it joined: "
-            f"it lends fewer cores {shown}, is throttled, or the others were busy when they measured themselves; "
-            "forecasts rest on what was trained"
-        )
+    def doubts(self, hosts: Iterable[KnownHost]) -> dict[str, str]:
+        """Say of which hosts what they measured of their own speed is not to be trusted, and why."""
+        speeds = self._look().speeds()
+        slower = speeds.slower_than_measured()
+        told = {}
+        for known in hosts:
+            measured = known.capability.get("calibration")
+            failed = measured.get("failed") if isinstance(measured, Mapping) else None
+            times = slower.get(known.name, 1.0)
+            if failed and not speeds.trained(known.name):
+                told[known.name] = f"{one_line(failed, 200)}; until it has trained it is taken for one of middle speed"
+            elif times >= FAR_OFF:
+                told[known.name] = _far_off(times, number(known.capability.get("cpu_cores")))
+        return told
 
     def overdue(self, job: Job) -> str | None:
         """Say of a live job that it trains far longer than expected, if so."""
@@ -92,6 +89,15 @@ class SpeedViews:
 
     def _machine(self, known: KnownHost) -> Machine:
         return Machine.of(self.service.host_of(known))
+
+
+def _far_off(times: float, cores: float | None) -> str:
+    shown = "than it shows" if cores is None else f"than the {cores:.0f} that it shows"
+    return (
+        f"beside the other hosts it trains about {times:.0f} times as slowly as it measured when it joined: "
+        f"it lends fewer cores {shown}, is throttled, or the others were busy when they measured themselves; "
+        "forecasts rest on what was trained"
+    )
 
 
 def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequence[Machine]) -> SpeedsOfKind:

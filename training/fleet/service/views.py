@@ -352,6 +352,7 @@ class Views:
         hosts = [known for known in self._service.known_hosts() if known.name > after]
         out = quarantines(self._db)
         held = jobs_by_host(self._db.all("live_jobs_by_host"))
+        doubts = self.durations.doubts(hosts[:most])
         aside = {
             row["host"]: [each["name"] or each["job_id"] for each in set_aside_of(row)]
             for row in self._db.all("hosts_aside")
@@ -369,7 +370,7 @@ class Views:
                     obstacle=_outdated(self._service.host_of(known)),
                     quarantine=out[known.name].sentence() if known.name in out else None,
                     set_aside=aside.get(known.name, []),
-                    doubt=self.durations.doubt(known),
+                    doubt=doubts.get(known.name),
                 )
                 for known in hosts[:most]
             ],
