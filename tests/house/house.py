@@ -219,7 +219,7 @@ PURE = (
         "scheduling.retention scheduling.forecast",
         "worker.state.* process.ended wire.dataset_listing manifest.channels service.notify.rules",
     )
-    + " training.data.split training.data.ingest.even"
+    + " training.data.split training.data.ingest.even training.trainer.incidents"
 )
 IMPURE = """io os pathlib shutil tempfile socket ssl select subprocess threading asyncio concurrent queue sqlite3
   time datetime random secrets uuid logging urllib http platform getpass multiprocessing training.clock sys"""

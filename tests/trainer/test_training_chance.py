@@ -163,8 +163,15 @@ def test_windows_that_repeat_each_other_count_as_one():
 
 def test_few_episodes_widen_the_interval_by_the_t_of_one_fewer():
     """Four episodes, reckoned by hand: t of 3 degrees of freedom is 3.182, the normal's is 1.960."""
-    squares = np.square((np.array([3.0, 1.0, 2.0, 0.0]) - 1.5) / 60)  # 6 of 60 windows alarm
-    number = 0.1 * 0.9 / (4 / 3 * (squares.sum() + squares.max())) * (1.95996 / 3.18245) ** 2
+    squares = np.square((np.array([9.0, 1.0, 2.0, 0.0]) - 3) / 60)  # 12 of 60 windows alarm
+    number = 0.2 * 0.8 / (4 / 3 * (squares.sum() + squares.max())) * (1.95996 / 3.18245) ** 2
+    found = rate_interval(np.array([9.0, 1.0, 2.0, 0.0]), np.full(4, 15.0))
+    assert found == pytest.approx(exact_interval(0.2 * number, number), rel=1e-4)
+
+
+def test_of_quiet_episodes_one_counts_as_if_a_quarter_of_it_alarmed():
+    squares = np.square((np.array([3.0, 1.0, 2.0, 0.0]) - 1.5) / 60)  # the farthest is 1.5 windows off, less than 3.75
+    number = 0.1 * 0.9 / (4 / 3 * (squares.sum() + (3.75 / 60) ** 2)) * (1.95996 / 3.18245) ** 2
     found = rate_interval(np.array([3.0, 1.0, 2.0, 0.0]), np.full(4, 15.0))
     assert found == pytest.approx(exact_interval(0.1 * number, number), rel=1e-4)
 

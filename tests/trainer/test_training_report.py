@@ -14,9 +14,10 @@ import pytest
 
 from training.charts import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.data.rows import Rows
-from training.data.split import make_split
+from training.data.split import LeakError, make_split
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.facts import percent
+from training.trainer.evaluation.incidents import Timeline, choose, figures
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.page import gap, render, share, show
 from training.trainer.evaluation.page import main as page_of
@@ -24,6 +25,7 @@ from training.trainer.evaluation.report import Judgement, Run, Source, build_rep
 from training.trainer.evaluation.sides import sides_of
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
+ROWS = Rows.of(label=[0, 1], episode=["a", "b"], host=["h", "h"])
 CHROMIUM = Path("/usr/bin/chromium")
 
 
@@ -48,6 +50,11 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
 
     point = operating_point(scored(split.cal), target, classes=classes)
     found = evaluate(scored(split.test), classes=classes, operating_point=point, n_resamples=200)
+    choice = incidents = None
+    if point.threshold is not None:
+        lines = [Timeline.of_windows(scored(rows), point.threshold, classes, 2.0) for rows in (split.cal, split.test)]
+        choice = choose(lines[0], split.cal, 2.0)
+        incidents = figures(choice.rule, lines[1]) | {"why": choice.why}
     arguments = {
         "model": "mlp",
         "mode": "realistic",
@@ -56,6 +63,8 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
         "classes": classes,
         "evaluation": found,
         "operating_point": point,
+        "choice": choice,
+        "incidents": incidents,
         "baselines": {
             "logistic_regression": {"kind": "supervised"} | found.metrics,
             "lof": {"kind": "anomaly", "note": "no benign training windows to learn from"},
@@ -175,7 +184,7 @@ def test_page_is_whole_and_needs_nothing_from_elsewhere(classes):
     assert parser.open == []
     tags = [tag for tag, _ in parser.seen]
     assert "script" not in tags
-    assert tags.count("svg") == 6  # AUROC, ROC, PR, calibration, losses, validation metric
+    assert tags.count("svg") == 7  # incidents, AUROC, ROC, PR, calibration, losses, validation metric
     assert not [a for _, attrs in parser.seen for a in attrs if a in ("src", "href")]
     assert "http" not in re.sub(r"http-equiv", "", page)
     assert "nan" not in re.findall(r"[a-z]+", page)
@@ -195,13 +204,28 @@ def test_the_page_begins_with_what_was_understood_and_with_machines_that_are_the
 
 def test_a_report_of_before_still_has_a_page():
     old = report()
-    for key in ("understood", "classes"):
+    for key in ("understood", "classes", "incidents"):
         old.pop(key)
     for key in ("hosts", "classes", "unseen_hosts", "seen_hosts", "never_trained"):
         old["split"].pop(key)
     page = render(old)
     assert "Trained on lab-a, lab-b; judged on lab-c." in page
     assert "understood to be" not in page
+
+
+def test_what_a_person_is_called_by_stands_first():
+    made = report()
+    assert made["incidents"]["caught"]["value"] > 0.5
+    page = render(made)
+    assert page.index("Stretches with an incident") < page.index("<dt>AUROC") < page.index("<h2>Incidents")
+    assert "until 60 s are quiet" in page
+
+
+def test_a_rule_of_incidents_that_test_windows_chose_is_refused():
+    """A planted choice: its figures would be those of the windows that it was fitted to."""
+    rule = choose(Timeline.of_windows(Scored.build(ROWS, score=[1.0, 2.0]), 0.0, BINARY, 2.0), np.arange(900), 2.0)
+    with pytest.raises(LeakError, match="windows of the test side"):
+        report(choice=rule)
 
 
 def test_names_cannot_break_out_of_the_page():
@@ -248,7 +272,7 @@ def test_page_in_a_browser_fits_a_phone(tmp_path):
         seen.on("request", lambda request: requests.append(request.url))
         seen.goto(page.as_uri())
         assert seen.evaluate("document.documentElement.scrollWidth") == 360
-        assert seen.locator("svg").count() == 6
+        assert seen.locator("svg").count() == 7
         assert seen.locator("svg").first.bounding_box()["width"] > 250
         assert requests == [page.as_uri()]
         assert problems == []
@@ -295,6 +319,7 @@ def quiet_report():
     made = with_metric(made, "alerts_per_host_day", 2246.4, [900.0, 3900.0])
     made["baselines"]["logistic_regression"]["auroc"] = {"value": 0.8, "ci95": [0.7, 0.88]}
     made["operating_point"]["warning"] = None
+    made["incidents"] = None
     return made
 
 
@@ -303,7 +328,7 @@ def test_a_model_that_keeps_its_promise_is_called_good():
     assert verdict.verdict(made) == (
         "Catches 81 % of malicious-like windows and raises an alarm in 5.2 % of benign ones. "
         "It keeps its promise of 5 % false alarms on machines it has not seen. "
-        "On a quiet host that is about 2,200 alarms a day."
+        "On a host as busy as those tested that is about 2,200 alarms a day."
     )
     assert verdict.level(made) == "good"
 

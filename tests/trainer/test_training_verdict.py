@@ -89,10 +89,10 @@ def test_no_verdict_is_better_than_its_intervals_allow(made):
     test, target = made["metrics"]["test"], made["operating_point"]["target_fpr"]
     if level == "good":
         assert bounds(test["auroc"])[0] > 0.5
-        for name, holds in (("tpr", lambda m: m[0] >= 0.3), ("fpr", lambda m: m[1] <= 1.5 * target)):
+        for name, holds in (("tpr", lambda m: m[0] >= 0.3), ("fpr", lambda m: m[1] < 2 * target)):
             assert test[name]["value"] is None or holds(bounds(test[name])), name
     if "It keeps its promise" in said:
-        assert test["fpr"]["ci95"][1] <= 1.5 * target
+        assert test["fpr"]["ci95"][1] < 2 * target
         assert test["fpr"]["ci95"][0] <= target
     if "times the alarms it promised: do not" in said:
         assert test["fpr"]["ci95"][0] > target
@@ -308,8 +308,9 @@ def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
         ((0.05, [0.02, 0.15]), 0.1, "It keeps its promise of 10 % false alarms on", "good"),
         ((0.2, [0.02, 0.4]), 0.1, "seems to raise 2.0 times", "caution"),
         ((0.2, [0.12, 0.4]), 0.1, "raises 2.0 times the alarms it promised: do not rely", "poor"),
-        # The edges: 1.5 times the promise, to the digit.
-        ((0.05, [0.02, 0.1501]), 0.1, "Too few benign episodes to say whether it keeps", "caution"),
+        # The edges, to the digit: below twice the promise it is kept, from 1.5 times on it is broken.
+        ((0.05, [0.02, 0.1999]), 0.1, "It keeps its promise of 10 % false alarms on", "good"),
+        ((0.05, [0.02, 0.2]), 0.1, "Too few benign episodes to say whether it keeps", "caution"),
         ((0.15, [0.12, 0.4]), 0.1, "raises 1.5 times the alarms it promised: do not rely", "poor"),
         ((0.1499, [0.12, 0.4]), 0.1, "somewhat more false alarms than promised", "caution"),
         ((0.15, [0.1, 0.4]), 0.1, "seems to raise 1.5 times", "caution"),
@@ -385,6 +386,53 @@ def test_without_a_clock_there_is_no_number_a_day():
     nameless = quiet_report()
     nameless["split"] |= {"unseen_hosts": [], "seen_hosts": ["unknown"]}
     assert "false alarms on this test." in verdict.verdict(nameless)
+
+
+def called(caught=(0.8, [0.6, 0.9]), false=(3.0, [0.5, 9.0])):
+    made = quiet_report()
+    made["incidents"] = {
+        "caught": {"value": caught[0], "ci95": caught[1]},
+        "delay_s": {"value": 6.0, "ci95": [4.0, 8.0]},
+        "false_per_host_day": {"value": false[0], "ci95": false[1], "benign_hours": 30.0, "smallest_rate": 2.95},
+    }
+    return made
+
+
+@pytest.mark.parametrize(
+    ("caught", "words", "level"),
+    [
+        (
+            (0.8, [0.6, 0.9]),
+            "Calls a person in 80 % of malicious-like stretches, 6 s after they begin (median).",
+            "good",
+        ),
+        ((0.8, [0.2, 0.9]), "Calls a person in 80 % (95 % interval 20 to 90 %) of malicious-like stretches", "caution"),
+        ((0.2, [0.1, 0.4]), "Calls a person in only 20 % of malicious-like stretches", "caution"),
+        ((0.8, None), "on too few recordings to say how certain that is.", "caution"),
+    ],
+)
+def test_how_many_attacks_call_a_person_is_said_first(caught, words, level):
+    said = verdict.verdict(called(caught=caught))
+    assert words in said
+    assert said.index("Calls a person") < said.index("Catches 81 % of malicious-like windows")
+    assert verdict.level(called(caught=caught)) == level
+
+
+@pytest.mark.parametrize(
+    ("false", "words", "level"),
+    [
+        (
+            (3.0, [0.5, 9.0]),
+            "calls a person falsely about 3 times a day (0.5 to 9); 30 h of benign data cannot show less than 3.",
+            "good",
+        ),
+        ((340.0, [100.0, 800.0]), "about 340 times a day (100 to 800): more often than anybody will look.", "caution"),
+        ((3.0, None), "On a host as busy as those tested that is about 2,200 alarms a day.", "good"),
+    ],
+)
+def test_false_calls_are_those_of_a_host_as_busy_as_the_test(false, words, level):
+    assert words in verdict.verdict(called(false=false))
+    assert verdict.level(called(false=false)) == level
 
 
 # -- pace --------------------------------------------------------------------------------------------------------------

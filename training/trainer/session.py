@@ -18,6 +18,7 @@ from training.trainer import checkpoint, families, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import run_baselines
 from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
+from training.trainer.evaluation.incidents import Choice, Timeline, choose, figures, stride_of
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, write_report
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
@@ -83,12 +84,13 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
         trained_s = progress.elapsed_s
         progress.event("evaluate")
         levels = None if family.supervised else _levels(inputs, task, fitted)
-        point, channels, report = _judge(args, inputs, task, fitted, levels, key, takes=family.takes)
+        point, choice, channels, report = _judge(args, inputs, task, fitted, levels, key, takes=family.takes)
         stop.check()
     except Interrupted:
         keeper.save()
         raise
     document = {**_document(args, inputs, split, fitted, point, levels, key), "channels": channels}
+    document["incidents"] = None if choice is None else choice.to_dict()
     path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.suffix)
     stem = f"{args.model}_{args.mode}_{'train' if family.supervised else 'pretrain'}"
     write_report(report, args.reports_dir, stem)
@@ -126,8 +128,8 @@ def _judge(
     key: machine.RunKey,
     *,
     takes: families.Takes,
-) -> tuple[OperatingPoint | None, dict[str, Any], dict[str, Any]]:
-    """The threshold from the calibration side; on the test side the price of channels, and the report."""
+) -> tuple[OperatingPoint | None, Choice | None, dict[str, Any], dict[str, Any]]:
+    """Threshold and rule of incidents from the calibration side; the price of channels, and the report."""
     split, classes = task.split, inputs.classes
     test = _scored(inputs, fitted, levels, split.test)
     cal = _scored(inputs, fitted, levels, split.cal)
@@ -146,6 +148,7 @@ def _judge(
         never_trained=sides.never_trained,
     )
     task.stop.check()
+    choice, called = _incidents(inputs, split, cal=cal, test=test, point=point)
     baselines = run_baselines(
         inputs.features,
         inputs.y,
@@ -186,11 +189,25 @@ def _judge(
             evaluation=evaluation,
             operating_point=point,
             baselines=baselines,
+            choice=choice,
+            incidents=called,
         ),
         notes=_notes(args, inputs, split, levels),
         extra={"channels": channels} | ({"scores": facts["judgement"]} if "judgement" in facts else {}),
     )
-    return point, channels, report
+    return point, choice, channels, report
+
+
+def _incidents(
+    inputs: Inputs, split: Split, *, cal: Scored, test: Scored, point: OperatingPoint | None
+) -> tuple[Choice | None, dict[str, Any] | None]:
+    """The rule of incidents by the calibration side, and its figures on the test side; None without a threshold."""
+    if point is None or point.threshold is None:
+        return None, None
+    stride_s = stride_of(cal.rows, nominal_s=float(inputs.schema_fields["stride_s"]))
+    calibrated, judged = (Timeline.of_windows(one, point.threshold, inputs.classes, stride_s) for one in (cal, test))
+    choice = choose(calibrated, split.cal, stride_s)
+    return choice, figures(choice.rule, judged) | {"why": choice.why}
 
 
 def _notes(args: TrainerArgs, inputs: Inputs, split: Split, levels: Levels | None) -> list[str]:

@@ -189,6 +189,53 @@ class Facts:
     def stream(self) -> str:
         return " for each recording that runs" if self.alarms_a_day.get("of") == "recording" else ""
 
+    # -- incidents -----------------------------------------------------------------------------------------------------
+
+    @property
+    def incidents(self) -> Mapping[str, Any]:
+        """Reports of before have none."""
+        return self._report.get("incidents") or {"caught": MISSING, "delay_s": MISSING, "false_per_host_day": MISSING}
+
+    @property
+    def inc_caught(self) -> Metric:
+        found: Metric = self.incidents["caught"]
+        return found
+
+    @property
+    def called(self) -> str:
+        return percent(self.inc_caught["value"])
+
+    @property
+    def called_interval(self) -> str:
+        return interval(self.inc_caught)
+
+    @property
+    def delay(self) -> str:
+        """Empty where nothing was caught or there is no clock."""
+        value = self.incidents["delay_s"]["value"]
+        return "" if value is None else f", {span(value)} after they begin (median)"
+
+    @property
+    def false_incidents(self) -> Metric:
+        found: Metric = self.incidents["false_per_host_day"]
+        return found
+
+    @property
+    def calls(self) -> str:
+        return about(self.false_incidents["value"])
+
+    @property
+    def calls_interval(self) -> str:
+        return "{} to {}".format(*(about(bound) for bound in self.false_incidents["ci95"]))
+
+    @property
+    def benign_time(self) -> str:
+        return span(3600 * self.false_incidents["benign_hours"])
+
+    @property
+    def smallest(self) -> str:
+        return about(self.false_incidents["smallest_rate"])
+
     @property
     def no_alarms_a_day(self) -> str:
         return str(self.alarms_a_day.get("reason", ""))
@@ -364,6 +411,14 @@ def about(number: float) -> str:
         return f"{number:.1f}".removesuffix(".0")
     magnitude = 10 ** (len(str(int(number))) - 2)
     return f"{round(number / magnitude) * magnitude:,}"
+
+
+def span(seconds: float) -> str:
+    """Seconds, minutes, hours or days, whichever says it shortest."""
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{about(seconds / size)} {unit}"
+    return f"{about(seconds)} s"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -140,8 +140,9 @@ class _Judge:
         )
         support = support_of(scored, self.classes)
         found = {name: shown(estimate, support.get(name, n_clusters)) for name, estimate in estimates.items()}
-        if alarms is not None:
-            found |= {name: shown_rate(*counts) for name, counts in alarms.counts().items()}
+        for counted in (measure, alarms):
+            if counted is not None:
+                found |= {name: shown_rate(*counts) for name, counts in counted.counts().items()}
         found |= self._alerts(scored, found)
         return self._with_reasons(found, scored), measure
 

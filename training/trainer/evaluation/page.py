@@ -20,6 +20,7 @@ from markupsafe import Markup
 from training.charts import Series, Whisker, line_chart, nice_range, whisker_chart
 from training.contract import Exit
 from training.streams import replace_unprintable
+from training.trainer.evaluation.facts import about, span
 
 NAMES = {
     "auroc_trained": "AUROC over the classes that trained",
@@ -34,7 +35,7 @@ NAMES = {
     "brier": "Brier score (0 to 2)",
     "tpr": "Caught at the threshold (TPR)",
     "fpr": "False alarms at the threshold (FPR)",
-    "alerts_per_host_day": "Alarms a day on a quiet host",
+    "alerts_per_host_day": "Alarms a day on a host as busy as those tested",
     "tpr_at_1_percent_fpr": "Would be caught at 1 % false alarms",
     "tpr_at_0.1_percent_fpr": "Would be caught at 0.1 % false alarms",
     "logistic_regression": "Logistic regression",
@@ -49,7 +50,7 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 def render(report: Mapping[str, Any]) -> str:
     """A self-contained page, equal bytes for equal reports; what a report of before does not say is left out."""
-    report = {"understood": [], "classes": {"words": {}}, "channels": {}, **report}
+    report = {"understood": [], "classes": {"words": {}}, "channels": {}, "incidents": None, **report}
     return _template().render(
         report=report,
         level=report["verdict_level"],
@@ -58,6 +59,9 @@ def render(report: Mapping[str, Any]) -> str:
         sides=SIDES,
         figures=_figures(report),
         confusion=_confusion(report["confusion"]),
+        called=_called(report["incidents"]),
+        span=span,
+        about=about,
         hosts=_hosts(report),
         show=show,
         share=share,
@@ -147,6 +151,7 @@ def _number(value: float, digits: int) -> str:
 def _figures(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Draw the charts that this report allows, in reading order: {title, note, svg}."""
     drawn = [
+        _incidents_figure(report["incidents"]),
         _auroc_figure(report),
         _roc_figure(report["curves"], report["metrics"]["test"]),
         _pr_figure(report["curves"], report["metrics"]["test"]),
@@ -179,6 +184,25 @@ def _auroc_figure(report: Mapping[str, Any]) -> dict[str, Any] | None:
 def _whisker(label: str, metric: Mapping[str, Any], strong: bool) -> Whisker:
     low, high = metric["ci95"] or (None, None)
     return Whisker(label, metric["value"], low, high, strong)
+
+
+def _incidents_figure(incidents: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if incidents is None or not incidents["curve"]:
+        return None
+    points = incidents["curve"]
+    series = [Series("other thresholds", points)]
+    rate, caught = incidents["false_per_host_day"]["value"], incidents["caught"]["value"]
+    if rate is not None and caught is not None:
+        series.append(Series("the threshold in use", [[rate, caught]], dots=[4.0]))
+    svg = line_chart(
+        "Incidents",
+        series,
+        x_label="false incidents a host-day",
+        y_label="stretches caught",
+        x=nice_range([x for x, _ in points], floor=0.0),
+    )
+    note = "Share of malicious-like stretches with an incident against false incidents, as the threshold moves."
+    return _figure("Incidents", note, svg)
 
 
 def _roc_figure(curves: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -297,6 +321,14 @@ def _confusion(confusion: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _shade(count: int, total: int) -> int:
     return round(_SHADES * count / total) if total else 0
+
+
+def _called(incidents: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The figures of incidents: all hosts, then each one where there are several."""
+    if incidents is None:
+        return []
+    hosts = [{"name": name, **found} for name, found in _sorted(incidents["per_host"])]
+    return [{"name": "all", **incidents}, *(hosts if len(hosts) > 1 else [])]
 
 
 def _hosts(report: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,13 +13,15 @@ from scipy import stats
 from training.trainer.evaluation.intervals import CONFIDENCE, FloatArray
 
 TAIL = (1 - CONFIDENCE) / 2
+LOUD = 0.25  # of an episode's windows: as far from the common rate counts the farthest episode at the least
 
 
 def rate_interval(alarms: FloatArray, windows: FloatArray) -> tuple[float, float] | None:
     """The 95 % interval of sum(``alarms``) over sum(``windows``), both (E,) by episode; None for fewer than two.
 
-    The episode that is farthest from the common rate counts twice in the variance: where few episodes alarm at all,
-    those seen are seldom the loudest there are. Where none alarms, or all windows do, every episode counts as one.
+    The episode that is farthest from the common rate counts twice in the variance, and as ``LOUD`` if it is quieter:
+    where few episodes alarm at all, those seen are seldom the loudest there are. Where none alarms, or all windows do,
+    every episode counts as one.
     """
     there = windows > 0
     alarms, windows = alarms[there], windows[there]
@@ -30,8 +32,9 @@ def rate_interval(alarms: FloatArray, windows: FloatArray) -> tuple[float, float
     if rate in (0.0, 1.0):
         return exact_interval(rate * episodes, float(episodes))
     squared = np.square((alarms - rate * windows) / total)
-    variance = episodes / (episodes - 1) * float(squared.sum() + squared.max())
-    number = rate * (1 - rate) / variance if variance > 0 else total
+    loudest = max(float(squared.max()), (LOUD / episodes) ** 2)
+    variance = episodes / (episodes - 1) * (float(squared.sum()) + loudest)
+    number = rate * (1 - rate) / variance
     freedom = stats.norm.isf(TAIL) / stats.t.isf(TAIL, episodes - 1)
     number = min(number * float(freedom) ** 2, total)
     return exact_interval(rate * number, number)
@@ -43,3 +46,24 @@ def exact_interval(hits: float, number: float) -> tuple[float, float]:
     low = float(stats.beta.ppf(TAIL, hits, missed + 1)) if hits > 0 else 0.0
     high = float(stats.beta.isf(TAIL, hits + 1, missed)) if missed > 0 else 1.0
     return low, high
+
+
+def count_interval(events: FloatArray, exposure: FloatArray) -> tuple[float, float] | None:
+    """The 95 % interval of a rate of events, sum(``events``) over sum(``exposure``), both (E,) by episode.
+
+    The Poisson analogue of ``rate_interval``: Garwood's exact interval for the number of events that would vary as much
+    by themselves as the episodes do. None for fewer than two episodes.
+    """
+    there = exposure > 0
+    events, exposure = events[there], exposure[there]
+    episodes, total, count = int(exposure.size), float(exposure.sum()), float(events.sum())
+    if episodes < 2:
+        return None
+    if not count:
+        return 0.0, float(stats.gamma.isf(TAIL, 1.0)) / total
+    squared = np.square(events - count / total * exposure)
+    variance = episodes / (episodes - 1) * float(squared.sum() + squared.max())
+    freedom = stats.norm.isf(TAIL) / stats.t.isf(TAIL, episodes - 1)
+    number = min(count**2 / variance * float(freedom) ** 2, count) if variance > 0 else count
+    low, high = float(stats.gamma.ppf(TAIL, number)), float(stats.gamma.isf(TAIL, number + 1))
+    return low * count / number / total, high * count / number / total

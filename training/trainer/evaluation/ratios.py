@@ -29,7 +29,7 @@ def ratio(above: FloatArray, below: FloatArray) -> FloatArray:
 
 
 class ClassMeasure:
-    """Accuracy, balanced accuracy and macro-F1 of predicted classes."""
+    """Balanced accuracy and macro-F1 of predicted classes, and the counts behind their accuracy."""
 
     def __init__(
         self, y: IntArray, predicted: IntArray, names: Sequence[str], episode: IntArray, n_episodes: int
@@ -46,6 +46,11 @@ class ClassMeasure:
         hits, truth, claimed = (table.reshape(n_episodes, n_classes) for table in tables)
         self._table = np.concatenate([hits, truth, claimed], axis=1).astype(np.float64)
 
+    def counts(self) -> dict[str, tuple[FloatArray, FloatArray]]:
+        """The hits and the windows (E,) of the accuracy, by episode."""
+        hits, truth, _ = np.split(self._table, 3, axis=1)
+        return {"accuracy": (hits.sum(axis=1), truth.sum(axis=1))}
+
     def among(self, classes: Sequence[int]) -> Measure:
         """Balanced accuracy over these classes alone."""
 
@@ -61,7 +66,6 @@ class ClassMeasure:
         recall = ratio(hits, truth)  # NaN for classes that are not there: left out of the means
         f1 = ratio(2 * hits, truth + claimed)
         return {
-            "accuracy": ratio(hits.sum(axis=1), truth.sum(axis=1)),
             "balanced_accuracy": mean_of_present(recall),
             "macro_f1": mean_of_present(f1),
         }

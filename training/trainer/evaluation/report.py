@@ -18,6 +18,7 @@ from training import strict_json
 from training.data.split import Split
 from training.files import write_whole
 from training.trainer.evaluation import verdict as words
+from training.trainer.evaluation.incidents import Choice
 from training.trainer.evaluation.metrics import Classes, Evaluation, OperatingPoint
 from training.trainer.evaluation.page import render
 from training.trainer.evaluation.sides import Sides
@@ -63,6 +64,8 @@ class Judgement:
     evaluation: Evaluation
     operating_point: OperatingPoint | None
     baselines: Mapping[str, Mapping[str, Any]]
+    choice: Choice | None = None  # of the rule of incidents
+    incidents: Mapping[str, Any] | None = None
 
 
 def build_report(
@@ -73,7 +76,12 @@ def build_report(
     notes: Sequence[str] = (),
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores)."""
+    """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores).
+
+    Raises LeakError where windows of the test side chose what judges them.
+    """
+    if judgement.choice is not None:
+        judgement.choice.require_none_of(judgement.split)
     point, evaluation = judgement.operating_point, judgement.evaluation
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -86,6 +94,7 @@ def build_report(
         "confusion": evaluation.confusion,
         "operating_point": None if point is None else point.to_dict(),
         "per_host": evaluation.per_host,
+        "incidents": judgement.incidents,
         "baselines": judgement.baselines,
         "history": run.history,
         "curves": evaluation.curves,

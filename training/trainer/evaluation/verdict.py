@@ -13,7 +13,9 @@ from enum import IntEnum
 from training.trainer.evaluation.facts import CHANCE, Facts, Metric, Report
 
 TOO_GOOD = 0.99
-KEPT = 1.5  # times the promised false alarms: what the interval of a kept promise may reach
+LOUD = 1.5  # times the promised false alarms, from which a promise is broken and not somewhat missed
+KEPT = 2.0  # times the promised false alarms: the interval of a kept promise ends below
+HOURLY = 24.0  # false incidents a day: nobody looks that often
 LITTLE = 0.3  # of the malicious-like windows: what is caught below this is called little
 AS_GOOD = 0.005  # AUROC: closer than this is no difference
 CLEARLY_BELOW = 0.02  # AUROC by which an anomaly detector may stay below the best plain one
@@ -63,7 +65,7 @@ def _promised(f: Facts) -> bool:
 
 def _loud(f: Facts) -> bool:
     """The rate itself, without regard to its interval."""
-    return bool(f.above(f.fpr["value"]) >= KEPT)
+    return bool(f.above(f.fpr["value"]) >= LOUD)
 
 
 def _surely_loud(f: Facts) -> bool:
@@ -75,7 +77,7 @@ def _slack(f: Facts) -> float:
 
 
 RANKING, NAMES, CLASSES = "ranking", "classes that never trained", "classes"
-ALARMS, CAUGHT, PROMISE, PER_DAY = "threshold", "caught", "false alarms", "alarms a day"
+ALARMS, CALLED, CAUGHT, PROMISE, PER_DAY = "threshold", "incidents", "caught", "false alarms", "calls a day"
 LONELY, WORST, BLIND, RIVAL = "hosts of one class", "hosts", "hosts that miss", "plain methods"
 LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
 AFTER_CHANCE = (NAMES, LONELY, RIVAL, LEAKAGE, WARNING, LEFT_OUT)  # what is said even where the ranking ended it
@@ -153,6 +155,34 @@ RULES: tuple[Rule, ...] = (
         lambda f: f.alarms_wanted and f.threshold is None,
     ),
     Rule(
+        CALLED,
+        "incidents in less than 30 % of the stretches",
+        Level.CAUTION,
+        "Calls a person in only {called} of {malicious} stretches{delay}.",
+        lambda f: f.inc_caught["value"] is not None and f.inc_caught["value"] < LITTLE,
+    ),
+    Rule(
+        CALLED,
+        "no interval of that share",
+        Level.CAUTION,
+        "Calls a person in {called} of {malicious} stretches{delay}, on too few recordings to say how certain that is.",
+        lambda f: f.inc_caught["value"] is not None and f.inc_caught["ci95"] is None,
+    ),
+    Rule(
+        CALLED,
+        "the interval reaches below 30 %",
+        Level.CAUTION,
+        "Calls a person in {called} (95 % interval {called_interval}) of {malicious} stretches{delay}.",
+        lambda f: f.inc_caught["value"] is not None and (_low(f.inc_caught) or 0.0) < LITTLE,
+    ),
+    Rule(
+        CALLED,
+        "otherwise",
+        Level.GOOD,
+        "Calls a person in {called} of {malicious} stretches{delay}.",
+        lambda f: f.inc_caught["value"] is not None,
+    ),
+    Rule(
         CAUGHT,
         "caught below 30 %",
         Level.CAUTION,
@@ -203,10 +233,10 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         PROMISE,
-        "interval ends at 1.5 times the promise or below",
+        "interval ends below twice the promise",
         Level.GOOD,
         "It keeps its promise of {target} false alarms {where}.",
-        lambda f: _promised(f) and f.above(_high(f.fpr) or 0.0) <= KEPT,
+        lambda f: _promised(f) and f.above(_high(f.fpr) or 0.0) < KEPT,
     ),
     Rule(
         PROMISE,
@@ -225,9 +255,25 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         PER_DAY,
+        "interval of the false incidents above one an hour",
+        Level.CAUTION,
+        "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
+        "({calls_interval}): more often than anybody will look.",
+        lambda f: (_low(f.false_incidents) or 0.0) > HOURLY,
+    ),
+    Rule(
+        PER_DAY,
+        "an interval of the false incidents",
+        Level.GOOD,
+        "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
+        "({calls_interval}); {benign_time} of benign data cannot show less than {smallest}.",
+        lambda f: f.false_incidents["ci95"] is not None,
+    ),
+    Rule(
+        PER_DAY,
         "there are alarms, and the clock is known",
         Level.GOOD,
-        "On a quiet host that is about {alarms} alarms a day{stream}.",
+        "On a host as busy as those tested that is about {alarms} alarms a day{stream}.",
         lambda f: bool(f.alarms_a_day["value"]),
     ),
     Rule(
@@ -249,7 +295,7 @@ RULES: tuple[Rule, ...] = (
         "interval of a host above the promise, rate 1.5 times the promise or more",
         Level.CAUTION,
         "Worst on {worst_host}: {worst_times} times the promised alarms.",
-        lambda f: f.worst is not None and f.worst[1] >= KEPT,
+        lambda f: f.worst is not None and f.worst[1] >= LOUD,
     ),
     Rule(
         BLIND,

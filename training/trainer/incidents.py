@@ -1,0 +1,255 @@
+"""Incidents: the windows of one host joined, so that a person is called once and not for each window.
+
+A window *alarms* when its score exceeds its threshold; ``margin`` is score minus threshold. The windows of a recording
+in the order of time are a *run*, which a gap ends. An incident is raised at an alarming window when enough of the last
+windows of its run alarm, or when their margins are above zero on average. It stays open, and nobody is called again,
+until a window begins ``quiet_s`` or more after the end of its last alarming one.
+
+``step`` takes a window at a time, ``find`` all of them at once; both give the same incidents at any cut of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+QUIET_S = 60.0  # without an alarm, after which an incident is over: behaviours pause for less
+QUIET_STRIDES = 10  # and no fewer strides than this
+GAP_STRIDES = 2  # between the end of a window and the beginning of the next, from which a run ends
+
+
+class Join(StrEnum):
+    """The way in which the last windows of a run are taken together."""
+
+    COUNT = "count"  # at least k of the last n alarm
+    MEAN = "mean"  # the mean margin of the last n is above zero
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The rule by which windows become an incident. Times are seconds on their clock; means need no ``k``."""
+
+    join: Join
+    k: int
+    n: int
+    gap_s: float
+    quiet_s: float
+
+    @property
+    def words(self) -> str:
+        if self.join is Join.MEAN:
+            return f"the mean of {self.n} windows in a row above the threshold"
+        if self.n == 1:
+            return "a window above the threshold"
+        return f"{self.k} of {self.n} windows in a row above the threshold"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"join": self.join.value, "k": self.k, "n": self.n, "gap_s": self.gap_s, "quiet_s": self.quiet_s}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Rule:
+        """Raises ValueError for what is no rule."""
+        try:
+            rule = cls(
+                join=Join(stored["join"]),
+                k=int(stored["k"]),
+                n=int(stored["n"]),
+                gap_s=float(stored["gap_s"]),
+                quiet_s=float(stored["quiet_s"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the rule of incidents is damaged ({error})") from None
+        if not (1 <= rule.k <= rule.n <= LONGEST and rule.gap_s > 0 and rule.quiet_s > 0):
+            raise ValueError("the rule of incidents is damaged: its numbers are out of range")
+        return rule
+
+
+LONGEST = 64  # windows that a rule may take together
+
+
+def paced(join: Join, k: int, n: int, *, stride_s: float) -> Rule:
+    """A rule for windows that begin ``stride_s`` after each other."""
+    return Rule(join=join, k=k, n=n, gap_s=GAP_STRIDES * stride_s, quiet_s=max(QUIET_S, QUIET_STRIDES * stride_s))
+
+
+def usual(stride_s: float) -> Rule:
+    """The rule of checkpoints that keep none, and where nothing can be chosen: two of three windows."""
+    return paced(Join.COUNT, 2, 3, stride_s=stride_s)
+
+
+# -- one window after the other ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A scored window of one run."""
+
+    t_start: float
+    t_end: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Alarms of one host that belong together; times are those of its windows."""
+
+    began: float  # start of the first alarming window of those that raised it
+    raised: float  # end of the window that raised it: the moment of the call
+    last: float  # end of the last alarming window so far
+    alarms: int  # alarming windows from ``began`` on
+    peak: float  # the highest margin
+
+    def grown(self, window: Window) -> Incident:
+        return replace(self, last=window.t_end, alarms=self.alarms + 1, peak=max(self.peak, window.margin))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that the next window of a stream needs to know of those before it."""
+
+    recent: tuple[Window, ...] = ()  # of the run, at most n - 1
+    last: Window | None = None
+    open: Incident | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state after a window, the incident that was over before it, and the one that it raised."""
+
+    state: State
+    over: Incident | None = None
+    raised: Incident | None = None
+
+
+def step(rule: Rule, state: State, window: Window) -> Step:
+    """Take the next window of a stream; one that is not later than the last is known already and changes nothing."""
+    if state.last is not None and window.t_start <= state.last.t_start:
+        return Step(state)
+    joined = state.last is not None and window.t_start - state.last.t_end <= rule.gap_s
+    together = (*(state.recent if joined else ()), window)
+    still, over, raised = state.open, None, None
+    if still is not None and window.t_start - still.last >= rule.quiet_s:
+        still, over = None, still
+    if window.margin > 0:
+        if still is not None:
+            still = still.grown(window)
+        elif _enough(rule, [one.margin for one in together]):
+            still = raised = _of(together)
+    return Step(State(together[max(0, len(together) - rule.n + 1) :], window, still), over, raised)
+
+
+def _enough(rule: Rule, margins: Sequence[float]) -> bool:
+    if rule.join is Join.COUNT:
+        return sum(margin > 0 for margin in margins) >= rule.k
+    return len(margins) == rule.n and sum(margins) > 0
+
+
+def _of(together: Sequence[Window]) -> Incident:
+    alarming = [one for one in together if one.margin > 0]
+    return Incident(
+        began=alarming[0].t_start,
+        raised=together[-1].t_end,
+        last=together[-1].t_end,
+        alarms=len(alarming),
+        peak=max(one.margin for one in alarming),
+    )
+
+
+# -- all windows at once -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Windows by stream and time; ``order`` (N,) are their places before they were sorted, the others are in it."""
+
+    order: IntArray
+    stream: IntArray
+    t_start: FloatArray
+    t_end: FloatArray
+
+    @classmethod
+    def of(cls, stream: NDArray[Any], t_start: FloatArray, t_end: FloatArray) -> Runs:
+        """Sort windows (N,) of named streams; of windows that begin at one moment the first one stays."""
+        number = np.unique(stream, return_inverse=True)[1]
+        order = np.lexsort((t_start, number))
+        later = (np.diff(number[order]) != 0) | (np.diff(t_start[order]) > 0)
+        order = order[np.r_[True, later][: order.size]]
+        return cls(order, number[order], t_start[order], t_end[order])
+
+    def __len__(self) -> int:
+        return int(self.order.size)
+
+    def joined(self, gap_s: float) -> BoolArray:
+        """(N,): the window goes on with the run of the one before it."""
+        same = (np.diff(self.stream) == 0) & (self.t_start[1:] - self.t_end[:-1] <= gap_s)
+        return np.r_[False, same][: len(self)]
+
+    def place(self, gap_s: float) -> IntArray:
+        """(N,) the place of each window in its run, from 0."""
+        numbers = np.arange(len(self))
+        return numbers - np.maximum.accumulate(np.where(self.joined(gap_s), 0, numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Incidents (M,) by the places of windows in ``runs``."""
+
+    began: IntArray  # the first alarming window
+    raised: IntArray
+    last: IntArray  # the last alarming window
+
+
+def find(rule: Rule, runs: Runs, margin: FloatArray) -> Found:
+    """All incidents; ``margin`` (N,) in the order of ``runs``.
+
+    Alarming windows less than ``quiet_s`` apart are one group, and each group raises one incident at most: at the first
+    of them at which there are enough.
+    """
+    alarming = np.flatnonzero(margin > 0)
+    if not alarming.size:
+        return Found(alarming, alarming, alarming)
+    place = runs.place(rule.gap_s)
+    apart = runs.t_start[alarming[1:]] - runs.t_end[alarming[:-1]] >= rule.quiet_s
+    new = np.r_[True, apart | (np.diff(runs.stream[alarming]) != 0)]
+    group = np.cumsum(new) - 1
+    last = alarming[np.r_[np.flatnonzero(new)[1:], alarming.size] - 1]
+    enough = _enough_at(rule, place, margin)[alarming]
+    which, first = np.unique(group[enough], return_index=True)
+    raised = alarming[enough][first]
+    reach = raised - np.minimum(rule.n - 1, place[raised])
+    return Found(alarming[np.searchsorted(alarming, reach)], raised, last[which])
+
+
+def _enough_at(rule: Rule, place: IntArray, margin: FloatArray) -> BoolArray:
+    """(N,): enough of the windows up to each one, of its run. Sums go from the oldest window on, as in ``step``."""
+    values = (margin > 0).astype(np.float64) if rule.join is Join.COUNT else margin
+    total = np.zeros(margin.size)
+    for back in range(min(rule.n, margin.size) - 1, -1, -1):
+        total += np.where(place >= back, np.concatenate((np.zeros(back), values[: margin.size - back])), 0.0)
+    if rule.join is Join.COUNT:
+        return np.asarray(total >= rule.k)
+    return np.asarray((place >= rule.n - 1) & (total > 0))
+
+
+def incidents(found: Found, runs: Runs, margin: FloatArray) -> list[Incident]:
+    """The incidents themselves, as ``step`` would have them at the end."""
+    alarming = margin > 0
+    return [
+        Incident(
+            began=float(runs.t_start[began]),
+            raised=float(runs.t_end[raised]),
+            last=float(runs.t_end[last]),
+            alarms=int(alarming[began : last + 1].sum()),
+            peak=float(margin[began : last + 1].max()),
+        )
+        for began, raised, last in zip(found.began.tolist(), found.raised.tolist(), found.last.tolist(), strict=True)
+    ]
