@@ -115,7 +115,8 @@ FENCES = (
         "training.data training.recording training.trainer",
         "trainers are commands to the fleet: arguments, exit code, files, lines on standard output",
     ),
-    Fence("training.trainer*", "training.fleet training.recording", "a trainer runs alone"),
+    Fence("training.trainer*", "training.fleet", "a trainer runs alone"),
+    Fence("training.trainer*", "training.recording", "only watch reads a host", "training.trainer.watch*"),
     Fence("training.data*", "training.fleet training.trainer training.recording", "data knows no user"),
     Fence("training.recording*", "training.fleet training.trainer", "the recorder only writes episodes"),
     Fence(fleet("scheduling.job"), "training", "nouns know no rule", "training.strict_json training.contract"),
@@ -194,7 +195,7 @@ STARTERS = fleet("process.supervise process.posix process.windows process.launch
 STARTERS += " " + fleet("capability.cuda install.system receiver.notify.senders")
 STARTERS += " training.data.pool training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
 STARTERS += " training.recording.record training.recording.record_sample"
-STARTERS += " training.recording.stage training.recording.behaviours*"
+STARTERS += " training.recording.stage training.recording.behaviours* training.trainer.watch.calls"
 
 
 def starts_no_process(module: Module) -> Iterator[Breach]:

@@ -453,3 +453,27 @@ def validation_digest(table: pl.DataFrame, understood: Understood | None) -> str
     total.update(strict_json.canonical(rows.filter(~pl.col("ok"))["reasons"].to_list()).encode())
     total.update(strict_json.canonical(metadata(understood)).encode())
     return total.hexdigest()
+
+
+def unwritten(windows: WindowSet, schema: FeatureSchema, reference: WindowSet | None = None) -> Dataset:
+    """The data set that windows of a mode's ``schema`` make, without any file; their labels are class numbers."""
+    rows = windows.rows
+    assert schema.mode is not None, "windows are of one mode"
+    none = np.zeros((0, *windows.X.shape[1:]), dtype=np.float32)
+    return Dataset(
+        mode=schema.mode,
+        schema=schema,
+        schema_hash=schema.hash(),
+        data_digest="",
+        label_map=dict(schema.label_map),
+        benign=benign_of(schema),
+        features=None,
+        feature_names=schema.feature_names,
+        tensors=windows.X,
+        channel_names=schema.channel_names,
+        rows=rows,
+        reference=none if reference is None else reference.X,
+        reference_host=np.zeros(0, dtype=np.str_) if reference is None else reference.rows.host,
+        kinship=Kinship(recording=rows.recording, equal=(), sharing=0, overlapping=0, strangers=None, notes=()),
+        validation_digest=None,
+    )

@@ -59,24 +59,33 @@ def to_grid(t: Floats, values: Floats, is_counter: Bools, sample_hz: float) -> G
             result[:, i] = np.nan
             continue
         if is_counter[i]:
-            result[:, i] = _rate(edges, t[present], values[present, i])
+            result[:, i] = rates(edges, t[present], growth_of(values[present, i]))
         else:
             result[:, i] = np.interp(edges[1:], t[present], values[present, i])
     return Grid(start_s=float(edges[0]), sample_hz=sample_hz, values=result, holes=holes)
 
 
-def _rate(edges: Floats, t: Floats, counted: Floats) -> Floats:
-    growth = np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(counted), 0.0))])
+def growth_of(counted: Floats) -> Floats:
+    """The growth of a counter since its first value: a value that falls is a reset, and counts as none."""
+    return np.concatenate([[0.0], np.cumsum(np.maximum(np.diff(counted), 0.0))])
+
+
+def rates(edges: Floats, t: Floats, growth: Floats) -> Floats:
+    """The growth a second between each two edges."""
     at_edges = np.interp(edges, t, growth)
     return np.asarray(np.diff(at_edges) / np.diff(edges))
 
 
 def _holes(edges: Floats, t: Floats, limit_s: float) -> Bools:
     """Mark the grid rows that overlap a stretch longer than ``limit_s`` without a complete sample."""
-    holes = np.zeros(len(edges) - 1, dtype=bool)
     if not len(t):
-        return ~holes
-    bounds = np.concatenate([[min(edges[0], t[0])], t, [max(edges[-1], t[-1])]])
+        return np.ones(len(edges) - 1, dtype=bool)
+    return holes_between(edges, np.concatenate([[min(edges[0], t[0])], t, [max(edges[-1], t[-1])]]), limit_s)
+
+
+def holes_between(edges: Floats, bounds: Floats, limit_s: float) -> Bools:
+    """Mark the grid rows that overlap a stretch longer than ``limit_s`` between two of the ascending ``bounds``."""
+    holes = np.zeros(len(edges) - 1, dtype=bool)
     for i in np.flatnonzero(np.diff(bounds) > limit_s):
         holes |= (edges[1:] > bounds[i]) & (edges[:-1] < bounds[i + 1])
     return holes

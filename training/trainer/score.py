@@ -4,7 +4,9 @@
 trained on; anything else is refused before a weight is read. Each window gets its score, the
 probability of each class where the model has classes, whether it raises an alarm, and the side it was
 on when the model was trained (``new``: on none). What a reader of the scores must know stands on standard error, and a
-summary: windows, alarms, which channels hosts lack and what that costs, and whether to believe it.
+summary: windows, alarms, incidents, which channels hosts lack and what that costs, and whether to believe it.
+``--incidents`` writes the incidents to a file. With ``--state`` a recording may come in pieces: incidents that were
+open at the end of one go on in the next, and what was scored before changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import argparse
 import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +27,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from training.data.dataset import Dataset
     from training.data.split import Split
+    from training.trainer.checkpoint import Checkpoint
     from training.trainer.evaluation.scored import Classes, Scored
+    from training.trainer.families import Family
     from training.trainer.inputs import Inputs
+    from training.trainer.streams import Called
+    from training.trainer.task import Fitted
 
 FORMATS = (".csv", ".parquet", ".json")
 PROGRAM = "training.trainer.score"
@@ -49,6 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--format", choices=["csv", "json"], default="csv", help="format on standard output (default csv)"
     )
+    parser.add_argument(
+        "--incidents", type=Path, help="file for the incidents, ending in .csv, .parquet or .json (default: none)"
+    )
+    parser.add_argument(
+        "--state", type=Path, help="file that keeps open incidents from one call to the next (default: none)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     names = parser.parse_args(argv)
     limit_threads(max(names.threads, 1))
@@ -56,14 +69,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     def work(_progress: Progress, _stop: Stop) -> None:
         from training.trainer.summary import lines
 
-        if names.out is not None and names.out.suffix not in FORMATS:
-            raise BadArguments(f"--out {names.out} must end in {', '.join(FORMATS)}")
+        for flag, file in (("--out", names.out), ("--incidents", names.incidents)):
+            if file is not None and file.suffix not in FORMATS:
+                raise BadArguments(f"{flag} {file} must end in {', '.join(FORMATS)}")
         judged = judge(names.checkpoint, names.data, threads=max(names.threads, 1))
         side = sides(judged)
+        found, notes = incidents(judged, names.state)
         write(table(judged, side), names)
-        for remark in remarks(judged, side):
+        if names.incidents is not None:
+            write_file(incident_table(judged, found), names.incidents)
+        for remark in (*remarks(judged, side), *notes):
             print(f"note: {remark}", file=sys.stderr)
-        print("\n".join(lines(judged)), file=sys.stderr)
+        print("\n".join(lines(judged, found)), file=sys.stderr)
 
     return perform(work, out=sys.stderr)
 
@@ -83,39 +100,48 @@ class Judged:
         return f"{self.document['model']} {self.document['mode']}"
 
     @property
+    def thresholds(self) -> NDArray[np.float64] | None:
+        """The score (N) that each window must exceed to raise an alarm; None where the model has no threshold."""
+        import numpy as np
+
+        threshold = (self.document.get("threshold") or {}).get("threshold")
+        return None if threshold is None else np.full(len(self.inputs.rows), float(threshold))
+
+    @property
     def alarm(self) -> NDArray[np.bool_] | None:
         """The windows (N) that raise an alarm; None where the model has no threshold."""
-        threshold = (self.document.get("threshold") or {}).get("threshold")
-        return None if threshold is None else self.scored.score > threshold
+        thresholds = self.thresholds
+        return None if thresholds is None else self.scored.score > thresholds
 
 
-def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
-    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
-    import numpy as np
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A verified checkpoint with the model that it holds, ready to score."""
 
-    from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
-    from training.data.dataset import load_processed, on_channels
-    from training.data.errors import DataError
+    path: Path
+    checkpoint: Checkpoint
+    family: Family
+    fitted: Fitted
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        return self.checkpoint.document
+
+
+def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoint], object] | None = None) -> Model:
+    """Verify the checkpoint, let ``refuse`` raise for data that it does not fit, and load it. Raises ``BadData``."""
     from training.trainer import families, machine
-    from training.trainer.checkpoint import read, require_schema, schema_of
-    from training.trainer.evaluation.scored import Classes, Scored
+    from training.trainer.checkpoint import read
     from training.trainer.flags import MODELS
-    from training.trainer.inputs import from_dataset
-    from training.trainer.levels import Levels, reference_scores
 
     found = read(checkpoint)
     if found.model not in MODELS:
         raise BadData(f"{checkpoint} was made by {found.model!r}, which is not one of these trainers")
-    try:
-        loaded = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
-    except DataError as error:
-        raise BadData(str(error)) from None
-    loaded = on_channels(loaded, schema_of(found))
-    require_schema(found, loaded.schema)
+    if refuse is not None:
+        refuse(found)
     family = families.find(found.model)
     if "torch" in family.libraries:
         machine.settle_torch(threads)
-    inputs = from_dataset(loaded, takes=family.takes)
     document = found.document
     labels = document["label_map"]
     try:
@@ -128,9 +154,44 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     except _NOT_WEIGHTS as error:
         cause = str(error).partition("\n")[0][:200]
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
+    return Model(checkpoint, found, family, fitted)
+
+
+def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
+    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
+    from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
+    from training.data.dataset import load_processed, on_channels
+    from training.data.errors import DataError
+    from training.trainer.checkpoint import require_schema, schema_of
+
+    loaded: list[Dataset] = []
+
+    def load(found: Checkpoint) -> None:
+        try:
+            own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
+        except DataError as error:
+            raise BadData(str(error)) from None
+        loaded.append(on_channels(own, schema_of(found)))
+        require_schema(found, loaded[0].schema)
+
+    model = open_model(checkpoint, threads=threads, refuse=load)
+    return judged_by(model, loaded[0], str(data))
+
+
+def judged_by(model: Model, loaded: Dataset, name: str) -> Judged:
+    """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``."""
+    import numpy as np
+
+    from training.trainer.evaluation.scored import Classes, Scored
+    from training.trainer.inputs import from_dataset
+    from training.trainer.levels import Levels, reference_scores
+
+    document, fitted = model.document, model.fitted
+    labels = document["label_map"]
+    inputs = from_dataset(loaded, takes=model.family.takes)
     outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features)
     if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
-        raise BadData(f"{checkpoint} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
+        raise BadData(f"{model.path} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
     said, recorded = outputs.score, document.get("levels")
     notes: list[str] = []
     if said is not None and recorded is not None:
@@ -140,7 +201,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         classes = Classes.of(labels, loaded.benign)
         scored = Scored.build(inputs.rows, proba=outputs.proba, score=said, classes=classes)
     except ValueError as error:
-        raise BadData(f"{checkpoint} does not fit {data}: {error}") from None
+        raise BadData(f"{model.path} does not fit {name}: {error}") from None
     return Judged(document, inputs, scored, classes, tuple(notes))
 
 
@@ -171,6 +232,66 @@ def table(judged: Judged, side: NDArray[np.str_] | None) -> Any:
         columns["class"] = [by_number[k] for k in judged.classes.likeliest(scored.proba)]
     columns["alarm"] = [None] * scored.y.size if judged.alarm is None else judged.alarm
     return pl.DataFrame(columns, schema_overrides={"alarm": pl.Boolean, "side": pl.String})
+
+
+def incidents(judged: Judged, state: Path | None = None) -> tuple[list[Called], list[str]]:
+    """The incidents of the windows, recording by recording, and notes; none where the model has no threshold.
+
+    With a ``state`` file they go on from what it keeps, which is then renewed. Raises ``TrainerError``.
+    """
+    from training.trainer.evaluation.incidents import runs_of, stride_of
+    from training.trainer.incidents import Window
+    from training.trainer.streams import StateError, Streams, feed_all, rule_of
+
+    thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
+    if thresholds is None:
+        return [], []
+    try:
+        streams = Streams(str(document.get("digest", "")), rule_of(document))
+        note = None if state is None else streams.load(state)
+    except StateError as error:
+        raise BadArguments(str(error)) from None
+    except ValueError as error:
+        raise BadData(f"the checkpoint is damaged: {error}") from None
+    nominal_s = float(judged.inputs.schema_fields["stride_s"])
+    runs = runs_of(rows, stride_of(rows, nominal_s=nominal_s))
+    order = runs.order
+    named = zip(rows.host[order].tolist(), rows.episode[order].tolist(), strict=True)
+    margin = (judged.scored.score - thresholds)[order].tolist()
+    windows = map(Window, runs.t_start.tolist(), runs.t_end.tolist(), margin)
+    found = feed_all(
+        streams, ((f"{host}/{name}", host, window) for (host, name), window in zip(named, windows, strict=True))
+    )
+    if state is not None:
+        streams.save(state)
+    return found, [] if note is None else [note]
+
+
+def incident_table(judged: Judged, found: Sequence[Called]) -> Any:
+    """A polars frame with a row an incident; times are those of the windows."""
+    import polars as pl
+
+    columns: dict[str, Any] = {
+        "incident_id": pl.String,
+        "episode_id": pl.String,
+        "host": pl.String,
+        "began": pl.Float64,
+        "raised": pl.Float64,
+        "last_alarm": pl.Float64,
+        "alarms": pl.Int64,
+        "peak": pl.Float64,
+        "over": pl.Boolean,
+        "model": pl.String,
+    }
+    rows = [
+        (
+            *(one.id, one.stream.removeprefix(f"{one.host}/"), one.host),
+            *(one.incident.began, one.incident.raised, one.incident.last, one.incident.alarms, one.incident.peak),
+            *(one.over, judged.name),
+        )
+        for one in found
+    ]
+    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def sides(judged: Judged) -> NDArray[np.str_] | None:
@@ -241,16 +362,20 @@ def write(frame: Any, names: argparse.Namespace) -> None:
         text = frame.write_json() + "\n" if names.format == "json" else frame.write_csv()
         sys.stdout.write(text)
         return
+    write_file(frame, names.out)
+
+
+def write_file(frame: Any, path: Path) -> None:
     try:
-        match names.out.suffix:
+        match path.suffix:
             case ".csv":
-                frame.write_csv(names.out)
+                frame.write_csv(path)
             case ".parquet":
-                frame.write_parquet(names.out)
+                frame.write_parquet(path)
             case _:
-                frame.write_json(names.out)
+                frame.write_json(path)
     except OSError as error:
-        raise BadArguments(f"{names.out} cannot be written: {error.strerror or error}") from None
+        raise BadArguments(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 if __name__ == "__main__":

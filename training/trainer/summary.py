@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from training.trainer import ranges
+from training.trainer.evaluation.facts import span
 from training.trainer.evaluation.page import gap
 from training.trainer.lacking import lacked, price_of
 from training.trainer.score import Judged
+from training.trainer.streams import Called, rule_of
 
 MAY_COST = 0.02  # of the AUROC: what costs less is not worth a doubt
 STRANGE = 0.2  # of a host's windows outside of what was trained on, from which its alarms are guesses
@@ -18,18 +20,24 @@ TIMES = 3.0  # the promised alarms, from which something else than the promise i
 SHOWN = 8  # hosts by name
 
 
-def lines(judged: Judged) -> list[str]:
-    """The summary; each line begins with what it is about."""
+def lines(judged: Judged, called: Sequence[Called] = ()) -> list[str]:
+    """The summary; each line begins with what it is about. ``called`` are the incidents."""
     missing = lacked(judged.inputs, judged.document)
     doubts = [*_of_missing(judged, missing), *_of_hosts(judged), *_of_alarms(judged)]
     rows = [
         ("scored", _scored(judged)),
         *(("host", line) for line in _by_host(judged)),
+        *(("incidents", line) for line in _incidents(judged, called)),
         *(("missing", line) for line in _missing(judged, missing)),
         *(("doubt", line) for line in doubts),
         ("believe it", _believe(judged, doubts)),
     ]
     return [f"{name:11} {text}" for name, text in rows]
+
+
+def doubts_of_host(judged: Judged) -> list[str]:
+    """The sentences on hosts that lack channels, have no reference, or show what the model has never seen."""
+    return [*_of_missing(judged, lacked(judged.inputs, judged.document)), *_of_hosts(judged)]
 
 
 def _scored(judged: Judged) -> str:
@@ -51,6 +59,30 @@ def _by_host(judged: Judged) -> list[str]:
         return []
     shown = [f"{name}: {_share(alarm[host == name])} of {(host == name).sum():,}" for name in names[:SHOWN]]
     return [*shown, f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else shown
+
+
+def _incidents(judged: Judged, called: Sequence[Called]) -> list[str]:
+    if judged.alarm is None:
+        return []
+    rule = rule_of(judged.document)
+    how = f"{rule.words}, until {span(rule.quiet_s)} are quiet"
+    if not called:
+        return [f"none ({how})"]
+    hosts = len({one.host for one in called})
+    still = sum(not one.over for one in called)
+    where = f" on {hosts} hosts" if hosts > 1 else ""
+    first = f"{len(called):,}{where} ({how}), {still:,} of them not over at the end"
+    return [
+        first,
+        *map(_incident, called[:SHOWN]),
+        *([f"and {len(called) - SHOWN} more"] if len(called) > SHOWN else []),
+    ]
+
+
+def _incident(one: Called) -> str:
+    incident, recording = one.incident, one.stream.removeprefix(f"{one.host}/")
+    alarms = f"{incident.alarms} alarms in {span(incident.last - incident.began)}"
+    return f"{one.host}, {recording}: {alarms}, called {span(incident.raised - incident.began)} after they began"
 
 
 def _missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:

@@ -1,0 +1,341 @@
+"""Watching a host is scoring its recording as it goes on, and calls somebody once."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import telemetry_builders as made
+from trainer_builders import arguments, run
+
+from training.contract import Exit
+from training.data import build
+from training.data.channels import View
+from training.data.episode import read
+from training.trainer import score as scoring
+from training.trainer.checkpoint import schema_of
+from training.trainer.contract import BadData, Stop
+from training.trainer.incidents import Join, State, Window, paced
+from training.trainer.score import incident_table, incidents, judge, open_model
+from training.trainer.streams import MOST_STREAMS, StateError, Streams, rule_of
+from training.trainer.watch import calls, program
+from training.trainer.watch.calls import Courier, HookError, command_hook, line, webhook
+from training.trainer.watch.detector import Detector, own_references
+from training.trainer.watch.program import Watch, samples, state_path
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+BEGAN = 5e8
+SECONDS = 90.0
+
+
+@dataclass(frozen=True)
+class World:
+    """A model, the references of its hosts, and a recording of host h0 that nobody labelled."""
+
+    checkpoint: Path
+    references: Path
+    recording: Path
+    like: Path
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    root = tmp_path_factory.mktemp("watched")
+    made.write_fleet(root / "training", episodes=14)
+    assert build.main([str(root / "training"), "--out-dir", str(root / "data"), "--json"]) == 0
+    ended = run(arguments("gbt", root / "data", root / "out", "--n-estimators", "45", mode="realistic"))
+    assert ended.code == Exit.DONE, ended.sentence
+    new = root / "new"
+    recording = made.write_episode(
+        new, number=90, host="h0", duration_s=SECONDS, started_at=BEGAN, labels=[(0.0, "idle")]
+    )
+    made.write_episode(
+        new, number=91, host="h0", baseline=True, duration_s=30.0, labels=[(0.0, "idle")], phases={"idle": "benign"}
+    )
+    return World(root / "out" / "artifacts" / "gbt_realistic.ckpt.json", new, recording, root / "data")
+
+
+def watch_of(world: World, state: Path, *, hooks=(), out=None, view="machine") -> Watch:
+    model = open_model(world.checkpoint)
+    own = own_references([str(world.references)], "h0", view, schema_of(model.checkpoint))
+    streams = Streams(model.document["digest"], rule_of(model.document))
+    streams.load(state)
+    said: list[str] = []
+    watch = Watch(
+        detector=Detector(model, own, host="h0", view=view, began_at=BEGAN),
+        streams=streams,
+        courier=Courier(hooks, streams.undelivered, said.append),
+        kept_in=state,
+        host="h0",
+        model="gbt realistic",
+        as_json=True,
+        out=out or io.StringIO(),
+        say=said.append,
+    )
+    watch.said = said
+    return watch
+
+
+def told(watch: Watch) -> list[dict]:
+    return [json.loads(text) for text in watch.out.getvalue().splitlines()]
+
+
+def samples_of(path: Path):
+    recording = read(path)
+    names = [channel.name for channel in recording.meta.channels]
+    for t, values in zip(recording.t.tolist(), recording.values.tolist(), strict=True):
+        yield t, dict(zip(names, values, strict=True))
+
+
+def test_what_is_watched_is_what_is_scored(world: World, tmp_path: Path) -> None:
+    assert build.main([str(world.references), "--like", str(world.like), "--out-dir", str(tmp_path), "--json"]) == 0
+    judged = judge(world.checkpoint, tmp_path)
+    watch, seen = watch_of(world, tmp_path / "state"), []
+    for t, sample in samples_of(world.recording):
+        seen += watch.detector.push(t, sample)
+    seen += watch.detector.end()
+    assert [one.window.t_start for one in seen] == pytest.approx(judged.inputs.rows.t_start)
+    np.testing.assert_allclose([one.score for one in seen], judged.scored.score, atol=1e-6)
+    assert [one.window.margin > 0 for one in seen] == judged.alarm.tolist()
+    again = watch_of(world, tmp_path / "state")
+    for t, sample in samples_of(world.recording):
+        again.take(t, sample)
+    again.finish()
+    again.close()
+    found, _ = incidents(judged)
+    assert len(found) > 0
+    raised = [one for one in told(again) if one["event"] == "raised"]
+    assert [one["began_at"] for one in raised] == pytest.approx([one.incident.began for one in found])
+    assert [one["raised_at"] for one in raised] == pytest.approx([one.incident.raised for one in found])
+    assert again.windows == len(judged.inputs.rows)
+    assert again.alarms == judged.alarm.sum()
+
+
+def test_a_restart_calls_nobody_twice(world: World, tmp_path: Path) -> None:
+    state, heard, everything = tmp_path / "deep" / "state", [], list(samples_of(world.recording))
+    for begin in range(0, len(everything), 160):  # a restart each 20 s, with an incident open at most of them
+        watch = watch_of(world, state)
+        watch.detector.began_at = BEGAN + everything[begin][0]
+        for t, sample in everything[begin : begin + 160]:
+            watch.take(t - everything[begin][0], sample)
+        watch.finish()
+        watch.close()
+        heard += [one["id"] for one in told(watch) if one["event"] == "raised"]
+    assert len(heard) == 1
+    assert Streams(watch.streams.checkpoint, watch.streams.rule).load(state) is None
+    other = Streams(watch.streams.checkpoint, replace(watch.streams.rule, quiet_s=61.0))
+    assert "kept for another model" in str(other.load(state))
+    assert other.states == {}
+
+
+def test_the_loop_ends_when_asked_and_skips_what_is_late(world: World, tmp_path: Path) -> None:
+    class Host:
+        view = View.MACHINE
+
+        def __init__(self, clock):
+            self.clock, self.taken, self.stop = clock, [], Stop()
+
+        def sample(self):
+            self.taken.append(self.clock.at)
+            if len(self.taken) == 5:
+                self.clock.at += 3.0  # the host was busy
+            if len(self.taken) == 200:
+                self.stop.requested = True
+            return {"cpu_user": self.clock.at, "net_tx_bytes": 5.0, "memory_used": 1e7}
+
+    clock = made.TickingClock()
+    host, watch = Host(clock), watch_of(world, tmp_path / "state")
+    samples(watch, host, hz=8.0, clock=clock, sleep=clock.sleep, stop=host.stop, for_s=None)
+    assert len(host.taken) == 200
+    assert max(np.diff(host.taken)) == pytest.approx(3.125, abs=0.13)
+    assert watch.windows == 10  # of 28 s; those that the busy moment touches are left out
+    assert watch.said[-1].startswith("10 windows, ")
+    timed = made.TickingClock()
+    host, watch = Host(timed), watch_of(world, tmp_path / "other")
+    samples(watch, host, hz=8.0, clock=timed, sleep=timed.sleep, stop=Stop(), for_s=2.0)
+    assert len(host.taken) == 5  # half a second, and the busy one was the last
+
+
+def test_a_clock_that_was_ahead_does_not_silence_the_watch(world: World, tmp_path: Path) -> None:
+    watch = watch_of(world, tmp_path / "state")
+    watch.streams.states["h0"] = State(last=Window(BEGAN + 10, BEGAN + 14, 0.1))
+    watch.forget_the_future(BEGAN + 11)
+    assert "h0" in watch.streams.states
+    watch.forget_the_future(BEGAN)
+    assert "h0" not in watch.streams.states
+    assert "has not come yet" in watch.said[-1]
+
+
+def test_what_a_host_lacks_is_said_once(world: World, tmp_path: Path) -> None:
+    watch = watch_of(world, tmp_path / "state")
+    for t, sample in samples_of(world.recording):
+        watch.take(t, {name: value for name, value in sample.items() if name != "net_tx_bytes"})
+    assert sum("h0 lacks net_tx_bytes" in text for text in watch.said) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "host", "view", "words"),
+    [
+        ({"reference": []}, "h0", "machine", "record one while h0 does its ordinary work"),
+        ({}, "h7", "machine", r"has no reference recording of h7 \(only those of h0"),
+        ({}, "h0", "container", "recorded with --view machine, and this host is watched with --view container"),
+        ({"reference": ["gone"]}, "h0", "machine", "gone"),
+    ],
+)
+def test_a_host_without_its_own_reference_is_not_watched(world: World, change, host, view, words) -> None:
+    schema = schema_of(open_model(world.checkpoint).checkpoint)
+    with pytest.raises(BadData, match=words):
+        own_references(change.get("reference", [str(world.references)]), host, view, schema)
+
+
+def test_models_that_cannot_watch_are_refused(world: World) -> None:
+    model = open_model(world.checkpoint)
+    own = own_references([str(world.references)], "h0", "machine", schema_of(model.checkpoint))
+    for key, value, words in (("mode", "oracle", "only a laboratory has"), ("threshold", None, "has no threshold")):
+        other = replace(model, checkpoint=replace(model.checkpoint, document={**model.document, key: value}))
+        with pytest.raises(BadData, match=words):
+            Detector(other, own, host="h0", view="machine", began_at=0.0)
+
+
+def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(
+    world: World, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    common = [str(world.checkpoint), "--host", "h0", "--reference", str(world.references)]
+    assert program.main([*common, "--for", "0"]) == Exit.BAD_ARGUMENTS
+    assert program.main([*common, "--webhook", "ftp://x"]) == Exit.BAD_ARGUMENTS
+    assert program.main([*common[:3], "--view", "machine"]) == Exit.BAD_DATA
+    state = tmp_path / "state"
+    state.write_text("{}")
+    assert program.main([*common, "--view", "machine", "--state", str(state)]) == Exit.BAD_ARGUMENTS
+    assert state.read_text() == "{}"
+    said = capsys.readouterr().err
+    assert "is no state file: remove it" in said
+    assert "Traceback" not in said
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
+    assert state_path(open_model(world.checkpoint), "h0") == tmp_path / "cis490-watch" / "gbt_realistic-h0.json"
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+TOLD = {
+    "event": "raised",
+    "id": "5f",
+    "host": "h0",
+    "began_at": 0.0,
+    "raised_at": 8.0,
+    "last_alarm_at": 9.0,
+    "rule": "r",
+}
+
+
+def test_a_call_that_fails_is_tried_again_and_only_where_it_failed(monkeypatch) -> None:
+    monkeypatch.setattr(calls, "AGAIN_S", 0.0)
+    sound, broken, done = [], [], threading.Event()
+
+    def once_broken(one):
+        broken.append(one["id"])
+        if len(broken) == 1:
+            raise HookError("the webhook answered 503")
+        done.set()
+
+    said = []
+    courier = Courier([lambda one: sound.append(one["id"]), once_broken], [], said.append)
+    courier.put(TOLD)
+    assert done.wait(20)
+    courier.end(20)
+    assert (sound, broken, courier.waiting) == (["5f"], ["5f", "5f"], [])
+    assert said == ["the webhook answered 503: incident 5f is tried again"]
+
+
+def test_what_no_hook_took_waits_for_the_next_start() -> None:
+    def deaf(one):
+        raise HookError("x")
+
+    courier = Courier([deaf], [], lambda _text: None)
+    courier.put(TOLD)
+    courier.end(20)
+    assert courier.waiting == [TOLD]
+    heard = threading.Event()
+    later = Courier([lambda _one: heard.set()], courier.waiting, print)
+    assert heard.wait(20)
+    later.end(20)
+    assert later.waiting == []
+    assert Courier([], [TOLD], print).waiting == []
+
+
+def test_a_command_gets_the_incident_on_its_input(tmp_path: Path) -> None:
+    place = tmp_path / "heard"
+    command_hook(f"{sys.executable} -c \"import sys; open(r'{place}', 'w').write(sys.stdin.read())\"")(TOLD)
+    assert json.loads(place.read_text()) == TOLD
+    with pytest.raises(HookError, match="ended with 3"):
+        command_hook(f"{sys.executable} -c 'raise SystemExit(3)'")(TOLD)
+    with pytest.raises(HookError, match="cannot be started"):
+        command_hook(str(tmp_path / "gone"))(TOLD)
+    for bad in (lambda: command_hook(" "), lambda: webhook("file:///etc/passwd")):
+        with pytest.raises(ValueError, match="--"):
+            bad()
+    with pytest.raises(HookError, match="cannot be reached"):
+        webhook("http://127.0.0.1:1/secret")(TOLD)
+
+
+def test_incidents_are_told_in_a_line() -> None:
+    assert line(TOLD) == "1970-01-01 00:00:08Z INCIDENT 5f on h0: r since 1970-01-01 00:00:00Z"
+    assert line(TOLD | {"event": "over", "alarms": 3}) == "1970-01-01 00:00:09Z over 5f: 3 alarms in 9 s"
+
+
+# -- score -------------------------------------------------------------------------------------------------------------
+
+
+def test_scoring_in_pieces_is_scoring_at_once(world: World, tmp_path: Path) -> None:
+    assert build.main([str(world.references), "--like", str(world.like), "--out-dir", str(tmp_path), "--json"]) == 0
+    judged = judge(world.checkpoint, tmp_path)
+    whole, _ = incidents(judged)
+    for cut in range(0, len(judged.inputs.rows) + 1, 5):
+        state, pieces = tmp_path / f"state{cut}", {}
+        for rows in (slice(0, cut), slice(max(0, cut - 2), None)):  # the second piece repeats a little of the first
+            here = np.arange(len(judged.inputs.rows))[rows]
+            part = replace(
+                judged,
+                inputs=replace(judged.inputs, rows=judged.inputs.rows.take(here)),
+                scored=judged.scored.take(here),
+            )
+            pieces |= {one.id: one for one in (incidents(part, state)[0] if here.size else [])}
+        assert list(pieces.values()) == whole
+
+
+def test_incidents_are_written_and_summed_up(world: World, tmp_path: Path, capsys) -> None:
+    assert build.main([str(world.references), "--like", str(world.like), "--out-dir", str(tmp_path), "--json"]) == 0
+    file = tmp_path / "incidents.csv"
+    assert scoring.main([str(world.checkpoint), str(tmp_path), "--incidents", str(file)]) == Exit.DONE
+    said = capsys.readouterr()
+    assert "incidents   1 (" in said.err
+    assert "window_id," in said.out
+    head, row = file.read_text().splitlines()
+    assert head.startswith("incident_id,episode_id,host,began,raised,")
+    assert ",h0," in row
+    assert scoring.main([str(world.checkpoint), str(tmp_path), "--incidents", "x.txt"]) == Exit.BAD_ARGUMENTS
+    judged = judge(world.checkpoint, tmp_path)
+    bare = replace(judged, document={**judged.document, "threshold": None})
+    assert incidents(bare) == ([], [])
+    assert incident_table(judged, []).height == 0
+    old = replace(judged, document={k: v for k, v in judged.document.items() if k != "incidents"})
+    assert rule_of(old.document) == paced(Join.COUNT, 2, 3, stride_s=2.0)
+
+
+def test_old_streams_are_forgotten_and_a_strange_file_is_left_alone(tmp_path: Path) -> None:
+    streams = Streams("c", paced(Join.COUNT, 1, 1, stride_s=2.0))
+    for number in range(MOST_STREAMS + 5):
+        streams.feed(f"s{number}", Window(0.0, 4.0, -1.0))
+    assert len(streams.states) == MOST_STREAMS
+    assert "s4" not in streams.states
+    file = tmp_path / "other"
+    file.write_text('{"format": "x"}')
+    with pytest.raises(StateError, match="is no state file"):
+        streams.load(file)
+    assert file.read_text() == '{"format": "x"}'

@@ -1,0 +1,113 @@
+"""Windows of a recording that goes on: samples come in one by one, windows go out as soon as nothing changes them.
+
+They are those that ``place_windows`` lays over the grid of the whole recording (``to_grid``), to the last bit; only a
+channel that is measured for the first time later on is not known to be missing before. No more of the recording is kept
+than the next window needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.windows import Bools, Floats, gap_limit_s, holes_between, rates
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A window: its first grid row, when that begins in seconds of the recording, and its grid values (T, C)."""
+
+    row: int
+    start_s: float
+    values: NDArray[np.float32]
+
+
+class WindowStream:
+    """Lays windows of ``window`` grid rows, ``stride`` rows apart, over samples whose counters ``is_counter`` marks."""
+
+    def __init__(self, is_counter: Bools, *, sample_hz: float, window: int, stride: int) -> None:
+        self._is_counter = is_counter
+        self._step = 1.0 / sample_hz
+        self._hz = sample_hz
+        self._limit_s = gap_limit_s(sample_hz)
+        self._window, self._stride = window, stride
+        self._t: list[float] = []
+        self._values: list[Floats] = []  # of counters their growth since the first sample
+        self._counted = np.full(is_counter.size, np.nan)
+        self._growth = np.zeros(is_counter.size)
+        self._measured = np.zeros(is_counter.size, dtype=bool)
+        self._begin: float | None = None
+        self._row = 0
+
+    def push(self, t: float, values: Floats) -> list[Cut]:
+        """Take a sample (C,) of the time ``t``, later than the last; NaN where nothing was measured."""
+        if self._begin is None:
+            self._begin = t
+        present = np.isfinite(values)
+        counted = present & self._is_counter
+        more = np.maximum(values - self._counted, 0.0)
+        self._growth[counted & np.isfinite(more)] += more[counted & np.isfinite(more)]
+        self._counted[counted] = values[counted]
+        self._measured |= present
+        self._t.append(t)
+        self._values.append(np.where(counted, self._growth, np.where(present, values, np.nan)))
+        return self._cut(at_the_end=False)
+
+    def end(self) -> list[Cut]:
+        """The windows that only the end of the recording decides."""
+        return self._cut(at_the_end=True) if self._t else []
+
+    @property
+    def blind_s(self) -> float:
+        """Seconds since the last sample in which nothing was missing that was there before."""
+        complete = self._complete()
+        return self._t[-1] - (self._t[int(np.flatnonzero(complete)[-1])] if complete.any() else self._t[0])
+
+    def _complete(self) -> Bools:
+        values = np.array(self._values)[:, self._measured]
+        return np.asarray(np.isfinite(values).all(axis=1) & self._measured.any())
+
+    def _edge(self, row: int) -> float:
+        assert self._begin is not None
+        return self._begin + self._step * row
+
+    def _cut(self, *, at_the_end: bool) -> list[Cut]:
+        if not at_the_end and self._t[-1] < self._edge(self._row + self._window):
+            return []
+        t, complete = np.array(self._t), self._complete()
+        known = t[complete]
+        latest = float(known[-1]) if known.size else float(t[0])
+        rows = int((t[-1] - self._edge(0)) * self._hz + 0.1) if t.size > 1 or self._row else 0
+        cuts: list[Cut] = []
+        while True:
+            first, last = self._edge(self._row), self._edge(self._row + self._window)
+            ready = latest >= last or (at_the_end and rows >= self._row + self._window)
+            if not ready and not (t[-1] - latest > self._limit_s and latest < last and first < t[-1]):
+                break
+            if ready and (values := self._grid(t, known, max(rows, self._row + self._window))) is not None:
+                cuts.append(Cut(self._row, first, values))
+            self._row += self._stride
+        before = np.flatnonzero(complete & (t <= self._edge(self._row)))
+        if before.size:
+            del self._t[: int(before[-1])], self._values[: int(before[-1])]
+        return cuts
+
+    def _grid(self, t: Floats, known: Floats, rows: int) -> NDArray[np.float32] | None:
+        """The values (T, C) of the next window; None where a hole touches it."""
+        rows_here = np.arange(self._row, self._row + self._window + 1, dtype=np.float64)
+        edges: Floats = self._edge(0) + self._step * rows_here
+        bounds = np.concatenate([[min(edges[0], known[0])], known, [max(self._edge(rows), known[-1])]])
+        if holes_between(edges, bounds, self._limit_s).any():
+            return None
+        values = np.array(self._values)
+        result = np.full((self._window, values.shape[1]), np.nan, dtype=np.float32)
+        for channel in np.flatnonzero(self._measured).tolist():
+            present = np.isfinite(values[:, channel])
+            column, at = values[present, channel], t[present]
+            if self._is_counter[channel]:
+                result[:, channel] = rates(edges, at, column)
+            else:
+                result[:, channel] = np.interp(edges[1:], at, column)
+        return result

@@ -1,0 +1,130 @@
+"""The incidents of scored windows, stream by stream, and the small file in which their state outlives a program.
+
+A stream is a recording of one host, or the samples of a host that is watched. Windows that were seen before change
+nothing, so that scoring in pieces gives what scoring at once gives, and a restart calls nobody twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from training.files import write_whole
+from training.trainer.incidents import Incident, Rule, State, Step, Window, step, usual
+
+FORMAT = "cis490-incidents"
+VERSION = 1
+MOST_STREAMS = 1_000  # kept; the ones that were fed longest ago go first
+LARGEST = 16 << 20
+
+
+class StateError(ValueError):
+    """The state file is no state file, or cannot be read; the message says what to do."""
+
+
+class _File(msgspec.Struct, kw_only=True):
+    format: str
+    version: int
+    checkpoint: str
+    rule: dict[str, Any]
+    streams: dict[str, State]
+    undelivered: list[dict[str, Any]] = []
+
+
+@dataclass(slots=True)
+class Streams:
+    """The states of streams by name, under one rule of one checkpoint; ``undelivered``: calls that no hook took yet."""
+
+    checkpoint: str  # its digest
+    rule: Rule
+    states: dict[str, State] = field(default_factory=dict)
+    undelivered: list[dict[str, Any]] = field(default_factory=list)
+
+    def feed(self, stream: str, window: Window) -> Step:
+        """Take the next window of a stream."""
+        found = step(self.rule, self.states.pop(stream, State()), window)
+        self.states[stream] = found.state
+        if len(self.states) > MOST_STREAMS:
+            self.states.pop(next(iter(self.states)))
+        return found
+
+    def identity(self, stream: str, incident: Incident) -> str:
+        """An id that the same incident always has."""
+        text = f"{self.checkpoint}\0{stream}\0{incident.raised:.6f}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        kept = _File(
+            format=FORMAT,
+            version=VERSION,
+            checkpoint=self.checkpoint,
+            rule=self.rule.to_dict(),
+            streams=self.states,
+            undelivered=self.undelivered,
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, msgspec.json.encode(kept) + b"\n")
+
+    def load(self, path: Path) -> str | None:
+        """Go on from the file, where it is one of this checkpoint and rule; else a sentence on why it is not.
+
+        Raises StateError for a file that is something else, which is left as it is.
+        """
+        try:
+            if path.stat().st_size > LARGEST:
+                raise StateError(f"{path} is too large for a state file: name another one with --state")
+            kept = msgspec.json.decode(path.read_bytes(), type=_File)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StateError(f"{path} cannot be read: {error.strerror}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise StateError(f"{path} is no state file: remove it, or name another one with --state") from None
+        if (kept.format, kept.version) != (FORMAT, VERSION):
+            raise StateError(f"{path} is no state file of this version: remove it, or name another one with --state")
+        if (kept.checkpoint, kept.rule) != (self.checkpoint, self.rule.to_dict()):
+            return f"{path} was kept for another model: begun afresh"
+        self.states, self.undelivered = kept.streams, kept.undelivered
+        return None
+
+
+def rule_of(document: Mapping[str, Any]) -> Rule:
+    """The rule of a checkpoint; the usual one for checkpoints that keep none. Raises ValueError for a damaged one."""
+    stored = document.get("incidents")
+    if stored is None:
+        return usual(float(document["schema"]["fields"]["stride_s"]))
+    return Rule.from_dict(stored)
+
+
+@dataclass(slots=True)
+class Called:
+    """An incident of a stream as it stands: ``over`` when a later window showed its end."""
+
+    id: str
+    stream: str
+    host: str
+    incident: Incident
+    over: bool = False
+
+
+def feed_all(streams: Streams, windows: Iterable[tuple[str, str, Window]]) -> list[Called]:
+    """Take windows (stream, host, window) in their order; all incidents that were open, as they stand at the end."""
+    by_id: dict[str, Called] = {}
+
+    def note(stream: str, host: str, incident: Incident, *, over: bool) -> None:
+        known = streams.identity(stream, incident)
+        by_id[known] = Called(known, stream, host, incident, over)
+
+    for stream, host, window in windows:
+        found = streams.feed(stream, window)
+        if found.over is not None:
+            note(stream, host, found.over, over=True)
+        if found.state.open is not None:
+            note(stream, host, found.state.open, over=False)
+    return list(by_id.values())

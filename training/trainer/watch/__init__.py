@@ -1,0 +1,1 @@
+"""Watching this very host with a trained model: samples in, incidents out."""

@@ -1,0 +1,200 @@
+"""Samples of a host in, scored windows out: windows, features and scores are those of ``build`` and ``score``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data import normalise
+from training.data.assemble import Chosen, choose_channels, measure_references, reference_windows
+from training.data.assemble import Options as BuildOptions
+from training.data.channels import CHANNELS, Kind
+from training.data.dataset import Dataset, WindowSet, unwritten
+from training.data.episode import EpisodeError, find_episodes
+from training.data.errors import DataError
+from training.data.extract import Extract, extract
+from training.data.rows import Rows
+from training.data.schema import FeatureSchema, Timing
+from training.data.stream import Cut, WindowStream
+from training.trainer.checkpoint import schema_of
+from training.trainer.contract import BadData
+from training.trainer.incidents import Window
+from training.trainer.score import Judged, Model, judged_by
+
+Sample = Mapping[str, float | None]
+
+BLIND_S = 60.0  # without a whole sample, after which the recording begins anew: a channel that is gone stays away
+FEW = 10  # windows of this host that say how unlike it is
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A host's own references: what is usual there, and the windows (M) of these recordings."""
+
+    references: normalise.References
+    windows: WindowSet | None
+
+
+def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSchema) -> Own:
+    """Read the reference recordings of ``host`` at ``paths``, files or folders. Raises ``BadData``."""
+    chosen = choose_channels((), schema)
+    wanted = schema.normaliser.get("type") == normalise.RULE["type"]
+    if not paths:
+        if wanted:
+            raise BadData(
+                f"the model measures each host from its own reference: record one while {host} does its ordinary work "
+                "(python -m training.data.record --baseline), and name it with --reference"
+            )
+        return Own(normalise.References(channels=schema.channel_names, hosts={}, fleet=None), None)
+    if not wanted:
+        raise BadData("the model was trained without references: leave out --reference")
+    good = [one for path in paths for one in _reference(path, host, view, schema.sample_hz)]
+    references = measure_references(good, chosen, schema.sample_hz)
+    if host not in references.hosts:
+        seconds = normalise.SECONDS_MIN
+        raise BadData(f"the references hold less than {seconds:g} s of {host}: record a longer one")
+    options = BuildOptions(window_s=schema.window_s, stride_s=schema.stride_s, like=schema)
+    return Own(references, reference_windows(good, chosen, references, schema.sample_hz, options))
+
+
+def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extract]:
+    """The usable reference recordings of a host at one place."""
+    from pathlib import Path
+
+    try:
+        place = Path(path)
+        found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
+    except (EpisodeError, DataError) as error:
+        raise BadData(str(error)) from None
+    usual = [one for one in found if one.verdict.meta is not None and one.verdict.meta.baseline]
+    mine = [one for one in usual if one.verdict.meta is not None and one.verdict.meta.host == host]
+    if not mine:
+        others = sorted({one.verdict.meta.host for one in usual if one.verdict.meta is not None})
+        has = f"only those of {', '.join(others)}: name one with --host" if others else "none at all"
+        raise BadData(f"{path} has no reference recording of {host} ({has}; record --baseline makes one)")
+    for one in mine:
+        if not one.verdict.ok:
+            raise BadData(f"the reference {one.verdict.episode_id} cannot be used: {one.verdict.reasons[0]}")
+        if one.verdict.meta is not None and one.verdict.meta.view != view:
+            raise BadData(
+                f"the reference {one.verdict.episode_id} was recorded with --view {one.verdict.meta.view}, and this "
+                f"host is watched with --view {view}: use the same for both"
+            )
+    return mine
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A scored window of the host."""
+
+    window: Window
+    score: float
+    threshold: float
+
+
+class Detector:
+    """Scores the windows of one host as its samples come.
+
+    ``began_at`` is the moment of time 0 in epoch seconds. ``judged`` has the first windows once there are ``FEW``: they
+    say what the host lacks and how unlike it is.
+    """
+
+    def __init__(self, model: Model, own: Own, *, host: str, view: str, began_at: float) -> None:
+        self._model, self._own, self._host, self.began_at = model, own, host, began_at
+        self._schema = schema_of(model.checkpoint)
+        _require_watchable(self._schema, model)
+        self._chosen: Chosen = choose_channels((), self._schema)
+        self._usable = [self._chosen.views.get(name, view) == view for name in self._schema.channel_names]
+        self._counters = np.array([channel.kind == Kind.COUNTER for channel in self._schema.channels])
+        self._first = np.full(len(self._schema.channels), np.nan)
+        self._stream = self._begin()
+        self._early: list[WindowSet] = []
+        self.judged: Judged | None = None
+
+    def _begin(self) -> WindowStream:
+        schema = self._schema
+        return WindowStream(
+            self._counters,
+            sample_hz=schema.sample_hz,
+            window=round(schema.window_s * schema.sample_hz),
+            stride=round(schema.stride_s * schema.sample_hz),
+        )
+
+    def push(self, t: float, sample: Sample) -> list[Seen]:
+        """Take a sample of the time ``t``, in seconds since ``began_at``; the windows that it completes."""
+        names = self._schema.channel_names
+        found = [sample.get(name) if usable else None for name, usable in zip(names, self._usable, strict=True)]
+        values = np.array([np.nan if value is None else float(value) for value in found])
+        # Counters begin at zero, as in a recording.
+        self._first = np.where(np.isnan(self._first) & self._counters, values, self._first)
+        seen = self._scored(self._stream.push(t, np.where(self._counters, values - self._first, values)))
+        if self._stream.blind_s > BLIND_S:
+            self._stream = self._begin()
+        return seen
+
+    def restart(self) -> None:
+        """Begin a recording anew, at time 0."""
+        self._stream = self._begin()
+
+    def end(self) -> list[Seen]:
+        """The windows that only the end decides."""
+        return self._scored(self._stream.end())
+
+    def _scored(self, cuts: Sequence[Cut]) -> list[Seen]:
+        if not cuts:
+            return []
+        starts = [self.began_at + cut.start_s for cut in cuts]
+        ends = [start + self._schema.window_samples / self._schema.sample_hz for start in starts]
+        compressed = normalise.compress(np.stack([cut.values for cut in cuts]), self._chosen.channels)
+        values = normalise.apply(compressed, self._host, self._own.references)
+        windows = WindowSet(
+            X=np.ascontiguousarray(values.transpose(0, 2, 1)), rows=_rows(self._host, starts, ends, [0] * len(cuts))
+        )
+        judged = self._judge(windows)
+        self._remember(windows)
+        threshold = judged.thresholds
+        assert threshold is not None, "a model without a threshold is not watched"
+        return [
+            Seen(Window(start, end, float(score - limit)), float(score), float(limit))
+            for start, end, score, limit in zip(starts, ends, judged.scored.score, threshold, strict=True)
+        ]
+
+    def _remember(self, windows: WindowSet) -> None:
+        if self.judged is not None:
+            return
+        self._early.append(windows)
+        if sum(len(one.rows) for one in self._early) >= FEW:
+            X = np.concatenate([one.X for one in self._early])
+            starts = np.concatenate([one.rows.t_start for one in self._early])
+            ends = np.concatenate([one.rows.t_end for one in self._early])
+            rows = _rows(self._host, starts.tolist(), ends.tolist(), [0] * starts.size)
+            self.judged, self._early = self._judge(WindowSet(X=X, rows=rows)), []
+
+    def _judge(self, windows: WindowSet) -> Judged:
+        data: Dataset = unwritten(windows, self._schema, self._own.windows)
+        return judged_by(self._model, data, f"what {self._host} shows")
+
+
+def _rows(host: str, starts: Sequence[float], ends: Sequence[float], labels: Sequence[int]) -> Rows:
+    names = [host] * len(labels)
+    numbers: NDArray[np.int64] = np.array(labels, dtype=np.int64)
+    return Rows.of(episode=names, host=names, t_start=starts, t_end=ends, label=numbers)
+
+
+def _require_watchable(schema: FeatureSchema, model: Model) -> None:
+    """Refuse models of which this host's recorder can measure nothing, or that raise no alarm."""
+    document = model.document
+    if schema.time is not Timing.SECONDS or not set(schema.channel_names) & set(CHANNELS):
+        raise BadData(
+            f"{model.path} was trained on other channels than the recorder measures, or without a clock: score such "
+            "data with python -m training.trainer.score"
+        )
+    if document["mode"] != "realistic":
+        raise BadData(
+            f"{model.path} sees channels that only a laboratory has: watch a host with a model of the mode realistic"
+        )
+    if (document.get("threshold") or {}).get("threshold") is None:
+        raise BadData(f"{model.path} has no threshold, so it raises no alarms: its report says why")

@@ -1,0 +1,259 @@
+"""Watch this host with a trained model, and call somebody when an incident begins.
+
+    python -m training.trainer.watch artifacts/gbt_realistic.ckpt.json --reference data/episodes
+
+Reads the recorder's channels (psutil and /proc; nothing leaves the host but what a hook carries away), and puts them
+through the windows, features, scores and incident rule of ``score``. It prints a line when an incident is raised and
+one when it is over; notes go to standard error. Ctrl-C and SIGTERM end it; started again it goes on, and nobody is
+called twice for one incident.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from training.clock import Clock, SystemClock
+from training.streams import replace_unprintable
+from training.trainer.contract import BadArguments, BadData, Interrupted, Progress, Stop, limit_threads, perform
+
+if TYPE_CHECKING:
+    from training.recording.collect import Collector
+    from training.trainer.incidents import Incident
+    from training.trainer.score import Model
+    from training.trainer.streams import Streams
+    from training.trainer.watch.calls import Courier
+    from training.trainer.watch.detector import Detector, Seen
+
+PROGRAM = "training.trainer.watch"
+KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
+LAST_CALLS_S = 5.0  # that hooks have at the end
+JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
+    names = _parser().parse_args(argv)
+    limit_threads(max(names.threads, 1))
+
+    def work(_progress: Progress, stop: Stop) -> None:
+        try:
+            with stop.at_once():
+                watch, collector, hz = _prepare(names)
+        except Interrupted:
+            return
+        try:
+            samples(watch, collector, hz=hz, clock=SystemClock(), sleep=time.sleep, stop=stop, for_s=names.for_s)
+        finally:
+            watch.close()
+
+    return perform(work, out=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Watch this host with a trained model."
+    )
+    parser.add_argument("checkpoint", type=Path, help="file <model>_realistic.ckpt.json of a trained model")
+    parser.add_argument(
+        "--reference", action="append", default=[], metavar="PATH",
+        help="reference recording of this host, or a folder with such (record --baseline makes one); may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--host", default=platform.node() or "host", help="name of this host (default: its own)")
+    parser.add_argument(
+        "--view", choices=["auto", "machine", "container"], default="auto",
+        help="measure the whole machine or this container, as the reference did (default: as record chooses)",
+    )  # fmt: skip
+    parser.add_argument("--state", type=Path, help="file that keeps open incidents across restarts (default: see docs)")
+    parser.add_argument("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so long")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    parser.add_argument("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
+    parser.add_argument("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
+    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
+    return parser
+
+
+def state_path(model: Model, host: str) -> Path:
+    """The file where state is kept when none is named: the service's folder, or the user's."""
+    home = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME")
+    folder = Path(home) if home else Path.home() / ".local" / "state"
+    document = model.document
+    return folder / "cis490-watch" / f"{document['model']}_{document['mode']}-{host}.json"
+
+
+def _prepare(names: argparse.Namespace) -> tuple[Watch, Collector, float]:
+    """Open everything, and refuse what cannot be watched. Raises ``TrainerError``."""
+    from training.recording.record import choose_collector
+    from training.recording.stage import RecordError
+    from training.trainer.checkpoint import schema_of
+    from training.trainer.score import open_model
+    from training.trainer.streams import StateError, Streams, rule_of
+    from training.trainer.watch.calls import Courier, command_hook, webhook
+    from training.trainer.watch.detector import Detector, own_references
+
+    if names.for_s is not None and not names.for_s > 0:
+        raise BadArguments(f"--for {names.for_s:g} must be more than 0 seconds")
+    model = open_model(names.checkpoint, threads=max(names.threads, 1))
+    schema = schema_of(model.checkpoint)
+    try:
+        hooks = [command_hook(names.command)] if names.command else []
+        hooks += [webhook(names.webhook)] if names.webhook else []
+        collector = choose_collector(names.view)
+    except (ValueError, RecordError) as error:
+        raise BadArguments(str(error)) from None
+    clock = SystemClock()
+    own = own_references(names.reference, names.host, str(collector.view), schema)
+    detector = Detector(model, own, host=names.host, view=str(collector.view), began_at=clock.now())
+    try:
+        streams = Streams(str(model.document.get("digest", "")), rule_of(model.document))
+        kept_in = names.state or state_path(model, names.host)
+        note = streams.load(kept_in)
+    except StateError as error:
+        raise BadArguments(str(error)) from None
+    except ValueError as error:
+        raise BadData(f"{names.checkpoint}: {error}") from None
+
+    def say(text: str) -> None:
+        print(f"note: {text}", file=sys.stderr, flush=True)
+
+    if note is not None:
+        say(note)
+    watch = Watch(
+        detector=detector,
+        streams=streams,
+        courier=Courier(hooks, streams.undelivered, say),
+        kept_in=kept_in,
+        host=names.host,
+        model=f"{model.document['model']} {model.document['mode']}",
+        as_json=names.json,
+        say=say,
+    )
+    watch.begin()
+    return watch, collector, schema.sample_hz
+
+
+def samples(
+    watch: Watch,
+    collector: Collector,
+    *,
+    hz: float,
+    clock: Clock,
+    sleep: Callable[[float], None],
+    stop: Stop,
+    for_s: float | None,
+) -> None:
+    """Take samples until it is asked to stop, or for ``for_s`` seconds; late ones are skipped, as by the recorder."""
+    begun, tick = clock.monotonic(), 0
+    watch.detector.began_at = clock.now()
+    watch.forget_the_future(clock.now())
+    while not stop.requested and (for_s is None or clock.monotonic() - begun < for_s):
+        taken = clock.monotonic() - begun
+        watch.take(taken, collector.sample())
+        if abs(clock.now() - (watch.detector.began_at + clock.monotonic() - begun)) > JUMP_S:
+            watch.say("the host's clock was set: windows begin anew")
+            watch.detector.restart()
+            begun, tick = clock.monotonic(), 0
+            watch.detector.began_at = clock.now()
+            watch.forget_the_future(clock.now())
+        tick = max(tick + 1, int((clock.monotonic() - begun) * hz))
+        sleep(max(0.0, tick / hz - (clock.monotonic() - begun)))
+    watch.finish()
+
+
+@dataclass
+class Watch:
+    """One host under one model: scored windows become incidents, which are kept, printed and carried away."""
+
+    detector: Detector
+    streams: Streams
+    courier: Courier
+    kept_in: Path
+    host: str
+    model: str
+    as_json: bool = False
+    out: TextIO = field(default_factory=lambda: sys.stdout)
+    say: Callable[[str], None] = lambda _text: None
+    windows: int = 0
+    alarms: int = 0
+    raised: int = 0
+    _kept_at: float = 0.0
+    _doubted: bool = False
+
+    def begin(self) -> None:
+        """Say what a reader of the incidents must know before the first of them."""
+        rule = self.streams.rule
+        what = f"an incident is {rule.words}, until {rule.quiet_s:g} s are quiet"
+        self.say(f"watching {self.host} with {self.model}: {what}")
+        if (known := self.streams.states.get(self.host)) is not None and known.open is not None:
+            self.say(f"incident {self.streams.identity(self.host, known.open)} was open when the last watch ended")
+
+    def forget_the_future(self, now: float) -> None:
+        """Drop what was kept by a clock that was ahead: its windows would hide those of now."""
+        known = self.streams.states.get(self.host)
+        if known is not None and known.last is not None and known.last.t_start > now:
+            self.say("what was kept is of a time that has not come yet: begun afresh")
+            del self.streams.states[self.host]
+
+    def take(self, t: float, sample: Mapping[str, float | None]) -> None:
+        self._feed(self.detector.push(t, sample))
+        if not self._doubted and self.detector.judged is not None:
+            self._doubted = True
+            for doubt in doubts(self.detector):
+                self.say(doubt)
+
+    def finish(self) -> None:
+        """Take what only the end decides, and say what there was."""
+        self._feed(self.detector.end())
+        self.say(f"{self.windows:,} windows, {self.alarms:,} above the threshold, {self.raised:,} incidents")
+
+    def close(self) -> None:
+        """Let the hooks end, and keep the state."""
+        self.courier.end(LAST_CALLS_S)
+        self.keep()
+
+    def keep(self) -> None:
+        self.streams.undelivered = self.courier.waiting
+        self.streams.save(self.kept_in)
+
+    def _feed(self, seen: Iterable[Seen]) -> None:
+        for one in seen:
+            self.windows += 1
+            self.alarms += one.window.margin > 0
+            found = self.streams.feed(self.host, one.window)
+            if found.over is not None:
+                self._tell(found.over, "over", one)
+            if found.raised is not None:
+                self.raised += 1
+                self._tell(found.raised, "raised", one)
+            elif found.state.open is not None and one.window.t_end - self._kept_at >= KEEP_EVERY_S:
+                self.keep()
+                self._kept_at = one.window.t_end
+
+    def _tell(self, incident: Incident, event: str, seen: Seen) -> None:
+        from training.trainer.streams import Called
+        from training.trainer.watch.calls import document, line
+
+        called = Called(self.streams.identity(self.host, incident), self.host, self.host, incident)
+        told = document(called, model=self.model, rule=self.streams.rule.words, event=event, threshold=seen.threshold)
+        # Kept before anybody hears of it: whatever happens now, nobody is called for it a second time unknowingly.
+        self.streams.undelivered = [*self.courier.waiting, *([told] if event == "raised" else [])]
+        self.streams.save(self.kept_in)
+        self._kept_at = seen.window.t_end
+        print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
+        if event == "raised":
+            self.courier.put(told)
+
+
+def doubts(detector: Detector) -> list[str]:
+    """Reasons against believing the model on this host, from its first windows."""
+    from training.trainer.summary import doubts_of_host
+
+    return [] if detector.judged is None else doubts_of_host(detector.judged)
