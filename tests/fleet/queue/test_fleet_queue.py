@@ -759,7 +759,7 @@ HOT = """head grant stale open_gates gates pending_classes beat_job beat_attempt
   widen_job give_up_job note_crash add_death forget_deaths deaths pardon_attempt give_back pardon_job
   hold_job unhold_job held_pending end_quarantine move_log_next
   drop_chunks log log_pieces add_log_file lose_log_file log_files_going extend_gap
-  events_of_job attempts_of_job artifact_of add_job job_text"""
+  events_of_job attempts_of_job artifact_of add_job"""
 
 
 @pytest.mark.parametrize("statement", HOT.split())

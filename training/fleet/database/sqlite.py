@@ -286,7 +286,7 @@ class SqliteDatabase:
             return self._execute(self._sql[statement], params)[1]
 
     def many(self, statement: str, params: Sequence[Mapping[str, Any]]) -> None:
-        with self._lock:
+        with self._lock, self._room_for(len(params)):
             self._execute(self._sql[statement], params, many=True)
 
     def ready(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Ready:
@@ -301,9 +301,12 @@ class SqliteDatabase:
 
     @contextmanager
     def _room_for(self, rows: int) -> Iterator[None]:
-        """Hold more pages in memory while many rows come in: their ids are scattered all over the indexes."""
+        """Hold more pages in memory while many rows are written: their ids are scattered all over the indexes."""
+        if rows <= _MANY_ROWS:
+            yield
+            return
         before = self._pragma("cache_size")[0]
-        self._pragma(f"cache_size = {_PAGES_OF_MANY if rows > _MANY_ROWS else before}")
+        self._pragma(f"cache_size = {_PAGES_OF_MANY}")
         try:
             yield
         finally:

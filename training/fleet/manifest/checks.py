@@ -6,8 +6,8 @@ The names a model can have, and the hyperparameters of each, come as values (:cl
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity, no_variable_because
@@ -56,6 +56,7 @@ _host_name = matching(
 _model_name = matching(_MODEL_NAME, "a name of 1 to 64 small letters, digits, dots, dashes or underscores")
 _output = matching(_OUTPUT, "a file's name without folders; {model} and {mode} are filled in")
 _host_names = list_of(_host_name)
+_name = text(128)
 _priority = whole(-PRIORITY_MAX, PRIORITY_MAX)
 _seed = whole(0, SEED_MAX)
 _gib = real(0.0, MEMORY_GIB_MAX)
@@ -63,6 +64,7 @@ _cores = whole(0, CORES_MAX)
 _seconds = real(0.0, SECONDS_MAX)
 _recipe = one_of([recipe.value for recipe in Recipe], "split recipe")
 _mode = one_of([mode.value for mode in Mode], "mode")
+_FREE = frozenset({"seed", "hyper"})  # on which, beside its id, nothing else of a job depends
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 VARIABLES_MAX = 50
 VALUE_CHARS_MAX = 1024
@@ -334,7 +336,7 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kin
         before = len(root.problems)
         tables = matrix.spread(entry, room)
         room -= len(tables) if "matrix" in entry.values else 0
-        jobs = [_job(table, defaults, trainers, dataset) for table in tables]
+        jobs = list(_jobs(tables, defaults, trainers, dataset))
         as_it_should_be = len(root.problems) == before
         for table, job in zip(tables, jobs, strict=True):
             if job.name in names:
@@ -362,29 +364,68 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kin
     return sound
 
 
+def _jobs(tables: Sequence[Table], defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> Iterator[JobSpec]:
+    """Check the jobs of an entry: of a thousand seeds one wholly, and of the others what is their own."""
+    sound: dict[tuple[Any, ...], tuple[Table, JobSpec]] = {}
+    for table in tables:
+        others = tuple(table.values[key] for key in table.varied if key not in _FREE)
+        before = len(table.problems)
+        if others in sound:
+            yield _varied(table, *sound[others], defaults, trainers)
+        else:
+            job = _job(table, defaults, trainers, dataset)
+            if len(table.problems) == before:
+                sound[others] = table, job
+            yield job
+
+
+def _varied(table: Table, like: Table, job: JobSpec, defaults: Defaults, trainers: Trainers) -> JobSpec:
+    """Check a job that differs from a sound one of its entry in name, seed and hyperparameters alone."""
+    same = table.values.get("hyper") is like.values.get("hyper")
+    hyper = job.hyper if same else _hyper(table, job.model, trainers)
+    seed = table.take("seed", _seed, defaults.seed)
+    name = table.take("name", _name, "", required=True)
+    job_id = _identity(
+        job.model, job.mode, hyper, job.split_recipe, job.train_hosts, seed, job.dataset, trainers.own.get(job.model)
+    )
+    return replace(job, name=name, job_id=job_id, hyper=hyper, seed=seed)
+
+
+def _identity(
+    model: str,
+    mode: str,
+    hyper: Mapping[str, HyperValue],
+    recipe: str,
+    train_hosts: Sequence[str],
+    seed: int,
+    dataset: str | None,
+    own: TrainerSpec | None,
+) -> str:
+    return job_identity(
+        {
+            "model": model,
+            "mode": mode,
+            "hyper": dict(hyper),
+            "split_recipe": recipe,
+            "train_hosts": list(train_hosts),
+            "seed": seed,
+            "dataset": dataset,
+            "trainer": {"command": own.command if own else ()},
+        }
+    )
+
+
 def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> JobSpec:
-    name = table.take("name", text(128), "", required=True)
+    name = table.take("name", _name, "", required=True)
     model = table.take("model", one_of(trainers.flags, "model"), "", required=True)
     mode = table.take("mode", _mode, "", required=True)
     recipe, train_hosts = _split(table, defaults)
     hyper = _hyper(table, model, trainers)
     seed = table.take("seed", _seed, defaults.seed)
-    own = trainers.own.get(model)
     data = table.take("dataset", dataset, defaults.dataset)
     job = JobSpec(
         name=name,
-        job_id=job_identity(
-            {
-                "model": model,
-                "mode": mode,
-                "hyper": dict(hyper),
-                "split_recipe": recipe,
-                "train_hosts": list(train_hosts),
-                "seed": seed,
-                "dataset": data,
-                "trainer": {"command": own.command if own else ()},
-            }
-        ),
+        job_id=_identity(model, mode, hyper, recipe, train_hosts, seed, data, trainers.own.get(model)),
         model=model,
         mode=mode,
         priority=table.take("priority", _priority, 0),

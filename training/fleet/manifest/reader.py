@@ -66,6 +66,11 @@ class Table:
         self._asked: dict[str, None] = {}
         self._moved, self._once = moved, once
 
+    @property
+    def varied(self) -> Iterable[str]:
+        """Return the keys that differ from those of other tables made of one entry."""
+        return (str(place[0]) for place in self._moved)
+
     def has(self, key: str) -> bool:
         return key in self.values
 

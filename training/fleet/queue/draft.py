@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from training import strict_json
 from training.clock import Clock
@@ -20,7 +20,9 @@ from training.fleet.queue.events import INSERTED, inserted
 from training.fleet.queue.foresee import name_of
 from training.fleet.scheduling.job import JobStatus, Needs
 
-_ASKED_AT_ONCE = 500  # jobs that the last plan did not name
+T = TypeVar("T")
+
+_ASKED_AT_ONCE = 500  # jobs
 _STEP_S = 1.0  # by so much a clock may drift from the other while a draft is made
 _COLUMNS = (
     "claimable_at", "class_id", "created_at", "job_id", "mode", "model", "name", "priority", "spec", "status",
@@ -75,10 +77,8 @@ class Draft:
         self._class_ids: dict[str, int] = {}
         known = {row["job_id"]: row for row in db.all("plan_texts")}
         planned = set(known)
-        others = [spec["job_id"] for spec in self.specs if spec["job_id"] not in planned]
-        for n in range(0, len(others), _ASKED_AT_ONCE):
-            rows = db.all("job_texts", ids=json.dumps(others[n : n + _ASKED_AT_ONCE]))
-            known |= {row["job_id"]: row for row in rows}
+        for some in in_parts([spec["job_id"] for spec in self.specs if spec["job_id"] not in planned]):
+            known |= texts_of(db, some)
         for spec in self.specs:
             self._judge(spec, known.get(spec["job_id"]))
         self.gone = sorted(planned.difference(self._digests))
@@ -122,6 +122,16 @@ class Draft:
     def plan_jobs(self) -> PlanJobs:
         """Return what :meth:`JobQueue.plan_jobs` will, once it is written."""
         return PlanJobs.of(self._digests.values())
+
+
+def in_parts(jobs: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Split jobs into as many as are asked for at once."""
+    return (jobs[n : n + _ASKED_AT_ONCE] for n in range(0, len(jobs), _ASKED_AT_ONCE))
+
+
+def texts_of(db: Database, job_ids: Sequence[str]) -> dict[str, Row]:
+    """Read what a reload compares of jobs, by their ids; of those that are there."""
+    return {row["job_id"]: row for row in db.all("job_texts", ids=json.dumps(job_ids))}
 
 
 def class_key(spec: Mapping[str, Any]) -> str:

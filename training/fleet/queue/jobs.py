@@ -18,13 +18,22 @@ from typing import Any
 from training import strict_json
 from training.clock import Clock, SystemClock
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.database.writer import Database, id_of
+from training.fleet.database.writer import Database, Row, id_of
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
 from training.fleet.queue.classes import Classes
 from training.fleet.queue.curves import Curves
-from training.fleet.queue.draft import Draft, PlanJobs, class_key, columns_of, digest_of, listed_of
+from training.fleet.queue.draft import (
+    Draft,
+    PlanJobs,
+    class_key,
+    columns_of,
+    digest_of,
+    in_parts,
+    listed_of,
+    texts_of,
+)
 from training.fleet.queue.events import Events
 from training.fleet.queue.foresee import Synced, judged, name_of
 from training.fleet.queue.logs import LogRows
@@ -171,12 +180,15 @@ class JobQueue:
         amended: list[Mapping[str, Any]] = []
         class_ids: ClassIds = {}
         told = 0
-        for spec, text in draft.other:
-            found, columns = self._judge(spec, text, class_ids, in_words=told < LISTED_MAX)
-            changes.append(found)
-            told += any(edit.kind is EditKind.JOB for edit in found.edits)
-            if columns is not None:
-                amended.append(columns)
+        for some in in_parts(draft.other):
+            known = texts_of(self.db, [spec["job_id"] for spec, _ in some])
+            for spec, text in some:
+                row = known[spec["job_id"]]
+                found, columns = self._judge(spec, text, row, class_ids, in_words=told < LISTED_MAX)
+                changes.append(found)
+                told += any(edit.kind is EditKind.JOB for edit in found.edits)
+                if columns is not None:
+                    amended.append(columns)
         self.db.many("amend_job", amended)
         back = [(spec["job_id"], found) for (spec, _), found in zip(draft.other, changes, strict=True) if found.returns]
         self.db.many("mark_in_manifest", [{"job_id": job_id} for job_id, _ in back])
@@ -187,23 +199,20 @@ class JobQueue:
         return changes
 
     def _judge(
-        self, spec: Mapping[str, Any], text: str, class_ids: ClassIds, *, in_words: bool
+        self, spec: Mapping[str, Any], text: str, known: Row, class_ids: ClassIds, *, in_words: bool
     ) -> tuple[Change, Mapping[str, Any] | None]:
-        """Judge a known job of a plan as it is now; returns also what its row holds from now on, if that is other.
+        """Judge a ``known`` job of a plan as it is now; returns also what its row holds from now on, if that is other.
 
         ``class_ids`` remembers the classes of those before; ``in_words`` as for :func:`judged`.
         """
-        job_id = spec["job_id"]
-        known = self.db.one("job_text", job_id=job_id)
-        assert known is not None, "jobs stay"
-        found = judged(spec, text, known, lambda: self._require(job_id), in_words=in_words)
+        found = judged(spec, text, known, lambda: self._require(spec["job_id"]), in_words=in_words)
         if found.outcome is not Outcome.UPDATED:
             return found, None
         learned = {key: known[key] for key in ("ram_above_gib", "vram_above_gib")}
         like = (class_key(spec), *learned.values())
         if like not in class_ids:
             class_ids[like] = self.classes.of(replace(Needs.of(spec), **learned), spec)
-        return found, {**columns_of(spec), "spec": text, "class_id": class_ids[like]}
+        return found, {**columns_of(spec), "seq": known["seq"], "spec": text, "class_id": class_ids[like]}
 
     def plan_jobs(self) -> PlanJobs:
         """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,10 @@ class Reloader:
         ``starting`` keeps the data sets that a reload found, so that a restart changes nothing; while no source of
         the plan has changed, the kept plan is used.
         """
+        with _uncollected():
+            return self._reload(who, starting=starting)
+
+    def _reload(self, who: str, *, starting: bool) -> ReloadReply:
         try:
             known = self._known()
             recorded = self._recorded()
@@ -177,6 +182,18 @@ class Proposal:
     jobs: list[dict[str, Any]]
     plan: Plan
     here: frozenset[str] | None
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the collector of cycles out: it would look at all values of a long plan again and again, and free none."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _refused(error: ManifestError) -> Refusal:

@@ -221,11 +221,9 @@ INSERT INTO jobs (job_id, name, spec, class_id, priority, status, created_at, cl
 VALUES (:job_id, :name, :spec, :class_id, :priority, 'pending', :now, :now, :model, :mode)
 ON CONFLICT (job_id) DO NOTHING
 
--- name: job_text — what a reload compares
-SELECT job_id, name, spec, in_manifest, ram_above_gib, vram_above_gib FROM jobs WHERE job_id = :job_id
-
--- name: job_texts — the same of those in a list (JSON), some hundred at once
-SELECT job_id, name, spec, in_manifest FROM jobs WHERE job_id IN (SELECT value FROM json_each(:ids))
+-- name: job_texts — what a reload compares of the jobs in a list (JSON), some hundred at once
+SELECT seq, job_id, name, spec, in_manifest, ram_above_gib, vram_above_gib FROM jobs
+WHERE job_id IN (SELECT value FROM json_each(:ids))
 
 -- name: plan_texts — the same of all that the last plan named, at once: asked for one by one they take seconds
 SELECT job_id, name, spec, in_manifest FROM jobs WHERE in_manifest = 1
@@ -236,7 +234,7 @@ SELECT job_id FROM jobs WHERE in_manifest = 1
 -- name: amend_job — a reload changes all that is not a job's identity
 UPDATE jobs SET name = :name, spec = :spec, class_id = :class_id, priority = :priority, in_manifest = 1,
   model = :model, mode = :mode
-WHERE job_id = :job_id
+WHERE seq = :seq
 
 -- name: mark_in_manifest — a job that had been removed is back
 UPDATE jobs SET in_manifest = 1 WHERE job_id = :job_id
