@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
 from training.data.rows import Rows
-from training.data.split import make_split
+from training.data.split import Split, make_split
 from training.trainer import baselines
-from training.trainer.baselines import run_baselines
+from training.trainer.baselines import Own, run_baselines
 from training.trainer.evaluation.metrics import Classes, Scored
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
@@ -27,17 +29,24 @@ def data(n_episodes=60, per_episode=8, n_features=12, classes=2, shift=1.5, seed
     return X.astype(np.float32), y, np.array([f"e{n:03d}" for n in episode]), hosts
 
 
-def judged(X, y, episode, host, classes=BINARY, supervised=True, **options):
+class Windows(NamedTuple):
+    features: np.ndarray
+    y: np.ndarray
+    host: np.ndarray
+    split: Split
+
+
+def judged(X, y, episode, host, classes=BINARY, supervised=True, own=None, **options):
     windows = Rows.of(episode=episode, host=host, t_start=np.arange(y.size), label=y)
     split = make_split(windows, recipe="host", train_hosts=["a", "b"], supervised=supervised)
 
     def scored(rows):
         return Scored.build(windows.take(rows), score=np.zeros(rows.size))
 
+    everything = Windows(X, y, host, split)
     found = run_baselines(
-        X,
-        y,
-        split,
+        everything,
+        own or Own(X[:0], host[:0]),
         test=scored(split.test),
         cal=scored(split.cal),
         classes=classes,
@@ -138,15 +147,43 @@ def test_windows_of_another_split_are_refused():
     _, split = judged(X, y, episode, host)
     rows = split.test[:-1]
     wrong = Scored.build(Rows.of(label=y, episode=episode, host=host).take(rows), score=np.zeros(rows.size))
+    none = Own(X[:0], host[:0])
     with pytest.raises(ValueError, match="those of the split"):
-        run_baselines(X, y, split, test=wrong, cal=wrong, classes=BINARY, target_fpr=0.05)
+        run_baselines(Windows(X, y, host, split), none, test=wrong, cal=wrong, classes=BINARY, target_fpr=0.05)
 
 
 def test_their_auroc_is_that_of_their_score():
     X, y, episode, host = data()
     found, split = judged(X, y, episode, host)
-    scale = baselines._fit_scaler(X[split.train])
-    normal = scale(X[split.train])[y[split.train] == 0]
+    both = np.sort(np.concatenate((split.train, split.val)))
+    scale = baselines._fit_scaler(X[both])
+    normal = scale(X[both])[y[both] == 0]
     score = baselines._mahalanobis(normal, 0)(scale(X[split.test]))
     expected = roc_auc_score(y[split.test], score)
     assert found["mahalanobis"]["auroc"]["value"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_detector_measures_hosts_from_their_own_references():
+    """On a host far from all others every window is odd, unless features are centred on its reference."""
+    X, y, episode, host = data(shift=0.0, n_episodes=90)
+    X[y == 1] *= 2.0
+    own = np.random.default_rng(5).normal(size=(60, X.shape[1])).astype(np.float32)
+    place = np.array(["a", "b", "c"])[np.arange(60) % 3]
+    for name, far in (("b", 6.0), ("c", -6.0)):
+        X[host == name] += far
+        own[place == name] += far
+    bare, _ = judged(X, y, episode, host)
+    found, _ = judged(X, y, episode, host, own=Own(own, place))
+    for name in NAMES - {"logistic_regression"}:
+        assert found[name]["fpr"]["value"] < 0.4 < bare[name]["fpr"]["value"], name
+    assert {found[name]["rule"] for name in NAMES} <= {"only_up", "follows"}
+    assert {bare[name]["rule"] for name in NAMES} == {None}
+
+
+def test_the_logistic_regression_learns_from_validation_windows_as_well():
+    X, y, episode, host = data(n_episodes=24, per_episode=4)
+    _, split = judged(X, y, episode, host)
+    flipped = y.copy()
+    flipped[split.val] = 1 - flipped[split.val]
+    before, after = (judged(X, labels, episode, host)[0]["logistic_regression"] for labels in (y, flipped))
+    assert before["auroc"] != after["auroc"]

@@ -23,6 +23,7 @@ from training.trainer.evaluation.page import gap, render, share, show
 from training.trainer.evaluation.page import main as page_of
 from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, to_json, write_report
 from training.trainer.evaluation.sides import sides_of
+from training.trainer.evaluation.thresholds import ChosenOnTestError
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
 ROWS = Rows.of(label=[0, 1], episode=["a", "b"], host=["h", "h"])
@@ -110,6 +111,25 @@ def test_report_has_the_fields_that_were_promised():
     assert made["quarantined"] == {"n": 0, "episodes": []}
     assert made["intervals"] == {"confidence": 0.95, "resamples": 200, "unit": "episode"}
     assert list(made["per_host"]) == ["lab-c"]
+
+
+def test_a_threshold_that_was_chosen_on_the_test_side_is_refused():
+    """The guard of all that is chosen: the calibrated threshold, and the rule for hosts beside it."""
+    made = np.random.default_rng(0).random((900, 2))
+    rows = Rows.of(episode=np.array([f"e{n // 10:03d}" for n in range(900)]), label=np.arange(900) // 10 // 3 % 2)
+    planted = operating_point(Scored.build(rows, proba=made, classes=BINARY), 0.05, classes=BINARY)
+    with pytest.raises(ChosenOnTestError, match="was chosen on recording e002, which tests it"):
+        report(operating_point=planted)
+
+
+def test_the_page_shows_thresholds_by_host_beside_the_calibrated_one():
+    one = {"threshold": 0.91, "calibrated": 0.7, "windows": 40, "alarming": 0.1, "fpr": 0.04, "tpr": 0.81}
+    one |= {"calibrated_fpr": 0.33, "calibrated_tpr": None}
+    made = report(extra={"thresholds": {"rule": "only_up", "why": "", "all": {}, "hosts": {"lab-c": one}}})
+    page = render(made)
+    for words in ("Thresholds by host", "0.91", "40 windows", "81.0 %", "0.7: – caught, 33.0 % false alarms"):
+        assert words in page
+    assert "Thresholds by host" not in render(report())
 
 
 def test_files_are_canonical_stable_and_without_nan(tmp_path):

@@ -157,7 +157,8 @@ def test_the_price_in_the_report_is_what_a_host_without_the_channel_pays(model: 
     known = {"rename": "cpu_throttled", "reference": True}
     whole = make_data(tmp_path / "whole", **known)
     lacking = make_data(tmp_path / "lacking", lacks=dict.fromkeys(HOSTS, (1,)), **known)
-    ended = run(arguments(model, whole, tmp_path, *SHORT[model], "--target-fpr", "0.3"))
+    host = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta")
+    ended = run(arguments(model, whole, tmp_path, *SHORT[model], *host, "--target-fpr", "0.3"))
     assert ended.code == Exit.DONE, ended.sentence
     checkpoint = tmp_path / "artifacts" / f"{model}_oracle.ckpt.json"
     found = json.loads(checkpoint.read_text())["channels"]

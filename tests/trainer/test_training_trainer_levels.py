@@ -14,7 +14,8 @@ from training.contract import Exit
 from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.trainer.compare import compare
-from training.trainer.levels import FEWEST, NO_LEVELS, Levels
+from training.trainer.evaluation.host_thresholds import FEWEST
+from training.trainer.levels import NO_LEVELS, Levels
 from training.trainer.score import judge, remarks, sides
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

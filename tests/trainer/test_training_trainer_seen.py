@@ -31,6 +31,9 @@ pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 MODES = ("oracle", "realistic")
 
 
+NONE = np.empty(0, dtype=np.int64)  # references that trained
+
+
 def write(
     folder: Path,
     X: np.ndarray,
@@ -250,7 +253,7 @@ def test_an_idle_hour_that_trained_makes_no_other_one_known(tmp_path: Path) -> N
     fresh[:, :, :6] = 0.0
     found = inputs_of(write(tmp_path / "d", X, recording, label=recording % 2))
     split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
-    kept = {"seen": msgspec.to_builtins(seen.keep(found, split))}
+    kept = {"seen": msgspec.to_builtins(seen.keep(found, split, NONE))}
     other = inputs_of(write(tmp_path / "o", fresh, recording, label=recording % 2))
     assert set(seen.sides_by_content(kept, other).tolist()) == {"new"}
 
@@ -367,14 +370,14 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_reference_are_noted(
 def test_what_is_kept_of_windows_is_small_sorted_and_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = inputs_of(write(tmp_path / "d", noise(), np.arange(80) // 4))
     split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
-    kept = seen.keep(found, split)
+    kept = seen.keep(found, split, NONE)
     assert kept.sides is not None
     assert sum(len(text) for text in kept.sides.values()) < 80 * 8 + 4 * 4
     train = kept.digests(Side.TRAIN)
     assert train.size == split.train.size
     assert (np.diff(train.astype(np.int64)) > 0).all()
     monkeypatch.setattr(seen, "MOST_WINDOWS", 79)
-    assert seen.keep(found, split) == seen.Seen(sides=None)
+    assert seen.keep(found, split, NONE) == seen.Seen(sides=None)
     assert seen.sides_by_content({"seen": {"sides": None}}, found) is None
     assert seen.why_unknown({"seen": {"sides": None}}) == seen.TOO_MANY
 

@@ -1,14 +1,17 @@
 """The bar every model has to clear: plain methods on the same features, split and threshold rule.
 
+They have all that a model has: the references that train, validation windows once these have made their choice, each
+host's level, and, where they score anomalies, features from the mean of the host's own reference.
+
 Deterministic, single runs of scikit-learn on capped numbers of rows: they are read beside the model, not instead of it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +25,9 @@ from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from training.data.split import Split
 from training.trainer.compare import paired_gap
+from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
+from training.trainer.levels import Levels
 
 Matrix = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -33,26 +38,52 @@ MAX_ANOMALY_ROWS = 5_000  # of the others: neighbours are searched by brute forc
 MAX_JUDGED_ROWS = 20_000
 CLIP = 10.0  # standard deviations: a channel that was constant in training must not drown the others
 STRENGTHS = (0.01, 0.1)  # of the logistic regression (scikit-learn's C), chosen on the validation side
+FEW = 4  # reference windows that count as much for a host's mean as that of all hosts does
 _SHOWN = ("auroc", "auprc", "balanced_accuracy", "macro_f1", "tpr", "fpr")
+
+
+class Windows(Protocol):
+    """All windows that a model had, those of references that train among them (see `references.Joined`)."""
+
+    @property
+    def features(self) -> NDArray[Any]: ...
+    @property
+    def y(self) -> IntArray: ...
+    @property
+    def host(self) -> NDArray[np.str_]: ...
+    @property
+    def split(self) -> Split: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Features (M, F) of the reference windows that tell levels, and the host of each."""
+
+    features: NDArray[Any]
+    host: NDArray[np.str_]
 
 
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """Standardised features of each side and the truth beside them."""
+    """Standardised features of each side and the truth beside them; ``fit`` is what is learnt from in the end."""
 
-    fit: Matrix
-    fit_y: IntArray
+    train: Matrix
+    train_y: IntArray
     val: Matrix
     val_y: IntArray
+    fit: Matrix
+    fit_y: IntArray
+    fit_host: NDArray[np.str_]
     cal: Matrix
     test: Matrix
+    own: Matrix
+    own_host: NDArray[np.str_]
     seed: int
 
 
 def run_baselines(
-    X: NDArray[Any],
-    y: NDArray[Any],
-    split: Split,
+    windows: Windows,
+    own: Own,
     *,
     test: Scored,
     cal: Scored,
@@ -61,38 +92,46 @@ def run_baselines(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """Fit on split.train and judge on split.test: logistic_regression, isolation_forest, mahalanobis, lof.
+    """Fit on the training side and judge on the test side: logistic_regression, isolation_forest, mahalanobis, lof.
 
-    ``X`` (N_all, F) are the mode's features and ``y`` (N_all) the classes of *all* windows; ``test``
-    and ``cal`` are the model's own `Scored` (rows as in the split). Each name maps to {kind: supervised
-    | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or to {kind, note} with a sentence where it
-    could not be had. ``gap`` is its AUROC minus the model's on the same draws of episodes, where the
-    two can be compared.
+    ``windows`` are *all* windows of the mode; ``test`` and ``cal`` are the model's own `Scored` (rows as in the split).
+    Each name maps to {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or to
+    {kind, note} with a sentence where it could not be had. ``rule`` is that of its thresholds by host, null without
+    references. ``gap`` is its AUROC minus the model's on the same draws of episodes, where the two can be compared.
     """
+    split, X, truth = windows.split, windows.features, np.asarray(windows.y, dtype=np.int64)
     if test.y.size != split.test.size or cal.y.size != split.cal.size:
         raise ValueError("the scored windows must be those of the split, in its order")
-    truth = np.asarray(y, dtype=np.int64)
     test_rows = _thinned(np.arange(split.test.size), MAX_JUDGED_ROWS)
     cal_rows = _thinned(np.arange(split.cal.size), MAX_JUDGED_ROWS)
     test, cal = test.take(test_rows), cal.take(cal_rows)
-    rows = _thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS)
-    scale = _fit_scaler(X[rows[0]])
+    train, val = _thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS)
+    both = _thinned(np.sort(np.concatenate((split.train, split.val))), MAX_FIT_ROWS)
+    scale = _fit_scaler(X[both])
     data = _Data(
-        fit=scale(X[rows[0]]),
-        fit_y=truth[rows[0]],
-        val=scale(X[rows[1]]),
-        val_y=truth[rows[1]],
+        train=scale(X[train]),
+        train_y=truth[train],
+        val=scale(X[val]),
+        val_y=truth[val],
+        fit=scale(X[both]),
+        fit_y=truth[both],
+        fit_host=windows.host[both],
         cal=scale(X[split.cal[cal_rows]]),
         test=scale(X[split.test[test_rows]]),
+        own=scale(own.features),
+        own_host=own.host,
         seed=seed,
     )
 
-    def judge(kind: str, judged: Scored, calibrated: Scored) -> dict[str, Any]:
+    def judge(kind: str, judged: Scored, calibrated: Scored, references: References) -> dict[str, Any]:
         point = None
         if calibrated.y.size:
-            point = operating_point(calibrated, target_fpr, classes=classes)
+            point = operating_point(calibrated, target_fpr, classes=classes, references=references)
+            point.refuse_test(judged.rows.recording.tolist())
         found = evaluate(judged, classes=classes, operating_point=point, n_resamples=n_resamples, seed=seed).metrics
+        hosts = None if point is None else point.hosts
         answer: dict[str, Any] = {"kind": kind, "windows": int(judged.y.size)}
+        answer |= {"rule": None if hosts is None else hosts.rule.value}
         answer |= {name: found[name] for name in _SHOWN}
         if by_class(judged, classes) is by_class(test, classes):
             draws = {"n_resamples": n_resamples, "seed": seed}
@@ -100,15 +139,47 @@ def run_baselines(
         return answer
 
     results = {"logistic_regression": _supervised(data, test, cal, classes, judge)}
-    normal = data.fit[classes.is_benign(data.fit_y)]
+    centred = _Centred.on(data.own, data.own_host)
+    normal = centred.of(data.fit, data.fit_host)[classes.is_benign(data.fit_y)]
     normal = normal[_thinned(np.arange(normal.shape[0]), MAX_ANOMALY_ROWS)]
+    sides = {"test": centred.of(data.test, test.rows.host), "cal": centred.of(data.cal, cal.rows.host)}
+    sides["own"] = centred.of(data.own, data.own_host)
     for name, method in ANOMALY_METHODS.items():
         if normal.shape[0] < 2:
             results[name] = {"kind": "anomaly", "note": "no benign training windows to learn from"}
             continue
         score = method(normal, seed)
-        results[name] = judge("anomaly", test.with_score(score(data.test)), cal.with_score(score(data.cal)))
+        said = {side: score(values) if values.shape[0] else np.zeros(0) for side, values in sides.items()}
+        levels = Levels.trained(said["own"], data.own_host, on=sorted(set(data.fit_host.tolist())))
+        results[name] = judge(
+            "anomaly",
+            test.with_score(levels.applied(said["test"], test.rows.host)),
+            cal.with_score(levels.applied(said["cal"], cal.rows.host)),
+            References(levels.applied(said["own"], data.own_host), data.own_host),
+        )
     return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Centred:
+    """Features from the mean of each host's own reference, drawn towards that of all where it is short."""
+
+    means: Mapping[str, Matrix]
+
+    @classmethod
+    def on(cls, own: Matrix, host: NDArray[np.str_]) -> _Centred:
+        means = {}
+        for name in set(host.tolist()):
+            mine = own[host == name]
+            means[name] = mine.mean(axis=0) * (len(mine) / (len(mine) + FEW))
+        return cls(means)
+
+    def of(self, values: Matrix, host: NDArray[np.str_]) -> Matrix:
+        """The features (N, F) of windows of these hosts (N); of a host without a reference as they are."""
+        found = values.copy()
+        for name in set(host.tolist()) & set(self.means):
+            found[host == name] -= self.means[name]
+        return found
 
 
 def _thinned(rows: IntArray, limit: int) -> IntArray:
@@ -140,26 +211,35 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
 
 
 def _supervised(
-    data: _Data, test: Scored, cal: Scored, classes: Classes, judge: Callable[[str, Scored, Scored], dict[str, Any]]
+    data: _Data,
+    test: Scored,
+    cal: Scored,
+    classes: Classes,
+    judge: Callable[[str, Scored, Scored, References], dict[str, Any]],
 ) -> dict[str, Any]:
-    if np.unique(data.fit_y).size < 2:
+    if np.unique(data.train_y).size < 2:
         return {"kind": "supervised", "note": "the training side holds a single class"}
     model, transform = _best_logistic(data)
 
-    def scored(values: Matrix, windows: Scored) -> Scored:
+    def probabilities(values: Matrix) -> Matrix:
         proba = np.zeros((values.shape[0], len(classes)))
         if values.shape[0]:
             proba[:, model.classes_] = model.predict_proba(transform(values))
+        return proba
+
+    def scored(values: Matrix, windows: Scored) -> Scored:
+        proba = probabilities(values)
         return windows.with_score(classes.alarm_score(proba), proba)
 
-    return judge("supervised", scored(data.test, test), scored(data.cal, cal))
+    references = References(classes.alarm_score(probabilities(data.own)), data.own_host)
+    return judge("supervised", scored(data.test, test), scored(data.cal, cal), references)
 
 
 def _best_logistic(data: _Data) -> tuple[LogisticRegression, Callable[[Matrix], Matrix]]:
-    """The best on the validation side of plain and quantile-normal features at a few strengths."""
+    """The best on the validation side of plain and quantile-normal features at a few strengths, fitted on both."""
     quantiles = QuantileTransformer(
-        n_quantiles=min(200, data.fit.shape[0]), output_distribution="normal", subsample=None, random_state=data.seed
-    ).fit(data.fit)
+        n_quantiles=min(200, data.train.shape[0]), output_distribution="normal", subsample=None, random_state=data.seed
+    ).fit(data.train)
 
     def plain(values: Matrix) -> Matrix:
         return values
@@ -168,19 +248,23 @@ def _best_logistic(data: _Data) -> tuple[LogisticRegression, Callable[[Matrix], 
         transformed: Matrix = np.clip(quantiles.transform(values), -3.0, 3.0)
         return transformed
 
-    best: tuple[float, LogisticRegression, Callable[[Matrix], Matrix]] | None = None
+    best: tuple[float, float, Callable[[Matrix], Matrix]] | None = None
     for transform in (plain, quantile_normal):
-        fit, val = transform(data.fit), transform(data.val)
+        fit, val = transform(data.train), transform(data.val)
         for strength in STRENGTHS:
-            model = LogisticRegression(C=strength, class_weight="balanced", max_iter=200)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model.fit(fit, data.fit_y)
-            loss = _validation_loss(model, val, data.val_y)
+            loss = _validation_loss(_logistic(strength, fit, data.train_y), val, data.val_y)
             if best is None or loss < best[0]:
-                best = (loss, model, transform)
+                best = (loss, strength, transform)
     assert best is not None
-    return best[1], best[2]
+    chosen = best[2]
+    return _logistic(best[1], chosen(data.fit), data.fit_y), chosen
+
+
+def _logistic(strength: float, values: Matrix, y: IntArray) -> LogisticRegression:
+    model = LogisticRegression(C=strength, class_weight="balanced", max_iter=200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(values, y)
 
 
 def _validation_loss(model: LogisticRegression, val: Matrix, val_y: IntArray) -> float:

@@ -26,6 +26,7 @@ from training.data.schema import FeatureSchema, require_same
 from training.data.split import Side
 from training.files import write_whole
 from training.trainer.contract import BadData
+from training.trainer.evaluation.host_thresholds import Rule
 from training.trainer.flags import MODELS
 from training.trainer.ranges import Range
 from training.trainer.seen import Seen
@@ -71,8 +72,23 @@ class _Levels(msgspec.Struct):
     usual: float | None
 
 
+class _Level(msgspec.Struct):
+    usual: float
+    high: float
+    windows: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
+
+
+class _Hosts(msgspec.Struct):
+    rule: Rule
+    why: str
+    margin: float
+    log_odds: bool
+    levels: dict[str, _Level]
+
+
 class _Threshold(msgspec.Struct):
     threshold: float | None
+    hosts: _Hosts | None = None
 
 
 class _Members(msgspec.Struct):

@@ -46,6 +46,7 @@ class Inputs:
     understood: Understood | None  # None for data sets of before it was kept, and where no validation table was read
     reference: NDArray[np.float32]  # like ``X``, of the hosts' reference recordings
     reference_features: NDArray[np.float32]
+    reference_tensors: NDArray[np.float32]  # (M, C, T)
     reference_host: NDArray[np.str_]
     kinship: Kinship
 
@@ -142,6 +143,7 @@ def from_dataset(
         understood=understood,
         reference=reference if by_features else data.reference,
         reference_features=reference,
+        reference_tensors=data.reference,
         reference_host=data.reference_host,
         kinship=data.kinship,
     )

@@ -22,7 +22,8 @@ from training.trainer.contract import Stop
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
 from training.trainer.families import Takes
 from training.trainer.inputs import Inputs
-from training.trainer.levels import Levels, reference_scores
+from training.trainer.levels import Levels
+from training.trainer.references import references_of
 from training.trainer.task import Fitted, IntArray
 
 MOST_JUDGED = 2_048  # test windows, evenly drawn: each channel costs a prediction of all of them
@@ -53,6 +54,7 @@ def prices(
     levels: Levels | None,
     split: Split,
     *,
+    references: IntArray,
     takes: Takes,
     test: Scored,
     point: OperatingPoint | None,
@@ -73,39 +75,37 @@ def prices(
     places = _spread(split.test.size)
     rows, whole = split.test[places], test.take(places)
 
-    def figures(scored: Scored) -> dict[str, Any]:
+    def figures(scored: Scored, point: OperatingPoint | None) -> dict[str, Any]:
         found = evaluate(scored, classes=inputs.classes, operating_point=point, n_resamples=0).metrics
         return {name: found[name]["value"] for name in SHOWN}
 
     def judged(channels: Sequence[str]) -> dict[str, Any]:
         stop.check()
-        scored = _scored(inputs, fitted, levels, rows, whole, channels, takes)
+        lacking = take_away(inputs, channels, takes, rows)
+        # A host that lacks a channel has recorded its reference without it as well.
+        own_levels, own_point = levels, point
+        if levels is not None:
+            raw = references_of(fitted, lacking, np.arange(inputs.reference_host.size), None)
+            own_levels = Levels.elsewhere(raw.score, raw.host, levels.to_dict())
+        if point is not None and point.hosts is not None:
+            hosts = point.hosts.elsewhere(references_of(fitted, lacking, references, own_levels))
+            own_point = replace(point, hosts=hosts)
+        scored = _scored(lacking, fitted, own_levels, whole)
         gap = paired_gap(scored, whole, classes=inputs.classes, n_resamples=n_resamples, seed=seed)
-        return {"channels": list(channels), **figures(scored), "gap": gap}
+        return {"channels": list(channels), **figures(scored, own_point), "gap": gap}
 
     each = [[name] for name in taken] + ([taken] if len(taken) > 1 else [])
-    return {**kinds, "whole": figures(whole), "without": [judged(channels) for channels in each]}
+    return {**kinds, "whole": figures(whole, point), "without": [judged(channels) for channels in each]}
 
 
-def _scored(
-    inputs: Inputs,
-    fitted: Fitted,
-    levels: Levels | None,
-    rows: IntArray,
-    whole: Scored,
-    channels: Sequence[str],
-    takes: Takes,
-) -> Scored:
-    lacking = take_away(inputs, channels, takes, rows)
-    outputs = fitted.predict(lacking.X, np.arange(rows.size), features=lacking.features)
+def _scored(lacking: Inputs, fitted: Fitted, levels: Levels | None, whole: Scored) -> Scored:
+    outputs = fitted.predict(lacking.X, np.arange(whole.y.size), features=lacking.features)
     if outputs.proba is not None:
-        return Scored.build(whole.rows, proba=outputs.proba, classes=inputs.classes)
+        return Scored.build(whole.rows, proba=outputs.proba, classes=lacking.classes)
     assert outputs.score is not None
     score = outputs.score
     if levels is not None:
-        # A host that lacks a channel has recorded its reference without it as well.
-        own = reference_scores(fitted, lacking)
-        score = Levels.elsewhere(own, inputs.reference_host, levels.to_dict()).applied(score, whole.rows.host)
+        score = levels.applied(score, whole.rows.host)
     return Scored.build(whole.rows, score=score)
 
 

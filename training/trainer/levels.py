@@ -19,25 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.trainer.inputs import Inputs
-from training.trainer.task import Fitted
+from training.trainer.evaluation.host_thresholds import FEWEST, QUANTILE
 
 FloatArray = NDArray[np.float64]
 
-QUANTILE = 0.75  # of a host's reference scores
 NO_LEVELS = (
     "No host that trained has a reference recording: scores are compared between hosts as they are, "
     "and a threshold may not hold on the next one."
 )
-FEWEST = 4  # reference windows that say anything about a host
-
-
-def reference_scores(fitted: Fitted, inputs: Inputs) -> FloatArray:
-    """(M,) scores of the reference windows by a model without classes; those with classes have a scale already."""
-    rows = np.arange(len(inputs.reference))
-    score = fitted.predict(inputs.reference, rows, features=inputs.reference_features).score
-    assert score is not None, "asked of anomaly scores only"
-    return score
 
 
 @dataclass(frozen=True, slots=True)

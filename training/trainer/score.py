@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from training.data.dataset import Dataset
     from training.data.split import Split
     from training.trainer.checkpoint import Checkpoint
+    from training.trainer.evaluation.host_thresholds import HostThresholds, References
     from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.families import Family
     from training.trainer.inputs import Inputs
@@ -93,6 +94,8 @@ class Judged:
     inputs: Inputs
     scored: Scored
     classes: Classes
+    references: References
+    hosts: HostThresholds | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -100,12 +103,19 @@ class Judged:
         return f"{self.document['model']} {self.document['mode']}"
 
     @property
+    def calibrated(self) -> float | None:
+        """The calibrated threshold, before any host's reference changes it; None where the model has none."""
+        threshold = (self.document.get("threshold") or {}).get("threshold")
+        return None if threshold is None else float(threshold)
+
+    @property
     def thresholds(self) -> NDArray[np.float64] | None:
         """The score (N) that each window must exceed to raise an alarm; None where the model has no threshold."""
         import numpy as np
 
-        threshold = (self.document.get("threshold") or {}).get("threshold")
-        return None if threshold is None else np.full(len(self.inputs.rows), float(threshold))
+        if self.calibrated is None or self.hosts is None:
+            return None if self.calibrated is None else np.full(self.scored.y.size, self.calibrated, dtype=np.float64)
+        return self.hosts.each(self.scored.rows.host)
 
     @property
     def alarm(self) -> NDArray[np.bool_] | None:
@@ -184,7 +194,9 @@ def judged_by(model: Model, loaded: Dataset, name: str) -> Judged:
 
     from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.inputs import from_dataset
-    from training.trainer.levels import Levels, reference_scores
+    from training.trainer.levels import Levels
+    from training.trainer.references import references_of
+    from training.trainer.seen import fresh_references
 
     document, fitted = model.document, model.fitted
     labels = document["label_map"]
@@ -194,15 +206,29 @@ def judged_by(model: Model, loaded: Dataset, name: str) -> Judged:
         raise BadData(f"{model.path} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
     said, recorded = outputs.score, document.get("levels")
     notes: list[str] = []
+    fresh, levels = fresh_references(document, inputs), None
     if said is not None and recorded is not None:
-        levels = Levels.elsewhere(reference_scores(fitted, inputs), inputs.reference_host, recorded)
+        raw = references_of(fitted, inputs, fresh, None)
+        levels = Levels.elsewhere(raw.score, raw.host, recorded)
         said, notes = levels.applied(said, inputs.rows.host), levels.notes(inputs.rows.host)
+    references = references_of(fitted, inputs, fresh, levels)
     try:
         classes = Classes.of(labels, loaded.benign)
         scored = Scored.build(inputs.rows, proba=outputs.proba, score=said, classes=classes)
     except ValueError as error:
         raise BadData(f"{model.path} does not fit {name}: {error}") from None
-    return Judged(document, inputs, scored, classes, tuple(notes))
+    hosts = _hosts(document, references)
+    return Judged(document, inputs, scored, classes, references, hosts, tuple(notes))
+
+
+def _hosts(document: Mapping[str, Any], references: References) -> HostThresholds | None:
+    """The thresholds of hosts, by the references here; None for a model that learnt no rule for them."""
+    from training.trainer.evaluation.host_thresholds import HostThresholds
+
+    threshold = document.get("threshold") or {}
+    if threshold.get("threshold") is None or threshold.get("hosts") is None:
+        return None
+    return HostThresholds.recorded(threshold["hosts"], threshold["threshold"]).elsewhere(references)
 
 
 def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
@@ -230,8 +256,9 @@ def table(judged: Judged, side: NDArray[np.str_] | None) -> Any:
         by_number = sorted(labels, key=lambda name: labels[name])
         columns |= {f"p_{name}": scored.proba[:, labels[name]] for name in by_number}
         columns["class"] = [by_number[k] for k in judged.classes.likeliest(scored.proba)]
+    columns["threshold"] = [None] * scored.y.size if judged.thresholds is None else judged.thresholds
     columns["alarm"] = [None] * scored.y.size if judged.alarm is None else judged.alarm
-    return pl.DataFrame(columns, schema_overrides={"alarm": pl.Boolean, "side": pl.String})
+    return pl.DataFrame(columns, schema_overrides={"threshold": pl.Float64, "alarm": pl.Boolean, "side": pl.String})
 
 
 def incidents(judged: Judged, state: Path | None = None) -> tuple[list[Called], list[str]]:
@@ -350,6 +377,11 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
             f"{host} has no reference recording here: its values are measured from the usual level of the others."
             for host in without
         ]
+    if judged.hosts is None and judged.calibrated is not None and judged.references.host.size:
+        said.append(
+            "The checkpoint has one threshold for all hosts, and no rule by which references change it (an earlier "
+            "version made it, or it had no references to learn one from): train it again."
+        )
     if "digest" not in judged.document:
         said.append(
             "The checkpoint carries no digest of itself (an earlier version made it): a change by hand goes unnoticed."

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.identity import marks_of, run_length
+from training.data.identity import marks_of, run_length, window_digests
 from training.data.split import Side, Split
 from training.trainer.inputs import Inputs
 
@@ -67,18 +67,35 @@ def _unpacked(kept: dict[Side, str] | None, what: str, side: Side) -> Digests:
     return found
 
 
-def keep(inputs: Inputs, split: Split) -> Seen:
-    """Return what a checkpoint stores of the windows on each side."""
+def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> Seen:
+    """Return what a checkpoint stores of the windows on each side; ``references`` are places of those that trained."""
     digests = inputs.window_digests
-    if digests.size > MOST_WINDOWS:
+    if digests.size + references.size > MOST_WINDOWS:
         return Seen(sides=None)
     every = _every(*inputs.tensors.shape[::2])
     marks = marks_of(inputs.tensors, inputs.channel_names, every, telling=True)
+    sides = {side: digests[split.side(side)] for side in Side}
+    marked = {side: marks.digest[np.isin(marks.window, split.side(side))] for side in Side}
+    if references.size:
+        learnt = inputs.reference_tensors[references]
+        own = marks_of(learnt, inputs.channel_names, every, telling=True)
+        sides[Side.TRAIN] = np.concatenate((sides[Side.TRAIN], window_digests(learnt, inputs.channel_names)))
+        marked[Side.TRAIN] = np.concatenate((marked[Side.TRAIN], own.digest))
     return Seen(
-        sides={side: _packed(digests[split.side(side)]) for side in Side},
-        marks={side: _packed(marks.digest[np.isin(marks.window, split.side(side))]) for side in Side},
+        sides={side: _packed(found) for side, found in sides.items()},
+        marks={side: _packed(found) for side, found in marked.items()},
         every=every,
     )
+
+
+def fresh_references(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.int64]:
+    """The places of reference windows that the model has not learnt from, by content; of old checkpoints all."""
+    seen = None if document.get("seen") is None else msgspec.convert(document["seen"], Seen)
+    places = np.arange(inputs.reference_host.size)
+    if seen is None or seen.sides is None or not places.size:
+        return places
+    short = _short(window_digests(inputs.reference_tensors, inputs.channel_names))
+    return places[~np.isin(short, seen.digests(Side.TRAIN))]
 
 
 def _every(windows: int, samples: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,16 +17,19 @@ from training.data.split import Split
 from training.files import write_whole
 from training.trainer import checkpoint, families, machine
 from training.trainer.arguments import TrainerArgs
-from training.trainer.baselines import run_baselines
+from training.trainer.baselines import Own, run_baselines
 from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
+from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
+from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.incidents import Choice, Timeline, choose, figures, stride_of
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, write_report
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.lacking import prices
-from training.trainer.levels import Levels, reference_scores
+from training.trainer.levels import Levels
 from training.trainer.ranges import ranges_of
+from training.trainer.references import Joined, Parted, join, part, references_of
 from training.trainer.seen import keep
 from training.trainer.task import Fitted, IntArray, Task
 
@@ -61,15 +65,17 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
     keeper = checkpoint.StateFile(_state_path(args), key.digest, clock, facts=key.facts)
     if (odd := keeper.stranger()) is not None:
         progress.event("afresh", reason=odd)
+    parted = part(inputs, split, supervised=family.supervised)
+    joined = join(inputs, split, parted.train)
     task = Task(
         model=args.model,
-        X=inputs.X,
-        features=inputs.features,
+        X=joined.X,
+        features=joined.features,
         names=inputs.names,
-        y=inputs.y,
+        y=joined.y,
         classes=len(inputs.classes),
-        is_benign=inputs.classes.is_benign(inputs.y),
-        split=split,
+        is_benign=inputs.classes.is_benign(joined.y),
+        split=joined.split,
         hyper=args.hyper,
         seed=args.seed,
         threads=args.threads,
@@ -83,13 +89,14 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
         fitted = family.fit(task)
         trained_s = progress.elapsed_s
         progress.event("evaluate")
-        levels = None if family.supervised else _levels(inputs, task, fitted)
-        point, choice, channels, report = _judge(args, inputs, task, fitted, levels, key, takes=family.takes)
+        levels = None if family.supervised else _levels(inputs, split, fitted)
+        judged = Judged(inputs, split, parted, joined, fitted, levels)
+        point, choice, channels, report = _judge(args, judged, key, stop, takes=family.takes)
         stop.check()
     except Interrupted:
         keeper.save()
         raise
-    document = {**_document(args, inputs, split, fitted, point, levels, key), "channels": channels}
+    document = {**_document(args, judged, point, key), "channels": channels}
     document["incidents"] = None if choice is None else choice.to_dict()
     path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.suffix)
     stem = f"{args.model}_{args.mode}_{'train' if family.supervised else 'pretrain'}"
@@ -113,31 +120,51 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     )
 
 
-def _levels(inputs: Inputs, task: Task, fitted: Fitted) -> Levels:
+def _levels(inputs: Inputs, split: Split, fitted: Fitted) -> Levels:
     """Measure the usual level of each host's anomaly scores."""
-    trained = sorted(set(inputs.rows.host[task.split.train].tolist()))
-    return Levels.trained(reference_scores(fitted, inputs), inputs.reference_host, on=trained)
+    places = np.arange(inputs.reference_host.size)
+    score = references_of(fitted, inputs, places, None).score
+    return Levels.trained(score, inputs.reference_host, on=sorted(set(inputs.rows.host[split.train].tolist())))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A trained model, and the data that it is judged on."""
+
+    inputs: Inputs
+    split: Split
+    parted: Parted
+    joined: Joined
+    fitted: Fitted
+    levels: Levels | None
+
+    def scored(self, rows: IntArray) -> Scored:
+        """Score windows. Raises ``BadArguments`` where the model answers with no numbers."""
+        outputs = self.fitted.predict(self.inputs.X, rows, features=self.inputs.features)
+        said = outputs.proba if outputs.proba is not None else outputs.score
+        if said is None or not np.isfinite(said).all():
+            raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
+        score = None
+        if self.levels is not None:
+            score = self.levels.applied(said, self.inputs.rows.host[rows])
+        return Scored.build(self.inputs.timed.take(rows), proba=outputs.proba, score=score, classes=self.inputs.classes)
+
+    def references(self) -> References:
+        """The scores of the reference windows that tell levels."""
+        return references_of(self.fitted, self.inputs, self.parted.level, self.levels)
 
 
 def _judge(
-    args: TrainerArgs,
-    inputs: Inputs,
-    task: Task,
-    fitted: Fitted,
-    levels: Levels | None,
-    key: machine.RunKey,
-    *,
-    takes: families.Takes,
+    args: TrainerArgs, judged: Judged, key: machine.RunKey, stop: Stop, *, takes: families.Takes
 ) -> tuple[OperatingPoint | None, Choice | None, dict[str, Any], dict[str, Any]]:
-    """Threshold and rule of incidents from the calibration side; the price of channels, and the report."""
-    split, classes = task.split, inputs.classes
-    test = _scored(inputs, fitted, levels, split.test)
-    cal = _scored(inputs, fitted, levels, split.cal)
-    task.stop.check()
-    target = float(args.hyper["target_fpr"])
+    """Thresholds and rule of incidents from the calibration side; the price of channels, and the report."""
+    inputs, split, classes = judged.inputs, judged.split, judged.inputs.classes
+    test, cal = judged.scored(split.test), judged.scored(split.cal)
+    stop.check()
+    target, references = float(args.hyper["target_fpr"]), judged.references()
     point = None
     if classes.benign:
-        point = operating_point(cal, target, classes=classes)
+        point = operating_point(cal, target, classes=classes, references=references)
     sides = sides_of(split, inputs.rows, classes)
     evaluation = evaluate(
         test,
@@ -147,12 +174,11 @@ def _judge(
         seed=args.seed,
         never_trained=sides.never_trained,
     )
-    task.stop.check()
+    stop.check()
     choice, called = _incidents(inputs, split, cal=cal, test=test, point=point)
     baselines = run_baselines(
-        inputs.features,
-        inputs.y,
-        split,
+        judged.joined,
+        Own(inputs.reference_features[judged.parted.level], inputs.reference_host[judged.parted.level]),
         test=test,
         cal=cal,
         classes=classes,
@@ -163,20 +189,28 @@ def _judge(
     channels = plain(
         prices(
             inputs,
-            fitted,
-            levels,
+            judged.fitted,
+            judged.levels,
             split,
+            references=judged.parted.level,
             takes=takes,
             test=test,
             point=point,
             n_resamples=args.n_resamples,
             seed=args.seed,
-            stop=task.stop,
+            stop=stop,
         )
     )
-    facts = fitted.facts()
+    facts = judged.fitted.facts()
+    hosts = by_host(test, point, references, classes)
     report = build_report(
-        Run(model=args.model, mode=args.mode.value, history=fitted.history, run_key=key.to_dict(), hyper=args.hyper),
+        Run(
+            model=args.model,
+            mode=args.mode.value,
+            history=judged.fitted.history,
+            run_key=key.to_dict(),
+            hyper=args.hyper,
+        ),
         Source(
             quarantined=inputs.quarantined,
             schema_hash=inputs.schema_hash,
@@ -192,8 +226,9 @@ def _judge(
             choice=choice,
             incidents=called,
         ),
-        notes=_notes(args, inputs, split, levels),
-        extra={"channels": channels} | ({"scores": facts["judgement"]} if "judgement" in facts else {}),
+        notes=[*_notes(args, judged), *notes_on_hosts(hosts)],
+        extra={"channels": channels, "thresholds": hosts}
+        | ({"scores": facts["judgement"]} if "judgement" in facts else {}),
     )
     return point, choice, channels, report
 
@@ -205,44 +240,34 @@ def _incidents(
     if point is None or point.threshold is None:
         return None, None
     stride_s = stride_of(cal.rows, nominal_s=float(inputs.schema_fields["stride_s"]))
-    calibrated, judged = (Timeline.of_windows(one, point.threshold, inputs.classes, stride_s) for one in (cal, test))
+    calibrated, judged = (Timeline.of_windows(one, point.each(one), inputs.classes, stride_s) for one in (cal, test))
     choice = choose(calibrated, split.cal, stride_s)
     return choice, figures(choice.rule, judged) | {"why": choice.why}
 
 
-def _notes(args: TrainerArgs, inputs: Inputs, split: Split, levels: Levels | None) -> list[str]:
+def _notes(args: TrainerArgs, judged: Judged) -> list[str]:
     """Collect the sentences, beside those on the split, that a reader of the numbers must know."""
-    notes = [] if levels is None else levels.notes(inputs.rows.host)
-    test = inputs.rows.take(split.test)
+    inputs = judged.inputs
+    notes = [] if judged.levels is None else judged.levels.notes(inputs.rows.host)
+    if judged.parted.train.size:
+        hosts = sorted(set(inputs.reference_host[judged.parted.train].tolist()))
+        notes.append(
+            f"Of the references of {', '.join(hosts)} the first half has trained as benign windows "
+            f"({judged.parted.train.size:,} of them)."
+        )
+    test = inputs.rows.take(judged.split.test)
     notes += [*place_notes(test, inputs.classes), *order_notes(test, inputs.classes)]
     if args.mode is Mode.ORACLE and inputs.hides_nothing:
         notes.append(NOTHING_HIDDEN)
     return notes
 
 
-def _scored(inputs: Inputs, fitted: Fitted, levels: Levels | None, rows: IntArray) -> Scored:
-    outputs = fitted.predict(inputs.X, rows, features=inputs.features)
-    said = outputs.proba if outputs.proba is not None else outputs.score
-    if said is None or not np.isfinite(said).all():
-        raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
-    if levels is not None:
-        said = levels.applied(said, inputs.rows.host[rows])
-    return Scored.build(
-        inputs.timed.take(rows), proba=outputs.proba, score=said if levels is not None else None, classes=inputs.classes
-    )
-
-
 def _document(
-    args: TrainerArgs,
-    inputs: Inputs,
-    split: Split,
-    fitted: Fitted,
-    point: OperatingPoint | None,
-    levels: Levels | None,
-    key: machine.RunKey,
+    args: TrainerArgs, judged: Judged, point: OperatingPoint | None, key: machine.RunKey
 ) -> Mapping[str, Any]:
+    inputs, split, levels = judged.inputs, judged.split, judged.levels
     threshold = None if point is None else {**point.to_dict(), "calibrated_on": CALIBRATED_ON}
-    facts = fitted.facts()
+    facts = judged.fitted.facts()
     return {
         "model": args.model,
         "mode": args.mode.value,
@@ -255,7 +280,7 @@ def _document(
         "levels": None if levels is None else levels.to_dict(),
         "hyper": dict(args.hyper),
         "split": split.to_dict(),
-        "seen": msgspec.to_builtins(keep(inputs, split)),
+        "seen": msgspec.to_builtins(keep(inputs, split, judged.parted.train)),
         "ranges": msgspec.to_builtins(ranges_of(inputs, split.train)),
         "run_key": key.to_dict(),
     }

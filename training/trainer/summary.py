@@ -9,6 +9,7 @@ import numpy as np
 
 from training.trainer import ranges
 from training.trainer.evaluation.facts import span
+from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.page import gap
 from training.trainer.lacking import lacked, price_of
 from training.trainer.score import Judged
@@ -28,6 +29,7 @@ def lines(judged: Judged, called: Sequence[Called] = ()) -> list[str]:
         ("scored", _scored(judged)),
         *(("host", line) for line in _by_host(judged)),
         *(("incidents", line) for line in _incidents(judged, called)),
+        *(("level", line) for line in _levels(judged)),
         *(("missing", line) for line in _missing(judged, missing)),
         *(("doubt", line) for line in doubts),
         ("believe it", _believe(judged, doubts)),
@@ -85,6 +87,24 @@ def _incident(one: Called) -> str:
     return f"{one.host}, {recording}: {alarms}, called {span(incident.raised - incident.began)} after they began"
 
 
+def _levels(judged: Judged) -> list[str]:
+    """A line for each host whose threshold is another than the calibrated one."""
+    hosts, calibrated = judged.hosts, judged.calibrated
+    if hosts is None or calibrated is None:
+        return []
+    names = [name for name in np.unique(judged.inputs.rows.host).tolist() if hosts.of(name) != calibrated]
+    shown = []
+    for name in names[:SHOWN]:
+        here = judged.inputs.rows.host == name
+        moved = "raised" if hosts.of(name) > calibrated else "lowered"
+        alone = judged.scored.score[here] > calibrated
+        shown.append(
+            f"{name}: threshold {hosts.of(name):.3g}, {moved} from {calibrated:.3g} by its reference "
+            f"({hosts.levels[name].windows:,} windows); without it {_share(alone)}"
+        )
+    return [*shown, f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else shown
+
+
 def _missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:
     """A line for each set of missing channels: on which hosts, and what its lack has cost on the test side."""
     by_set: dict[tuple[str, ...], list[str]] = {}
@@ -140,6 +160,12 @@ def _of_hosts(judged: Judged) -> list[str]:
         bare = [name for name in hosts if name not in known]
         if bare:
             found.append(f"{', '.join(bare)}: no reference recording, so what is usual there is a guess.")
+    if judged.calibrated is not None and judged.hosts is not None:
+        here = np.isin(judged.references.host, hosts)
+        found += References(judged.references.score[here], judged.references.host[here]).doubts(judged.calibrated)
+        without = [name for name in hosts if name not in judged.hosts.levels and name not in known]
+        if without:
+            found.append(f"{', '.join(without)}: no reference recording, so the calibrated threshold stands there.")
     if document.get("ranges") is not None:
         share = ranges.shares_outside(inputs, document)
         odd = [f"{share[name]:.0%} of the windows of {name}" for name in hosts if share[name] >= STRANGE]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.trainer.evaluation import curves
 from training.trainer.evaluation.chance import chance_test
@@ -53,6 +54,7 @@ class Evaluation:
     confusion: dict[str, Any] | None  # {labels: [K], matrix: [K][K], rows = truth}
     curves: dict[str, Any]  # roc, pr: [{label, points}]; calibration: claimed against observed
     intervals: dict[str, Any]  # how every ci95 was made: {confidence, resamples, unit}
+    recordings: frozenset[str] = frozenset()  # that were judged
 
 
 def evaluate(
@@ -74,8 +76,7 @@ def evaluate(
     """
     if test.y.size == 0:
         raise ValueError("there are no test windows to judge")
-    threshold = None if operating_point is None else operating_point.threshold
-    judge = _Judge(classes, threshold, n_resamples, seed, frozenset(never_trained))
+    judge = _Judge(classes, operating_point, n_resamples, seed, frozenset(never_trained))
     metrics, measure = judge.metrics(test)
     judge.ask_chance(metrics, test)
     per_host = {}
@@ -86,7 +87,8 @@ def evaluate(
     if measure is not None:
         confusion = {"labels": list(measure.names), "matrix": measure.confusion.tolist()}
     made = {"confidence": CONFIDENCE, "resamples": n_resamples, "unit": "episode"}
-    return Evaluation(metrics, per_host, confusion, judge.curves(test), made)
+    recordings = frozenset(test.rows.recording.tolist())
+    return Evaluation(metrics, per_host, confusion, judge.curves(test), made, recordings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class _Judge:
     """The same questions for the whole test side and for each of its hosts."""
 
     classes: Classes
-    threshold: float | None
+    point: OperatingPoint | None
     n_resamples: int
     seed: int
     never_trained: frozenset[str] = frozenset()
@@ -126,8 +128,7 @@ class _Judge:
         alarms = None
         if self.classes.benign:
             malicious = ~self.classes.is_benign(scored.y)
-            alarm = None if self.threshold is None else scored.score > self.threshold
-            alarms = AlarmMeasure(malicious, alarm, episode, n_clusters)
+            alarms = AlarmMeasure(malicious, self._alarm(scored), episode, n_clusters)
             measures.append(alarms)
             n_benign = self._distinct(scored)
             supported = {name: rate for name, rate in RARE.items() if n_benign * rate >= 1}
@@ -145,6 +146,9 @@ class _Judge:
                 found |= {name: shown_rate(*counts) for name, counts in counted.counts().items()}
         found |= self._alerts(scored, found)
         return self._with_reasons(found, scored), measure
+
+    def _alarm(self, scored: Scored) -> NDArray[np.bool_] | None:
+        return None if self.point is None else self.point.alarms(scored)
 
     def _trained(self, scored: Scored) -> list[int] | None:
         """The classes of these windows that trained, where some did not and the means tell them apart."""
@@ -172,11 +176,11 @@ class _Judge:
         if scored.proba is not None:
             predicted = self.classes.likeliest(scored.proba)
             return ClassMeasure(scored.y, predicted, self.classes.names, episode, n_episodes)
-        if self.threshold is None or not self.classes.benign:
+        alarm = self._alarm(scored)
+        if alarm is None or not self.classes.benign:
             return None
         truth = (~self.classes.is_benign(scored.y)).astype(np.int64)
-        alarm = (scored.score > self.threshold).astype(np.int64)
-        return ClassMeasure(truth, alarm, self.classes.kinds(), episode, n_episodes)
+        return ClassMeasure(truth, alarm.astype(np.int64), self.classes.kinds(), episode, n_episodes)
 
     def _alerts(self, scored: Scored, found: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Alarms a day on a host that does nothing wrong: the realised FPR times the decisions of a day."""
@@ -210,7 +214,7 @@ class _Judge:
             for kind in no_alarm:
                 no_alarm[kind] = (
                     "there is no threshold"
-                    if self.threshold is None
+                    if self.point is None or self.point.threshold is None
                     else f"the test has no window that is {words[kind]}"
                 )
         no_classes = "an anomaly score without a threshold predicts no class"

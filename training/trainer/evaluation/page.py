@@ -67,6 +67,7 @@ def render(report: Mapping[str, Any]) -> str:
         share=share,
         gap=gap,
         in_order=in_order,
+        percent=_percent,
     )
 
 
@@ -121,6 +122,10 @@ def share(metric: Mapping[str, Any]) -> str:
         return text
     low, high = (f"{100 * bound:.1f}" for bound in metric["ci95"])
     return f"{text} ({low} to {high})"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
 
 
 def gap(metric: Mapping[str, Any]) -> str:

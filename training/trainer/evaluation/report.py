@@ -78,11 +78,14 @@ def build_report(
 ) -> dict[str, Any]:
     """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores).
 
-    Raises LeakError where windows of the test side chose what judges them.
+    Raises LeakError where windows of the test side chose what judges them: the threshold, the rule for hosts, or that
+    of incidents.
     """
     if judgement.choice is not None:
         judgement.choice.require_none_of(judgement.split)
     point, evaluation = judgement.operating_point, judgement.evaluation
+    if point is not None:
+        point.refuse_test(evaluation.recordings)
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": run.model,

@@ -1,0 +1,242 @@
+"""Thresholds by host: what a reference may do to one, how the rule is chosen, and that no test window comes into it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.data.rows import Rows
+from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
+from training.trainer.evaluation.host_thresholds import (
+    FEWEST,
+    HostThresholds,
+    LeftOut,
+    Level,
+    References,
+    Rule,
+    Scale,
+    choose,
+    host_thresholds,
+)
+from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
+from training.trainer.evaluation.thresholds import ChosenOnTestError
+
+TWO = Classes(("benign", "malicious"), ("benign",))
+ODDS, PLAIN = Scale(odds=True), Scale(odds=False)
+numbers = st.floats(-12, 12, allow_nan=False).map(lambda value: round(value, 3))
+
+
+def scored(score: np.ndarray, y: np.ndarray, host: np.ndarray, *, side: str = "c", probability: bool = False) -> Scored:
+    """Windows of five an episode."""
+    episode = np.array([f"{side}-{name}-{number // 5}" for number, name in enumerate(host.tolist())])
+    rows = Rows.of(
+        episode=episode, host=host, t_start=np.arange(y.size) * 2.0, t_end=np.arange(y.size) * 2.0 + 4, label=y
+    )
+    if not probability:
+        return Scored.build(rows, score=score)
+    p = 1 / (1 + np.exp(-score))
+    return Scored.build(rows, proba=np.stack((1 - p, p), axis=1), classes=TWO)
+
+
+def fleet(
+    shifts: dict[str, float], *, seed: int = 0, side: str = "c", probability: bool = False
+) -> tuple[Scored, References]:
+    """Hosts whose scores lie higher by a shift; malicious windows lie 4 above benign ones, references with these."""
+    rng = np.random.default_rng(seed)
+    names = list(shifts)
+    host, y = np.repeat(names, 80), np.tile(np.repeat([0, 1], 40), len(names))
+    own = np.repeat(names, 40)
+    score = rng.normal(size=host.size) + 4 * y + np.array([shifts[name] for name in host.tolist()])
+    usual = rng.normal(size=own.size) + np.array([shifts[name] for name in own.tolist()])
+    reference = 1 / (1 + np.exp(-usual)) if probability else usual
+    return scored(score, y, host, side=side, probability=probability), References(reference, own)
+
+
+# -- what a reference may do -------------------------------------------------------------------------------------------
+
+
+@given(calibrated=numbers, margin=numbers, usual=numbers, above=st.floats(0, 9), windows=st.integers(1, 999))
+def test_rules_keep_their_words(calibrated: float, margin: float, usual: float, above: float, windows: int) -> None:
+    for scale in (ODDS, PLAIN):
+        level = Level(usual, usual + above, windows)
+        each = {
+            rule: HostThresholds(
+                rule=rule, calibrated=scale.back(calibrated), margin=margin, levels={"known": level}, scale=scale
+            )
+            for rule in Rule
+        }
+        start = {rule: hosts.of("known") for rule, hosts in each.items()}
+        assert start[Rule.CALIBRATED] == scale.back(calibrated)
+        assert start[Rule.ONLY_UP] == max(start[Rule.CALIBRATED], start[Rule.FOLLOWS])
+        # Never above level and margin, and never below the high quantile where that is lower.
+        assert min(level.high, usual + margin) - 1e-9 <= level.start(margin) <= usual + margin
+        for hosts in each.values():
+            assert hosts.of("unknown") == scale.back(calibrated)
+            assert hosts.each(np.array(["known", "unknown", "known"])).tolist() == [
+                hosts.of(name) for name in ("known", "unknown", "known")
+            ]
+
+
+@given(st.integers(0, 99), numbers, st.sampled_from([True, False]))
+def test_what_a_threshold_is_depends_on_no_order_and_no_names(seed: int, shift: float, probability: bool) -> None:
+    cal, own = fleet({"a": 0.0, "b": shift / 6, "c": 1.0}, seed=seed, probability=probability)
+    found = host_thresholds(cal, own, 0.5, 0.05, classes=TWO)
+    order = np.random.default_rng(seed).permutation(own.score.size)
+    mixed = host_thresholds(
+        cal.take(np.arange(cal.y.size)[::-1]), References(own.score[order], own.host[order]), 0.5, 0.05, classes=TWO
+    )
+    assert found is not None
+    assert mixed is not None
+    assert (mixed.levels, mixed.margin, mixed.rule) == (found.levels, found.margin, found.rule)
+
+
+def test_where_all_scores_lie_higher_thresholds_do() -> None:
+    cal, own = fleet({"a": 0.0, "b": 2.0, "c": -1.0})
+    point = operating_point(cal, 0.05, classes=TWO, references=own)
+    higher = operating_point(
+        cal.with_score(cal.score + 3), 0.05, classes=TWO, references=References(own.score + 3, own.host)
+    )
+    for name in "abc":
+        assert point.hosts is not None
+        assert higher.hosts is not None
+        assert higher.hosts.of(name) == pytest.approx(point.hosts.of(name) + 3, abs=1e-6)
+
+
+def test_odds_and_back() -> None:
+    for value in (1e-9, 0.2, 0.5, 0.999, 1 - 1e-9):
+        assert ODDS.back(float(ODDS.of(np.array([value]))[0])) == pytest.approx(value, rel=1e-6)
+    assert np.isfinite(ODDS.of(np.array([0.0, 1.0]))).all()
+    assert (ODDS.back(800.0), ODDS.back(-800.0)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("probability", [True, False])
+def test_an_unseen_host_has_the_promised_alarms_by_its_own_reference(probability: bool) -> None:
+    """A loud host has everything alarm at the calibrated threshold, a quiet one nothing; neither with its reference."""
+    cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5}, probability=probability)
+    for shift, (false, caught) in {4.0: (0.8, 1.0), -4.0: (0.0, 0.1)}.items():
+        test, theirs = fleet({"new": shift}, seed=3, side="t", probability=probability)
+        both = References(np.concatenate((own.score, theirs.score)), np.concatenate((own.host, theirs.host)))
+        point = operating_point(cal, 0.05, classes=TWO, references=both)
+        assert point.hosts is not None
+        assert point.hosts.rule is Rule.FOLLOWS
+        found = by_host(test, point, both, TWO)["hosts"]["new"]
+        assert found["fpr"] <= 0.1
+        assert found["tpr"] >= 0.8
+        assert (found["calibrated_fpr"] >= false) if false else (found["calibrated_tpr"] <= caught)
+        metrics = evaluate(test, classes=TWO, operating_point=point, n_resamples=0).metrics
+        assert metrics["fpr"]["value"] == found["fpr"]
+        assert metrics["tpr"]["value"] == found["tpr"]
+
+
+# -- references that are too short, missing, or of an attack -----------------------------------------------------------
+
+
+def test_without_references_every_host_has_the_calibrated_threshold() -> None:
+    cal, own = fleet({"a": 0.0, "b": 2.0})
+    point = operating_point(cal, 0.05, classes=TWO, references=References(own.score[:0], own.host[:0]))
+    assert point.hosts is None
+    assert point.threshold == operating_point(cal, 0.05, classes=TWO).threshold
+    said = notes_on_hosts(by_host(cal, point, References(own.score[:0], own.host[:0]), TWO))
+    assert "No host has a reference recording" in said[0]
+
+
+def test_a_reference_of_too_few_windows_tells_nothing_and_is_named() -> None:
+    cal, own = fleet({"a": 0.0, "b": 0.5})
+    short = References(np.append(own.score, [9.0] * (FEWEST - 1)), np.append(own.host, ["new"] * (FEWEST - 1)))
+    point = operating_point(cal, 0.05, classes=TWO, references=short)
+    assert point.hosts is not None
+    assert point.hosts.of("new") == point.threshold
+    (doubt,) = short.doubts(point.threshold or 0.0)
+    assert f"The reference of new has {FEWEST - 1} windows, and a level needs {FEWEST}" in doubt
+
+
+def test_a_reference_of_an_attack_blinds_the_host_and_is_told() -> None:
+    cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
+    test, theirs = fleet({"new": 0.0}, seed=3, side="t")
+    caught = {}
+    for attack in (0.0, 4.0):
+        both = References(np.append(own.score, theirs.score + attack), np.append(own.host, theirs.host))
+        point = operating_point(cal, 0.05, classes=TWO, references=both)
+        caught[attack] = by_host(test, point, both, TWO)
+        assert point.threshold is not None
+        doubts = both.doubts(point.threshold)
+        assert doubts == [] if not attack else "if it was recorded during an attack" in doubts[0]
+    assert caught[0.0]["all"]["tpr"] > 0.9
+    assert caught[4.0]["all"]["tpr"] < 0.2
+    assert "The reference of new would raise alarms in" in " ".join(notes_on_hosts(caught[4.0]))
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+def left(up: float, follows: float, host: str = "a") -> LeftOut:
+    rates = {Rule.CALIBRATED: up, Rule.ONLY_UP: up, Rule.FOLLOWS: follows}
+    return LeftOut(host, 40, 40, rates, rates)
+
+
+def test_thresholds_follow_where_that_costs_little_on_hosts_left_out() -> None:
+    assert choose([left(0.01, 0.07)], 0.05)[0] is Rule.FOLLOWS  # within the promise, as far as it is kept anywhere
+    assert choose([left(0.01, 0.09)], 0.05)[0] is Rule.ONLY_UP
+    assert choose([left(0.20, 0.22)], 0.05)[0] is Rule.FOLLOWS  # hardly above
+    assert choose([left(0.01, 0.2), left(0.01, 0.01, "b"), left(0.01, 0.0, "c")], 0.05)[0] is Rule.FOLLOWS
+    rule, why = choose([], 0.05)
+    assert rule is Rule.ONLY_UP
+    assert "cannot be left out" in why
+
+
+def test_references_that_say_nothing_of_their_hosts_may_only_raise() -> None:
+    cal, own = fleet({"a": 0.0, "b": 0.0, "c": 0.0})
+    lies = References(
+        own.score + np.array([{"a": -3.0, "b": 0.0, "c": 3.0}[name] for name in own.host.tolist()]), own.host
+    )
+    honest, misled = (host_thresholds(cal, each, 2.0, 0.05, classes=TWO) for each in (own, lies))
+    assert honest is not None
+    assert misled is not None
+    assert (honest.rule, misled.rule) == (Rule.FOLLOWS, Rule.ONLY_UP)
+    assert [one.host for one in misled.left_out] == ["a", "b", "c"]
+    assert misled.left_out[0].fpr[Rule.FOLLOWS] > misled.left_out[0].fpr[Rule.CALIBRATED]
+
+
+def test_hosts_that_calibrated_without_references_leave_the_plain_quantile() -> None:
+    cal, _ = fleet({"a": 0.0, "b": 0.5})
+    _, theirs = fleet({"new": 6.0}, seed=3)
+    found = host_thresholds(cal, theirs, 2.0, 0.05, classes=TWO)
+    assert found is not None
+    assert (found.rule, found.margin) == (Rule.ONLY_UP, 0.0)
+    assert found.of("new") > 2.0
+
+
+def test_no_test_window_comes_into_a_choice() -> None:
+    """Whatever the test side holds, rule, margin and thresholds are those of the calibration side."""
+    cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
+    test, _ = fleet({"a": 0.0, "d": 3.0}, seed=4, side="t")
+    point = operating_point(cal, 0.05, classes=TWO, references=own)
+    point.refuse_test(set(test.rows.recording.tolist()))
+    mixed = Scored.build(
+        Rows.of(
+            episode=np.append(cal.rows.episode, test.rows.episode[:3]),
+            host=np.append(cal.rows.host, test.rows.host[:3]),
+            t_start=np.zeros(cal.y.size + 3),
+            t_end=np.ones(cal.y.size + 3),
+            label=np.append(cal.y, test.y[:3]),
+        ),
+        score=np.append(cal.score, test.score[:3]),
+    )
+    planted = operating_point(mixed, 0.05, classes=TWO, references=own)
+    with pytest.raises(ChosenOnTestError, match="recording t-a-0, which tests it"):
+        planted.refuse_test(set(test.rows.recording.tolist()))
+
+
+def test_a_checkpoint_keeps_what_scoring_needs() -> None:
+    cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5}, probability=True)
+    found = operating_point(cal, 0.05, classes=TWO, references=own).hosts
+    assert found is not None
+    again = HostThresholds.recorded(found.to_dict(), found.calibrated)
+    assert again == replace(found, left_out=())
+    theirs = again.elsewhere(References(np.full(40, 0.9), np.full(40, "new")))
+    assert theirs.of("a") == found.of("a")
+    assert theirs.of("new") > found.of("a")

@@ -1,0 +1,287 @@
+"""A threshold for each host: the calibrated one, raised or moved by the host's own reference.
+
+A host's *level* is a quantile of the scores of its reference, which was recorded before, while the host did its
+ordinary work. The distance that benign windows reach above it is learnt from the hosts that calibrated (the *margin*),
+so that on a host with a reference the alarm starts at level plus margin. Where a high quantile of the reference lies
+lower, the start is drawn towards it, the further the more windows the reference has. Three rules use that start:
+
+    calibrated    not at all: the threshold is the calibrated one, whatever the reference
+    only_up       the higher of the two
+    follows       the start itself, also where it is lower
+
+The rule is chosen by leaving the calibration hosts out in turn: each is judged by threshold and margin of the others.
+No test window comes into it: a choice names the recordings that it was made on, and a report refuses one that was made
+on its test side. Probabilities are compared as log odds: between .98 and .99 lies as much as between .5 and .67.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.trainer.evaluation.conformal import conformal
+from training.trainer.evaluation.scored import Classes, FloatArray, Scored
+
+QUANTILE = 0.75  # of a host's reference scores: its level
+HIGH = 0.98  # and where hardly any of them lies above
+FEWEST = 4  # reference windows that say anything about a host
+HALF = 120  # reference windows of which the high quantile counts as much as level and margin
+MAY_COST = 0.5  # times the promised false alarms: what following may cost more than rising alone
+KEPT = 1.5  # times the promised false alarms: what counts as a kept promise
+SUSPECT = 0.5  # of a reference above the calibrated threshold, from which it may show an attack
+EDGE = 1e-12  # probabilities nearer to 0 or 1 than this are as good as there
+DIGITS = 9  # of levels and margins: below any meaning, above what a processor's rounding can move
+
+
+class Rule(StrEnum):
+    """What a host's own reference may do to its threshold."""
+
+    CALIBRATED = "calibrated"
+    ONLY_UP = "only_up"
+    FOLLOWS = "follows"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The scale on which scores of hosts are compared: log odds of probabilities, anomaly scores as they are."""
+
+    odds: bool
+
+    def of(self, score: FloatArray) -> FloatArray:
+        if not self.odds:
+            return np.asarray(score, dtype=np.float64)
+        bounded = np.clip(score, EDGE, 1 - EDGE)
+        return np.asarray(np.log(bounded) - np.log1p(-bounded), dtype=np.float64)
+
+    def back(self, value: float) -> float:
+        """The score at a value of the scale."""
+        if not self.odds:
+            return value
+        return float(1 / (1 + np.exp(-value))) if value >= 0 else float(np.exp(value) / (1 + np.exp(value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A host's reference in three figures, on the scale."""
+
+    usual: float  # its level
+    high: float
+    windows: int
+
+    def start(self, margin: float) -> float:
+        """The place where its alarms start."""
+        above = self.usual + margin
+        return above + min(0.0, self.high - above) * self.windows / (self.windows + HALF)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"usual": self.usual, "high": self.high, "windows": self.windows}
+
+    @classmethod
+    def of(cls, values: FloatArray) -> Level:
+        """The level of reference windows (M), M > 0."""
+        usual, high = (round(float(value), DIGITS) for value in np.quantile(values, (QUANTILE, HIGH)))
+        return cls(usual, high, int(values.size))
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """Scores (M) of reference windows that trained nothing, and the host of each."""
+
+    score: FloatArray
+    host: NDArray[np.str_]
+
+    def levels(self, scale: Scale) -> dict[str, Level]:
+        """The level of each host of which there are enough windows."""
+        values = scale.of(self.score)
+        return {
+            name: Level.of(values[self.host == name])
+            for name in sorted(set(self.host.tolist()))
+            if (self.host == name).sum() >= FEWEST
+        }
+
+    def doubts(self, threshold: float) -> list[str]:
+        """Sentences on hosts whose reference is too short, or may show an attack by the calibrated ``threshold``."""
+        found = []
+        for name in sorted(set(self.host.tolist())):
+            own = self.score[self.host == name]
+            if own.size < FEWEST:
+                found.append(
+                    f"The reference of {name} has {own.size} windows, and a level needs {FEWEST}: the calibrated "
+                    "threshold stands there; record a longer one."
+                )
+            elif (doubt := doubt_on(name, float((own > threshold).mean()), own.size)) is not None:
+                found.append(doubt)
+        return found
+
+
+def doubt_on(host: str, alarming: float | None, windows: int) -> str | None:
+    """A sentence where so much of a host's reference is above the calibrated threshold that it may show an attack."""
+    if windows < FEWEST or alarming is None or alarming < SUSPECT:
+        return None
+    return (
+        f"The reference of {host} would raise alarms in {alarming:.0%} of its windows: if it was recorded during an "
+        "attack, that attack is now taken for usual there; look what went on, and record it anew."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The rates of one calibration host under each rule, by threshold and margin of the others."""
+
+    host: str
+    benign: int  # windows
+    malicious: int
+    fpr: Mapping[Rule, float]
+    tpr: Mapping[Rule, float]  # empty where no window is malicious-like
+
+    def to_dict(self) -> dict[str, Any]:
+        def rates(of: Mapping[Rule, float]) -> dict[str, float]:
+            return {rule.value: round(rate, 6) for rule, rate in of.items()}
+
+        counts = {"host": self.host, "benign": self.benign, "malicious": self.malicious}
+        return counts | {"fpr": rates(self.fpr), "tpr": rates(self.tpr)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostThresholds:
+    """The thresholds of hosts with a level; every other host has the calibrated one.
+
+    ``why`` says in words what ``left_out`` says in figures: the reason for the rule.
+    """
+
+    rule: Rule
+    calibrated: float
+    margin: float
+    levels: Mapping[str, Level]
+    scale: Scale
+    why: str = ""
+    left_out: tuple[LeftOut, ...] = ()
+
+    def of(self, host: str) -> float:
+        """The threshold of a host, in the unit of the scores."""
+        if self.rule is Rule.CALIBRATED or host not in self.levels:
+            return self.calibrated
+        start = self.scale.back(self.levels[host].start(self.margin))
+        return start if self.rule is Rule.FOLLOWS else max(self.calibrated, start)
+
+    def each(self, host: NDArray[np.str_]) -> FloatArray:
+        """(N,) thresholds of windows by their hosts (N)."""
+        names, place = np.unique(host, return_inverse=True)
+        return np.array([self.of(str(name)) for name in names], dtype=np.float64)[place]
+
+    def elsewhere(self, references: References) -> HostThresholds:
+        """The same rule on other data: their own levels, and for hosts without a reference there those known."""
+        return replace(self, levels={**self.levels, **references.levels(self.scale)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values for checkpoints and reports."""
+        return {
+            "rule": self.rule.value,
+            "why": self.why,
+            "quantiles": [QUANTILE, HIGH],
+            "margin": self.margin,
+            "log_odds": self.scale.odds,
+            "levels": {name: level.to_dict() for name, level in self.levels.items()},
+            "left_out": [one.to_dict() for one in self.left_out],
+        }
+
+    @classmethod
+    def recorded(cls, document: Mapping[str, Any], calibrated: float) -> HostThresholds:
+        """What `to_dict` wrote, as a checkpoint holds it, without what only a reader wants."""
+        return cls(
+            rule=Rule(document["rule"]),
+            calibrated=calibrated,
+            margin=float(document["margin"]),
+            levels={
+                name: Level(level["usual"], level["high"], level["windows"])
+                for name, level in document["levels"].items()
+            },
+            scale=Scale(bool(document["log_odds"])),
+            why=document["why"],
+        )
+
+
+def host_thresholds(
+    cal: Scored, references: References, calibrated: float, target: float, *, classes: Classes
+) -> HostThresholds | None:
+    """Choose rule and margin on calibration windows alone; None where no host has a reference."""
+    scale = Scale(odds=cal.proba is not None)
+    levels = references.levels(scale)
+    if not levels:
+        return None
+    margin = _margin(cal, levels, scale, target, classes)
+    if margin is None:
+        rule, why, found = Rule.ONLY_UP, "no host that calibrated has a reference to learn from", []
+    else:
+        found = _leave_out(cal, levels, scale, target, classes)
+        rule, why = choose(found, target)
+    return HostThresholds(
+        rule=rule,
+        calibrated=calibrated,
+        margin=margin or 0.0,
+        levels=levels,
+        scale=scale,
+        why=why,
+        left_out=tuple(found),
+    )
+
+
+def choose(found: Sequence[LeftOut], target: float) -> tuple[Rule, str]:
+    """The rule by what each gave on calibration hosts left out in turn, and why in words; every host counts the same.
+
+    Following never catches less than rising alone: it is chosen where its false alarms stay within the promise, or
+    hardly above those of rising alone. The calibrated threshold alone is never chosen where there are references: that
+    it holds on the hosts that calibrated says little of the next one.
+    """
+    if not found:
+        return Rule.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"
+    up, follows = (float(np.mean([one.fpr[rule] for one in found])) for rule in (Rule.ONLY_UP, Rule.FOLLOWS))
+    catching = [one.tpr for one in found if one.tpr]
+    caught = ""
+    if catching:
+        more = [float(np.mean([tpr[rule] for tpr in catching])) for rule in (Rule.ONLY_UP, Rule.FOLLOWS)]
+        caught = f" ({_share(more[1])} caught, {_share(more[0])} without)"
+    said = (
+        f"hosts left out in turn had {_share(follows)} false alarms with thresholds that follow, {_share(up)} without"
+    )
+    pays = follows <= max(KEPT * target, up + MAY_COST * target)
+    return (Rule.FOLLOWS if pays else Rule.ONLY_UP), said + caught
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.2g} %"
+
+
+def _margin(cal: Scored, levels: Mapping[str, Level], scale: Scale, target: float, classes: Classes) -> float | None:
+    """The distance above their hosts' levels that all but a share ``target`` of benign calibration windows keep."""
+    known = classes.is_benign(cal.y) & np.isin(cal.rows.host, list(levels))
+    usual = np.array([levels[name].usual for name in cal.rows.host[known].tolist()], dtype=np.float64)
+    found = conformal(scale.of(cal.score[known]) - usual, target)
+    return None if found is None else round(found, DIGITS)
+
+
+def _leave_out(
+    cal: Scored, levels: Mapping[str, Level], scale: Scale, target: float, classes: Classes
+) -> list[LeftOut]:
+    benign, host = classes.is_benign(cal.y), cal.rows.host
+    found = []
+    for name in sorted(set(host[benign].tolist()) & set(levels)):
+        others = cal.take(np.flatnonzero(host != name))
+        calibrated = conformal(others.score[classes.is_benign(others.y)], target)
+        margin = _margin(others, levels, scale, target, classes)
+        if calibrated is None or margin is None:
+            continue
+        score, false = cal.score[host == name], benign[host == name]
+        start = {
+            rule: HostThresholds(rule=rule, calibrated=calibrated, margin=margin, levels=levels, scale=scale).of(name)
+            for rule in Rule
+        }
+        alarms = {rule: float((score[false] > place).mean()) for rule, place in start.items()}
+        caught = {rule: float((score[~false] > place).mean()) for rule, place in start.items() if not false.all()}
+        found.append(LeftOut(name, int(false.sum()), int((~false).sum()), alarms, caught))
+    return found

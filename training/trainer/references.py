@@ -1,0 +1,107 @@
+"""References of the hosts that train: the first half learns as benign windows, the other half tells their levels.
+
+A level by windows that a model has learnt from would be too low: it has learnt to call them benign. So no reference
+window serves both, and those of hosts that train nothing all tell levels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.split import Split
+from training.trainer.evaluation.host_thresholds import FEWEST, References
+from training.trainer.inputs import Inputs
+from training.trainer.levels import Levels
+from training.trainer.task import Fitted, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """Places of reference windows: those that train, and those that tell levels."""
+
+    train: IntArray
+    level: IntArray
+
+
+def part(inputs: Inputs, split: Split, *, supervised: bool) -> Parted:
+    """Part the references. Nothing trains where no class, or more than one, is what a reference shows."""
+    host = inputs.reference_host
+    trains: list[int] = []
+    if supervised and len(inputs.classes.benign) == 1:
+        for name in sorted(set(inputs.rows.host[learnt_from(split)].tolist())):
+            places = np.flatnonzero(host == name)
+            if places.size - places.size // 2 >= FEWEST:
+                trains += places[: places.size // 2].tolist()
+    train = np.array(sorted(trains), dtype=np.int64)
+    return Parted(train, np.setdiff1d(np.arange(host.size), train))
+
+
+def learnt_from(split: Split) -> IntArray:
+    """The windows that teach weights, or how long to learn."""
+    return np.concatenate((split.train, split.val))
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """All windows, and behind them the reference windows that train: what a task is made of."""
+
+    X: NDArray[np.float32]
+    features: NDArray[np.float32]
+    y: IntArray
+    host: NDArray[np.str_]
+    split: Split
+
+
+def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
+    """Put the reference windows ``train`` behind the others, on the training side; no other side changes."""
+    if not train.size:
+        return Joined(inputs.X, inputs.features, inputs.y, inputs.rows.host, split)
+    n = inputs.y.size
+    benign = inputs.classes.names.index(inputs.classes.benign[0])
+    return Joined(
+        X=stacked(inputs.X, inputs.reference[train]),
+        features=np.concatenate((inputs.features, inputs.reference_features[train])),
+        y=np.concatenate((inputs.y, np.full(train.size, benign))),
+        host=np.concatenate((inputs.rows.host, inputs.reference_host[train])),
+        split=replace(split, train=np.concatenate((split.train, np.arange(n, n + train.size)))),
+    )
+
+
+class _Stacked:
+    """Two arrays as one, as far as trainers look at it: the first may be a memory map that must not be copied."""
+
+    def __init__(self, first: NDArray[np.float32], second: NDArray[np.float32]) -> None:
+        self._parts = first, second
+        self.shape = (first.shape[0] + second.shape[0], *first.shape[1:])
+        self.ndim = first.ndim
+
+    def __getitem__(self, key: Any) -> NDArray[np.float32]:
+        rows, *rest = key if isinstance(key, tuple) else (key,)
+        places = np.arange(self.shape[0])[rows]
+        first, second = self._parts
+        behind = places >= first.shape[0]
+        if not behind.any():
+            return first[(places, *rest)]
+        found = np.empty((places.size, *second[(slice(0, 0), *rest)].shape[1:]), dtype=np.float32)
+        found[~behind] = first[(places[~behind], *rest)]
+        found[behind] = second[(places[behind] - first.shape[0], *rest)]
+        return found
+
+
+def stacked(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``second`` behind ``first`` (N, …), of which only the rows asked for are read."""
+    return cast("NDArray[np.float32]", _Stacked(first, second))
+
+
+def references_of(fitted: Fitted, inputs: Inputs, places: IntArray, levels: Levels | None) -> References:
+    """The alarm scores of some reference windows; anomaly scores from the levels of their hosts."""
+    host = inputs.reference_host[places]
+    outputs = fitted.predict(inputs.reference, places, features=inputs.reference_features)
+    if outputs.proba is not None:
+        return References(inputs.classes.alarm_score(outputs.proba), host)
+    assert outputs.score is not None, "a model answers with probabilities or scores"
+    return References(outputs.score if levels is None else levels.applied(outputs.score, host), host)
