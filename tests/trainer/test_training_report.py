@@ -116,7 +116,8 @@ def test_report_has_the_fields_that_were_promised():
 def test_a_threshold_that_was_chosen_on_the_test_side_is_refused():
     """The guard of all that is chosen: the calibrated threshold, and the rule for hosts beside it."""
     made = np.random.default_rng(0).random((900, 2))
-    rows = Rows.of(episode=np.array([f"e{n // 10:03d}" for n in range(900)]), label=np.arange(900) // 10 // 3 % 2)
+    names = np.array([f"e{n // 10:03d}" for n in range(900)])
+    rows = Rows.of(episode=names, host=names, label=np.arange(900) // 10 // 3 % 2)
     planted = operating_point(Scored.build(rows, proba=made, classes=BINARY), 0.05, classes=BINARY)
     with pytest.raises(ChosenOnTestError, match="was chosen on recording e002, which tests it"):
         report(operating_point=planted)

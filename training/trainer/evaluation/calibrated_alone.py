@@ -19,11 +19,11 @@ def by_host(test: Scored, point: OperatingPoint | None, references: References, 
     JSON values: ``rule`` and ``why`` (null without references), ``all`` and ``hosts`` by name, each with ``fpr``,
     ``tpr``, ``calibrated_fpr`` and ``calibrated_tpr`` (null without such windows); a host also has its ``threshold``,
     the ``calibrated`` one, the ``windows`` of its reference, and ``alarming``: the share of these above the calibrated
-    threshold. Empty without a threshold.
+    threshold. Without a threshold there are no hosts.
     """
     alarm = None if point is None else point.alarms(test)
     if point is None or alarm is None or point.threshold is None:
-        return {}
+        return {"rule": None, "why": None, "all": {}, "hosts": {}}
     alone, benign = test.score > point.threshold, classes.is_benign(test.y)
 
     def rates(where: NDArray[np.bool_]) -> dict[str, float | None]:
@@ -59,7 +59,7 @@ RULES = {
 
 def notes_on_hosts(found: Mapping[str, Any]) -> list[str]:
     """Sentences for a reader: the rule and why, what the calibrated threshold alone gave, and doubts on references."""
-    if not found:
+    if not found["hosts"]:
         return []
     without = [name for name, one in found["hosts"].items() if one["windows"] < FEWEST]
     if found["rule"] is None:

@@ -39,7 +39,7 @@ DIGITS = 9  # of levels and margins: below any meaning, above what a processor's
 
 
 class Rule(StrEnum):
-    """What a host's own reference may do to its threshold."""
+    """The use of a host's own reference for its threshold."""
 
     CALIBRATED = "calibrated"
     ONLY_UP = "only_up"
@@ -192,7 +192,7 @@ class HostThresholds:
 
     @classmethod
     def recorded(cls, document: Mapping[str, Any], calibrated: float) -> HostThresholds:
-        """What `to_dict` wrote, as a checkpoint holds it, without what only a reader wants."""
+        """Read what `to_dict` wrote, without what only a reader wants."""
         return cls(
             rule=Rule(document["rule"]),
             calibrated=calibrated,
