@@ -212,10 +212,10 @@ class Ours:
         host = str(machine)
         if self.rolling.made is None or world.now > self.rolling.made_at + self.pause_s:
             self._renew(world)
-        said = self.rolling.decide(host, world.now)
+        said = self._decide(host, world)
         if not isinstance(said, Take) and world.now > self.rolling.made_at + self.pause_s / 10:
             self._renew(world)
-            said = self.rolling.decide(host, world.now)
+            said = self._decide(host, world)
         if isinstance(said, Take):
             self.rolling.took(host, said)
             self.rolling.waits_no_more(host)
@@ -223,6 +223,15 @@ class Ours:
         if isinstance(said, Decline):
             world.wakes.append(world.now + max(said.open_s, 0.001))
         return None
+
+    def _decide(self, host: str, world: World) -> Take | Decline | None:
+        """Ask the schedule; what was promised and is taken by now is left out, as the fleet does."""
+        gone: list[str] = []
+        while isinstance(said := self.rolling.decide(host, world.now, gone), Take):
+            if int(said.kind) in world.waiting:
+                break
+            gone.append(said.kind)
+        return said
 
     def _renew(self, world: World) -> None:
         machines = range(world.estimate.shape[1])

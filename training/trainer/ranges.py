@@ -95,9 +95,13 @@ def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
 
 def shares_outside(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, float]:
     """The share of each host's windows that lie outside of the ranges that a checkpoint keeps."""
-    odd = np.any(_outside(inputs, document), axis=1)
-    host = inputs.rows.host
+    odd, host = strange(inputs, document), inputs.rows.host
     return {name: float(odd[host == name].mean()) for name in np.unique(host).tolist()}
+
+
+def strange(inputs: Inputs, document: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """(N,): which windows lie outside of the ranges that a checkpoint keeps."""
+    return np.asarray(_outside(inputs, document).any(axis=1))
 
 
 def _outside(inputs: Inputs, document: Mapping[str, Any]) -> NDArray[np.bool_]:

@@ -1,0 +1,262 @@
+"""Lasting shifts of a host's measures: found where they begin, and not where nothing changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+from trainer_builders import SHORT, arguments, make_data, run
+
+from training.contract import Exit
+from training.trainer import drift as command
+from training.trainer.changes import Series, _p, can_tell, find, means, reference_needed, stretches
+from training.trainer.drift import Drift, Moved, drift, when
+from training.trainer.score import judge
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+Floats = NDArray[np.float64]
+
+
+def drawn(seed: int, usual: int, count: int, measures: int, alike: float = 0.0) -> Floats:
+    """Windows of a host that does not change; ``alike``: the correlation of neighbours."""
+    rng = np.random.default_rng(seed)
+    found = rng.normal(size=(usual + count, measures))
+    for row in range(1, len(found)):
+        found[row] = alike * found[row - 1] + np.sqrt(1 - alike**2) * found[row]
+    return found
+
+
+def series(values: Floats, usual: int) -> Series:
+    return Series(values[:usual], values[usual:], np.zeros(len(values) - usual, dtype=np.int64))
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 0.8])
+def test_a_host_that_does_not_change_is_hardly_ever_told_to_have(alike: float) -> None:
+    told = sum(bool(find(series(drawn(seed, 16, 100, 5, alike), 16))) for seed in range(40))
+    assert told <= 2
+
+
+@given(seed=st.integers(0, 10_000), begins=st.integers(0, 90), measure=st.integers(0, 4), rises=st.booleans())
+@settings(max_examples=25, deadline=None)
+def test_a_plain_shift_is_found_where_it_begins(seed: int, begins: int, measure: int, rises: bool) -> None:
+    values = drawn(seed, 20, 120, 5)
+    values[20 + begins :, measure] += 3.0 if rises else -3.0
+    told = find(series(values, 20))
+    assert [one.measure for one in told[:1]] == [measure]
+    assert abs(told[0].start - begins) <= 6
+    assert told[0].rises is rises
+    assert told[0].p <= 0.01
+
+
+@given(seed=st.integers(0, 10_000))
+@settings(max_examples=15, deadline=None)
+def test_only_ranks_count_and_the_order_of_the_measures_does_not(seed: int) -> None:
+    values = drawn(seed, 20, 80, 4)
+    values[60:, 1] += 2.0
+    as_is = find(series(values, 20))
+    bent = find(series(np.exp(values)[:, ::-1], 20))
+    assert [(3 - one.measure, one.start, one.p) for one in bent] == [(one.measure, one.start, one.p) for one in as_is]
+
+
+def test_an_excursion_that_is_over_is_no_change() -> None:
+    values = drawn(1, 20, 200, 3)
+    values[60:90, 0] += 5.0
+    assert find(series(values, 20)) == []
+    assert find(series(values[:90], 20))[0].start == pytest.approx(40, abs=3)  # as long as it lasted
+
+
+def test_a_small_shift_is_not_told_however_sure_it_is() -> None:
+    values = drawn(2, 400, 4000, 1)
+    values[1400:] += 0.4
+    assert find(series(values, 400)) == []
+    values[1400:] += 1.0
+    assert len(find(series(values, 400))) == 1
+
+
+def test_what_a_host_lacks_and_what_never_moves_is_no_change() -> None:
+    values = drawn(3, 20, 80, 3)
+    values[:, 0], values[:, 1] = np.nan, 7.0
+    values[60:, 2] += 4.0
+    assert [one.measure for one in find(series(values, 20))] == [2]
+
+
+def test_windows_that_repeat_each_other_count_for_less() -> None:
+    """The same values, each four times over, in one piece or each in one of its own."""
+    values = np.repeat(drawn(4, 8, 24, 1), 4, axis=0)
+    values[64:] += 1.5
+    one = find(series(values, 32), error_rate=1)[0].p
+    each = find(Series(values[:32], values[32:], np.arange(96)), error_rate=1)[0].p
+    assert one > 5 * each
+
+
+@given(usual=st.integers(0, 30), count=st.integers(0, 60), measures=st.integers(1, 12), seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_too_little_is_said_exactly_where_no_change_could_be_seen(
+    usual: int, count: int, measures: int, seed: int
+) -> None:
+    values = drawn(seed, usual, count, measures) * 0.01
+    held = series(values, usual)
+    for start in range(usual, usual + count, 7):
+        shifted = values.copy()
+        shifted[start:] += np.arange(usual + count - start)[:, None] + 10.0
+        if find(series(shifted, usual)):
+            assert can_tell(held)
+            break
+
+
+@given(usual=st.integers(0, 20), count=st.integers(3, 40), measures=st.integers(1, 60))
+@settings(max_examples=40, deadline=None)
+def test_a_reference_that_is_long_enough_shows_that_all_is_new(usual: int, count: int, measures: int) -> None:
+    values = np.random.default_rng(0).normal(size=(usual + count, measures)) * 1e-3
+    values[usual:] += 5.0
+    needs = reference_needed(series(values, usual))
+    told = [one.start for one in find(Series(values[:usual], values[usual:], np.arange(count)))]
+    if 0 in told:
+        assert needs is not None
+        assert usual >= needs
+    elif needs is not None:
+        assert usual < 2 * needs + 4  # what resembles itself by chance counts for a little less
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, 4), (5, 5), (1, 9)])
+def test_the_exact_test_counts_all_orders(n: int, m: int) -> None:
+    """Beside scipy's exact test, and as a distribution."""
+    for u in range(n * m + 1):
+        x, y = orders_with(n, m, u)
+        other = stats.mannwhitneyu(x, y, method="exact").pvalue
+        assert _p(n, m, u / (n * m), n + m + 1, 1.0) == pytest.approx(other)
+
+
+def orders_with(n: int, m: int, u: int) -> tuple[list[float], list[float]]:
+    """Values of which exactly ``u`` pairs have the first sample's higher."""
+    above = [min(m, max(0, u - m * place)) for place in range(n)]
+    return [one + 0.5 - 0.01 * place for place, one in enumerate(above)], [
+        float(k) + 0.6 - 0.6 for k in range(1, m + 1)
+    ]
+
+
+@given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 8))
+def test_stretches_follow_each_other_within_a_piece(pieces: list[int], windows: int) -> None:
+    marks = np.sort(np.array(pieces, dtype=np.int64))
+    of = stretches(marks, windows)
+    for piece in set(pieces):
+        here = of[marks == piece]
+        kept = here[here >= 0]
+        assert kept.size >= min(here.size, 1)
+        assert np.all(np.diff(kept) >= 0)
+        assert (here < 0).sum() * 2 <= windows
+        assert len(set(kept.tolist())) == max(1, round(here.size / windows))
+    together = [set(of[(marks == piece) & (of >= 0)].tolist()) for piece in set(pieces)]
+    assert sum(map(len, together)) == len(set().union(*together))
+
+
+@given(st.lists(st.integers(-1, 4), min_size=1, max_size=30))
+def test_means_are_of_what_is_there(of: list[int]) -> None:
+    values = np.arange(len(of) * 2, dtype=np.float64).reshape(-1, 2)
+    values[::3, 1] = np.nan
+    numbers = np.array(of)
+    found = means(values, numbers)
+    for number in range(int(max(of)) + 1):
+        here = values[numbers == number]
+        for measure in range(2):
+            there = here[np.isfinite(here[:, measure]), measure]
+            assert (
+                found[number, measure] == pytest.approx(there.mean())
+                if there.size
+                else np.isnan(found[number, measure])
+            )
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("drift")
+    data = make_data(folder / "data", reference=True)
+    assert run(arguments("gbt", data, folder, *SHORT["gbt"])).code == Exit.DONE
+    return folder / "artifacts" / "gbt_oracle.ckpt.json", data
+
+
+def test_the_program_tells_the_host_the_channel_and_the_time(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """beta's second channel is 40 higher from its thirtieth recording on; the other hosts are as they were."""
+    checkpoint, _ = trained
+    from training.data import dataset
+
+    wrote = dataset.write_processed
+
+    def shifted(folder: Path, windows: dataset.WindowSet, *rest: object, **more: object) -> object:
+        late = (windows.rows.host == "beta") & (windows.rows.t_start >= 9000)
+        windows.X[late, 1] += 40
+        return wrote(folder, windows, *rest, **more)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("trainer_builders.write_processed", shifted)
+        data = make_data(tmp_path / "data", episodes=150, reference=True, seed=5)
+    assert command.main([str(checkpoint), str(data), "--json"]) == Exit.DONE
+    found = {one["host"]: one for one in json.loads(capsys.readouterr().out)}
+    assert [name for name, one in found.items() if one["channels"]] == ["beta"]
+    assert found["beta"]["channels"][0]["channel"] == "channel1"
+    assert found["beta"]["since"] == pytest.approx(9000, abs=610)
+    assert found["beta"]["outside_since"] > 0.9
+    assert command.main([str(checkpoint), str(data)]) == Exit.DONE
+    said = capsys.readouterr().out
+    assert "beta: changed since second 9" in said
+    assert "channel1 " in said
+    assert "do not believe its alarms" in said
+    assert "alpha: no change that lasts" in said
+
+
+def test_without_references_the_program_says_what_cannot_be_seen(trained: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint, _ = trained
+    found = drift(judge(checkpoint, make_data(tmp_path / "data", seed=5)))
+    assert all(one.reference == 0 for one in found)
+    assert all("It has no reference" in one.lines()[0] for one in found)
+
+
+def moved(**changed: object) -> Drift:
+    one = Moved("cpu", "level", 1.0, 50.0, 1_795_000_000.0, 1e-6)
+    fields = {
+        "host": "den",
+        "stretches": 90,
+        "reference": 20,
+        "measures": 4,
+        "tells": True,
+        "needs": 4,
+        "moved": (one,),
+        "start": 30,
+    }
+    return Drift(**{**fields, **changed})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (moved(alarms_before=0.02, alarms_since=0.03, outside_since=0.0), "has not made it louder"),
+        (moved(alarms_before=0.02, alarms_since=0.3, outside_since=0.0), "an attack that stays looks like this"),
+        (moved(alarms_before=0.02, alarms_since=0.0, outside_since=0.5), "nor their absence"),
+        (moved(start=0, alarms_since=0.3), "what its usual work raises is not known"),
+        (moved(), "has no threshold"),
+        (moved(moved=(), start=None), "as far as the model's report goes"),
+        (moved(moved=(), tells=False), "is not known"),
+    ],
+)
+def test_whether_to_believe_it_is_a_sentence(found: Drift, said: str) -> None:
+    assert said in found.believe()
+    assert found.believe() == found.to_dict()["believe"]
+
+
+def test_moments_are_dates_where_they_can_be() -> None:
+    assert when(1_795_000_000.0, 3) == "2026-11-18 11:06:40 UTC"
+    assert when(12.0, 3) == "second 12"
+    assert when(None, 3) == "its window 4"
+    assert "unlike its reference from its first window on" in moved(start=0).lines()[0]
+    assert "changed since 2026-11-18 11:06:40 UTC: cpu 1 → 50" in moved().lines()[0]

@@ -1,0 +1,303 @@
+"""``python -m training.trainer.drift CKPT DATA``: which hosts have changed, and whether alarms hold there.
+
+Of each host in ``DATA``, a processed data set, the windows in time order are held against its reference recordings by
+the rule of `training.trainer.changes`: each channel's level and its spread. A change that lasts is told with its
+channels and its beginning. An attack that stays is such a change as well: so nothing here lowers an alarm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.streams import replace_unprintable
+from training.trainer.contract import Progress, Stop, limit_threads, perform
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from training.data.rows import Rows
+    from training.trainer.changes import Change
+    from training.trainer.score import Judged
+
+PROGRAM = "training.trainer.drift"
+STRETCH_S = 60.0
+MEASURES = {"mean": "level", "std": "spread"}
+SHOWN = 3  # channels of a change
+STRANGE = 0.2  # of the windows since the change outside of what was trained on, from which alarms are guesses
+TIMES = 2.0  # the alarms of before, from which their share has changed as well
+EPOCH_LIKE = 1e8  # seconds: smaller ones are no dates
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    replace_unprintable()
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROGRAM}",
+        allow_abbrev=False,
+        description="Tell which hosts of a data set are no longer as their reference recordings, which of their "
+        "channels changed and since when, and whether the alarms of a model can be believed there.",
+    )
+    parser.add_argument("checkpoint", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
+    parser.add_argument("data", type=Path, help="folder of a processed data set")
+    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    names = parser.parse_args(argv)
+    limit_threads(max(names.threads, 1))
+
+    def work(_progress: Progress, _stop: Stop) -> None:
+        from training.trainer.score import judge
+
+        found = drift(judge(names.checkpoint, names.data, threads=max(names.threads, 1)))
+        text = (
+            json.dumps([one.to_dict() for one in found], ensure_ascii=False, allow_nan=False)
+            if names.json
+            else "\n".join(line for one in found for line in one.lines())
+        )
+        print(text)
+
+    return perform(work, out=sys.stderr)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A channel that left its place: its ``measure`` (level or spread), from a median to another, since when.
+
+    The medians are of the windows as models see them (normalised), not in the channel's unit.
+    """
+
+    channel: str
+    measure: str
+    before: float
+    after: float
+    since: float | None  # seconds, as the data count them; None: their times are no seconds
+    p: float
+
+    def __str__(self) -> str:
+        spread = "" if self.measure == "level" else "spread of "
+        return f"{spread}{self.channel} {self.before:.3g} → {self.after:.3g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """A host and its reference, in stretches of a minute.
+
+    ``moved`` is empty where nothing changed, and where ``tells`` is False. ``needs``: stretches of reference from which
+    all of the host's could be told from it.
+    ``start`` is the row, among the host's in time order, from which the surest change lasts. The alarms' shares are
+    None where the model has no threshold, or nothing changed.
+    """
+
+    host: str
+    stretches: int
+    reference: int
+    measures: int
+    tells: bool
+    needs: int | None
+    moved: tuple[Moved, ...] = ()
+    start: int | None = None
+    alarms_before: float | None = None
+    alarms_since: float | None = None
+    outside_since: float | None = None
+
+    def lines(self) -> list[str]:
+        """The host's lines for a person."""
+        looked = f"{self.measures} measures of {self.stretches:,} stretches beside {self.reference:,} of its reference"
+        bare = self._bare()
+        if not self.tells:
+            return [f"{self.host}: too little to tell ({looked}). Record more, or a longer reference.{bare}"]
+        if not self.moved:
+            return [f"{self.host}: no change that lasts ({looked}).{bare}", f"  {self.believe()}"]
+        more = f" and {len(self.moved) - SHOWN} more" if len(self.moved) > SHOWN else ""
+        since = (
+            f"changed since {when(self.moved[0].since, self.start)}"
+            if self.start
+            else "unlike its reference from its first window on"
+        )
+        channels = "; ".join(map(str, self.moved[:SHOWN]))
+        return [f"{self.host}: {since}: {channels}{more} ({looked}).{bare}", f"  {self.believe()}"]
+
+    def _bare(self) -> str:
+        if not self.reference:
+            return " It has no reference: whether all of this is unusual cannot be seen, only a change within it."
+        if self.moved or self.needs is None or self.reference >= self.needs:
+            return ""
+        return (
+            f" Its reference of {self.reference} is too short to tell whether all of this is unlike it: "
+            f"{self.needs} would do."
+        )
+
+    def believe(self) -> str:
+        """Say in a sentence whether the alarms of the model can be believed on this host."""
+        if not self.tells:
+            return "Whether alarms can be believed here is not known."
+        if not self.moved:
+            return "Alarms can be believed as far as the model's report goes."
+        if self.outside_since is not None and self.outside_since >= STRANGE:
+            return (
+                f"Since then {self.outside_since:.0%} of the windows are unlike all that the model has learnt from: "
+                "do not believe its alarms, nor their absence. Look at the host; if this is its work from now on, "
+                "record a new reference."
+            )
+        if self.alarms_since is None:
+            return (
+                "The model has no threshold: look at the host; if this is its work from now on, record a new reference."
+            )
+        if self.alarms_before is None:
+            return (
+                f"{100 * self.alarms_since:.2g} % of the windows raise an alarm, and what its usual work raises is not "
+                "known: believe them with care, or record a reference of what this host does now."
+            )
+        before, since = (f"{100 * share:.2g} %" for share in (self.alarms_before, self.alarms_since))
+        shares = f"{before} of the windows raised an alarm before, {since} since"
+        if self.alarms_since > TIMES * self.alarms_before:
+            return (
+                f"{shares}: an attack that stays looks like this, and so does new work. Look at the host; only if this "
+                "is its work from now on, record a new reference."
+            )
+        return f"{shares}: the change has not made it louder. Alarms can be believed with care; record a new reference."
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values only."""
+        return {
+            "host": self.host,
+            "stretches": self.stretches,
+            "reference_stretches": self.reference,
+            "reference_needed": self.needs,
+            "measures": self.measures,
+            "enough_to_tell": self.tells,
+            "since": self.moved[0].since if self.moved else None,
+            "channels": [
+                {
+                    "channel": one.channel,
+                    "measure": one.measure,
+                    "before": one.before,
+                    "after": one.after,
+                    "since": one.since,
+                    "p": one.p,
+                }
+                for one in self.moved
+            ],
+            "alarms_before": self.alarms_before,
+            "alarms_since": self.alarms_since,
+            "outside_since": self.outside_since,
+            "believe": self.believe(),
+        }
+
+
+def when(seconds: float | None, start: int | None) -> str:
+    """A moment for a person: UTC for seconds since 1970, else as the data count."""
+    if seconds is None:
+        return f"its window {(start or 0) + 1}"
+    if seconds < EPOCH_LIKE:
+        return f"second {seconds:.0f}"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def drift(judged: Judged) -> list[Drift]:
+    """Hold each host of the data against its own reference."""
+    import numpy as np
+
+    from training.trainer import ranges
+
+    rows = judged.inputs.rows
+    odd = None if judged.document.get("ranges") is None else ranges.strange(judged.inputs, judged.document)
+    ordered = _in_order(rows)
+    return [_of(host, ordered[rows.host[ordered] == host], judged, odd) for host in np.unique(rows.host).tolist()]
+
+
+def _in_order(rows: Rows) -> NDArray[np.int64]:
+    """The numbers of all windows in time order, those of a recording together."""
+    import numpy as np
+
+    _, recording = np.unique(rows.recording, return_inverse=True)
+    begins = np.full(recording.max(initial=-1) + 1, np.inf)
+    np.minimum.at(begins, recording, rows.t_start)
+    return np.lexsort((rows.t_start, recording, begins[recording]))
+
+
+def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_] | None) -> Drift:
+    """The drift of one host, whose windows are ``rows`` in time order."""
+    import numpy as np
+
+    from training.trainer import changes
+
+    inputs = judged.inputs
+    fields: Mapping[str, Any] = inputs.schema_fields
+    specs = [
+        (number, spec)
+        for number, spec in enumerate(fields["features"])
+        if spec.get("statistic") in MEASURES and np.isfinite(inputs.features[rows, number]).any()
+    ]
+    columns = [number for number, _ in specs]
+    stride = fields["stride_s"]
+    windows = max(round(STRETCH_S / stride), ceil(fields["window_s"] / stride - 1e-9))
+    _, pieces = np.unique(inputs.rows.recording[rows], return_inverse=True)
+    of = changes.stretches(pieces, windows)
+    _, first = np.unique(of[of >= 0], return_index=True)
+    first = np.flatnonzero(of >= 0)[first]
+    usual = inputs.reference_features[inputs.reference_host == host][:, columns]
+    series = changes.Series(
+        changes.means(usual, changes.stretches(np.zeros(len(usual), dtype=np.int64), windows)),
+        changes.means(inputs.features[rows][:, columns], of),
+        pieces[first],
+    )
+    tells = changes.can_tell(series)
+    told = changes.find(series) if tells else []
+    found = Drift(
+        host=host,
+        stretches=len(series),
+        reference=len(series.usual),
+        measures=len(columns),
+        tells=tells,
+        needs=changes.reference_needed(series),
+    )
+    if not told:
+        return found
+    times = inputs.timed.t_start[rows[first]]
+
+    def moved(one: Change) -> Moved:
+        spec, since = specs[one.measure][1], float(times[one.start])
+        return Moved(
+            str(spec["channel"]),
+            MEASURES[spec["statistic"]],
+            float(f"{one.before:.6g}"),
+            float(f"{one.after:.6g}"),
+            None if np.isnan(since) else since,
+            one.p,
+        )
+
+    start = int(first[told[0].start])
+    before, since = rows[:start], rows[start:]
+    alarm = judged.alarm
+
+    def share(marks: NDArray[np.bool_] | None, which: NDArray[np.int64]) -> float | None:
+        return None if marks is None or not which.size else float(marks[which].mean())
+
+    return replace(
+        found,
+        moved=_once_a_channel([moved(one) for one in told]),
+        start=start,
+        alarms_before=share(alarm, before),
+        alarms_since=share(alarm, since),
+        outside_since=share(odd, since),
+    )
+
+
+def _once_a_channel(moved: Sequence[Moved]) -> tuple[Moved, ...]:
+    """The surest measure of each channel, in the order given."""
+    first: dict[str, Moved] = {}
+    for one in moved:
+        first.setdefault(one.channel, one)
+    return tuple(first.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
