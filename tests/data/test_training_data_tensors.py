@@ -8,8 +8,11 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
+from training.data import dataset
 from training.data.dataset import Labelling, Sampling, WindowSet, load_processed, load_validation, write_processed
 from training.data.errors import DataError, SchemaMismatch
 from training.data.rows import Rows
@@ -179,6 +182,39 @@ def test_a_torn_write_is_recognised(tmp_path):
     with pytest.raises(DataError, match="finite"):
         write(tmp_path, bad)
     assert len(load(tmp_path)) == N, "what is refused leaves what was there"
+
+
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("step", ["extract_blocks", "metadata", "_write_features", "_put_in_place"])
+def test_a_write_that_ends_before_its_last_step_leaves_what_was_there(tmp_path, monkeypatch, step):
+    write(tmp_path)
+    before = content(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(dataset, step, lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises((KeyboardInterrupt, pl.exceptions.PolarsError)):
+            write(tmp_path, window_set(seed=1))
+    assert content(tmp_path) == before
+    left = tmp_path / dataset.NEW_FOLDER / "half.npy"  # by a writer that was killed
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    write(tmp_path, window_set(seed=1))
+    assert not left.parent.exists()
+    assert content(tmp_path) != before
+    write(tmp_path)
+    assert content(tmp_path) == before
+
+
+@given(parts=st.lists(st.integers(0, 9), max_size=9), rows=st.integers(1, 12))
+@settings(max_examples=30)
+def test_rows_that_are_grouped_anew_are_the_same_rows(parts, rows):
+    F = np.arange(sum(parts), dtype=np.float32)[:, None]
+    groups = list(dataset._regrouped(iter(np.split(F, np.cumsum(parts)[:-1])) if parts else iter(()), rows))
+    assert all(len(group) == rows for group in groups[:-1])
+    assert np.array_equal(np.concatenate([F[:0], *groups]), F)
+    assert all(map(len, groups))
 
 
 @pytest.mark.parametrize(

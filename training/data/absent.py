@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.scratch import blocks
 
 Bools = NDArray[np.bool_]
 
@@ -83,7 +84,8 @@ def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_]) -> Bools:
     """(H, C): which hosts, in the order of their names, lack which channels of settled windows ``X`` (N, C, T)."""
     of_host = np.unique(host, return_inverse=True)[1]
     lacks = np.zeros((of_host.max() + 1, X.shape[1]))
-    np.add.at(lacks, of_host, absent(X))
+    for start, part in blocks(X):
+        np.add.at(lacks, of_host[start : start + len(part)], absent(part))
     return np.asarray(lacks / np.bincount(of_host)[:, None] >= LACKING_MIN)
 
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace as replace_struct
 from numpy.typing import NDArray
+from polars.io.plugins import register_io_source
 
 from training import strict_json
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
@@ -31,10 +33,11 @@ from training.data.absent import absent, is_settled, lacking_hosts
 from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
 from training.data.errors import DataError
-from training.data.features import extract, feature_specs
+from training.data.features import extract, extract_blocks, feature_specs
 from training.data.identity import Kinship, find_kin
 from training.data.rows import Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
+from training.data.scratch import blocks
 from training.data.tensors import INDEX_COLUMNS, Manifest
 from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
@@ -46,6 +49,7 @@ from training.data.understood import read as read_understood
 GROUP_ROWS_LEAST, GROUPS_MOST = 256, 64
 REFERENCES_FILE = "baselines_v1.json"  # beside them where they were built from episodes; and what was read of each:
 MEMORY_FOLDER = ".cache"
+NEW_FOLDER = ".new"  # in which a data set is made; a name with a dot in front does not travel with it
 MEMORY_NAME = re.compile(r"[0-9a-f]{40}\.(npz|part)")
 REFERENCE = "baseline"  # the stored label of reference windows: they belong to no class
 
@@ -134,10 +138,43 @@ def write_processed(
     train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows.
     Raises DataError when there are no windows, a value is infinite or a gap, or a label is no class.
     """
-    channels = sampling.channels
-    _check(windows, channels, labelling.names)
+    _check(windows, sampling.channels, labelling.names)
     if reference is not None:
-        _check(reference, channels, (REFERENCE,))
+        _check(reference, sampling.channels, (REFERENCE,))
+    new = out_dir / NEW_FOLDER
+    shutil.rmtree(new, ignore_errors=True)  # of a writer that was killed
+    new.mkdir(parents=True)
+    try:
+        schema = _write(new, windows, sampling, labelling, validation_rows, reference, understood)
+        _put_in_place(new, out_dir)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return schema
+
+
+def _put_in_place(new: Path, out_dir: Path) -> None:
+    """Let a whole data set take the place of another. Between the renames the folder counts as torn."""
+    folder = out_dir / TENSORS_FOLDER
+    folder.mkdir(exist_ok=True)
+    (folder / tensor_files.MANIFEST).unlink(missing_ok=True)
+    files = [path for path in sorted(new.rglob("*")) if path.is_file()]
+    for path in sorted(files, key=lambda path: path.name == tensor_files.MANIFEST):  # which makes it whole
+        path.replace(out_dir / path.relative_to(new))
+    for name in (tensor_files.REFERENCE_TENSORS, tensor_files.REFERENCE_INDEX):
+        if new / TENSORS_FOLDER / name not in files:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _write(
+    out_dir: Path,
+    windows: WindowSet,
+    sampling: Sampling,
+    labelling: Labelling,
+    validation_rows: Sequence[dict[str, Any]],
+    reference: WindowSet | None,
+    understood: Understood | None,
+) -> FeatureSchema:
+    channels = sampling.channels
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
     ordered = tuple(channels[i] for i in order)
     X = tensor_files.place_tensors(out_dir / TENSORS_FOLDER, windows.X, order)
@@ -158,7 +195,6 @@ def write_processed(
         optional=_lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional,
         views=sampling.views,
     )
-    F = extract(X, ordered, sampling.sample_hz)
     index = _index(windows.rows)
     (out_dir / SCHEMA_FILE).write_bytes(schema.canonical())
     hosts = sorted(set(windows.rows.host.tolist()))
@@ -167,22 +203,50 @@ def write_processed(
     validation.write_parquet(
         out_dir / VALIDATION_FILE, compression="zstd", statistics=False, metadata=metadata(understood)
     )
-    columns = {name: F[:, i] for i, name in enumerate(schema.feature_names)}
-    table = index.hstack(pl.DataFrame(columns))
-    table.write_parquet(
-        out_dir / FEATURES_FILE,
-        compression="uncompressed",
-        statistics=False,
-        row_group_size=max(GROUP_ROWS_LEAST, -(-len(table) // GROUPS_MOST)),
-    )
+    features = _write_features(out_dir / FEATURES_FILE, index, schema, extract_blocks(X, ordered, sampling.sample_hz))
     folder, kept = out_dir / TENSORS_FOLDER, None
     if reference is not None:
         name = tensor_files.REFERENCE_TENSORS
         placed = tensor_files.place_tensors(folder, reference.X, order, name=name)
         kept = (placed, _index(reference.rows))
-    features, judged = tensor_files.array_sha256(F), validation_digest(validation, understood)
+    judged = validation_digest(validation, understood)
     tensor_files.write_manifest(folder, X, index, schema, features, kept, validation_digest=judged)
     return schema
+
+
+def _write_features(
+    path: Path, index: pl.DataFrame, schema: FeatureSchema, parts: Iterator[NDArray[np.float32]]
+) -> str:
+    """Write the feature table a group of rows at a time, and return the digest of all features."""
+    names, rows = schema.feature_names, max(GROUP_ROWS_LEAST, -(-len(index) // GROUPS_MOST))
+    digest = tensor_files.begun_sha256(np.dtype(np.float32), (len(index), len(names)))
+
+    def groups(*_: object) -> Iterator[pl.DataFrame]:
+        for start, F in zip(range(0, len(index), rows), _regrouped(parts, rows), strict=True):
+            digest.update(np.ascontiguousarray(F).data)
+            columns = pl.DataFrame({name: F[:, i] for i, name in enumerate(names)})
+            yield index[start : start + rows].hstack(columns)
+
+    types = index.schema | dict.fromkeys(names, pl.Float32)
+    register_io_source(groups, schema=pl.Schema(types)).sink_parquet(
+        path, compression="uncompressed", statistics=False, row_group_size=rows
+    )
+    return digest.hexdigest()
+
+
+def _regrouped(parts: Iterator[NDArray[np.float32]], rows: int) -> Iterator[NDArray[np.float32]]:
+    """The rows of all parts, so many at a time."""
+    held: list[NDArray[np.float32]] = []
+    count = 0
+    for part in parts:
+        held.append(part)
+        count += len(part)
+        while count >= rows:
+            whole = np.concatenate(held)
+            yield whole[:rows]
+            held, count = [whole[rows:]], count - rows
+    if count:
+        yield np.concatenate(held)
 
 
 def other_data_set(out_dir: Path, *, built: bool) -> str | None:
@@ -220,8 +284,7 @@ def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Seq
     unknown = sorted(set(np.unique(windows.rows.label).tolist()) - set(label_names))
     if unknown:
         raise DataError(f"The label {unknown[0]!r} is in no label map.")
-    for start in range(0, len(X), 4096):
-        part = X[start : start + 4096]
+    for _, part in blocks(X):
         if np.isinf(part).any() or not is_settled(part):
             raise DataError("A window holds a value that is not a finite number: leave it out or fill it by a rule.")
         if absent(part).all(axis=1).any():

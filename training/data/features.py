@@ -8,6 +8,7 @@ need an absent channel is NaN.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -16,13 +17,14 @@ from numpy.typing import NDArray
 from training.contract import Mode
 from training.data.absent import PAIR, absent, is_settled
 from training.data.schema import ChannelSpec, FeatureSpec
+from training.data.scratch import release
 
 Array = NDArray[np.float64]
 
 QUANTILES = (0.10, 0.25, 0.50, 0.75, 0.90)
 BANDS = 4
 CORRELATED_MAX = 12  # all pairs of 64 channels would be 2,016 columns, nearly all of them noise
-BLOCK_VALUES = 1 << 22
+BLOCK_VALUES = 1 << 20
 TINY = 1e-9
 
 STATISTICS = (
@@ -80,16 +82,27 @@ def _unit(unit: str, statistic: str) -> str:
 
 
 def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float) -> NDArray[np.float32]:
-    """Features of windows ``X`` (N, C, T), in blocks so that memory stays bounded: float32 (N, F).
+    """Features of windows ``X`` (N, C, T): float32 (N, F).
 
     Raises ValueError when a value is infinite, or missing in a channel that the window has.
     """
+    result = np.empty((len(X), len(feature_specs(channels))), dtype=np.float32)
+    at = 0
+    for part in extract_blocks(X, channels, sample_hz):
+        result[at : at + len(part)] = part
+        at += len(part)
+    return result
+
+
+def extract_blocks(
+    X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz: float
+) -> Iterator[NDArray[np.float32]]:
+    """The same in blocks of some windows, so that memory stays bounded."""
     count, width, samples = X.shape
     assert width == len(channels), "a channel a row of each window"
     assert samples >= 4, "shorter windows have no shape"
     names = [c.name for c in channels]
     pairs = [(names.index(a.name), names.index(b.name)) for a, b in combinations(correlated(channels), 2)]
-    result = np.empty((count, width * len(STATISTICS) + len(pairs)), dtype=np.float32)
     step = max(1, BLOCK_VALUES // (width * samples))
     for start in range(0, count, step):
         part = np.asarray(X[start : start + step], dtype=np.float64)
@@ -101,8 +114,8 @@ def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz
         single[lacks] = np.nan
         for number, (a, b) in enumerate(pairs):
             paired[lacks[:, a] | lacks[:, b], number] = np.nan
-        result[start : start + step] = np.concatenate([single.reshape(len(part), -1), paired], axis=1)
-    return result
+        release(X)
+        yield np.concatenate([single.reshape(len(part), -1), paired], axis=1).astype(np.float32)
 
 
 def _per_channel(x: Array, sample_hz: float) -> Array:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from training.contract import Mode
 from training.data.errors import DataError
 from training.data.schema import FeatureSchema
+from training.data.scratch import blocks
 from training.files import write_whole
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
@@ -36,7 +37,6 @@ INDEX_SCHEMA = pl.Schema(
     }
 )
 INDEX_COLUMNS = tuple(INDEX_SCHEMA)
-BLOCK_ROWS = 4096
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +66,12 @@ def place_tensors(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
     shape = (X.shape[0], len(order), X.shape[2])
-    placed: NDArray[np.float32] = np.lib.format.open_memmap(folder / name, mode="w+", dtype=np.float32, shape=shape)
-    for start in range(0, len(X), BLOCK_ROWS):
-        placed[start : start + BLOCK_ROWS] = X[start : start + BLOCK_ROWS, order]
+    with (folder / name).open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for _, part in blocks(X):
+            file.write(np.ascontiguousarray(part[:, order], dtype="<f4").data)
+    placed: NDArray[np.float32] = np.load(folder / name, mmap_mode="r")
     return placed
 
 
@@ -182,10 +185,15 @@ def _shape(X: NDArray[np.float32]) -> tuple[int, int, int]:
 
 def array_sha256(array: NDArray[Any]) -> str:
     """SHA-256 of an array's dtype, shape and C-order bytes, read in blocks."""
-    total = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-    for start in range(0, len(array), BLOCK_ROWS):
-        total.update(np.ascontiguousarray(array[start : start + BLOCK_ROWS]).data)
+    total = begun_sha256(array.dtype, array.shape)
+    for _, part in blocks(array):
+        total.update(np.ascontiguousarray(part).data)
     return total.hexdigest()
+
+
+def begun_sha256(dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
+    """The digest of such an array before its bytes, for who has them one after the other."""
+    return hashlib.sha256(f"{dtype.str}{shape}".encode())
 
 
 def index_sha256(index: pl.DataFrame) -> str:
