@@ -31,5 +31,5 @@ def test_nothing_lies_in_the_folder_and_a_full_disk_is_an_error(tmp_path):
     array = Room(part_bytes=1, folder=tmp_path).empty((100,), np.float64)
     array[:] = 1
     assert not list(tmp_path.iterdir())
-    with pytest.raises(OSError):  # noqa: PT011 - whatever the system says of an exabyte
+    with pytest.raises(OSError):
         Room(part_bytes=1, folder=tmp_path).empty((1 << 57,), np.float64)

@@ -90,37 +90,36 @@ def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_]) -> Bools:
 
 
 def notes_on_absent(
-    names: Sequence[str], label: NDArray[np.str_], host: NDArray[np.str_], gone: NDArray[np.float64]
+    names: Sequence[str], label: NDArray[np.str_], host: NDArray[np.str_], gone: NDArray[Any], samples: int = 1
 ) -> list[str]:
     """Say which hosts have no value of some channels, and where gaps may tell the class.
 
-    ``gone`` (N, C) is the share of each channel that is missing in each window.
+    ``gone`` (N, C) counts what is missing in each window of so many ``samples``.
     """
     hosts, of_host = np.unique(host, return_inverse=True)
-    least = np.ones((hosts.size, len(names)))
+    least = np.full((hosts.size, len(names)), samples)
     np.minimum.at(least, of_host, gone)
-    missing = [[names[i] for i in np.flatnonzero(each == 1).tolist()] for each in least]
+    has = least < samples
+    missing = [[names[i] for i in np.flatnonzero(~each).tolist()] for each in has]
     said = [
         f"The host {name} has no value of {listed(channels)}: absent there, as on a machine that cannot measure it."
         for name, channels in zip(hosts.tolist(), missing, strict=True)
         if channels
     ]
-    return [*said, *_told_by_gaps(names, label, np.where(least[of_host] < 1, gone, np.nan))]
-
-
-def _told_by_gaps(names: Sequence[str], label: NDArray[np.str_], gone: NDArray[np.float64]) -> list[str]:
-    """A sentence on each channel that hosts which have it miss in one class, and hardly in the others."""
-    notes = []
     for number, name in enumerate(names):
-        there = ~np.isnan(gone[:, number])
-        classes = np.unique(label[there]).tolist()
-        shares = [(float(gone[there & (label == one), number].mean()), one) for one in classes]
-        if len(shares) < 2:
-            continue
-        (most, where), (next_most, _), *_ = sorted(shares, reverse=True)
-        if most >= TOLD_SHARE and next_most <= TOLD_TENTH * most:
-            notes.append(
-                f"{most:.0%} of {name} is missing in windows of {where}, and {100 * next_most:.2g} % at most in the "
-                "others: what is missing may tell the class."
-            )
-    return notes
+        if gone[:, number].any():
+            said += _told_by_gaps(name, label, has[of_host, number], gone[:, number] / samples)
+    return said
+
+
+def _told_by_gaps(name: str, label: NDArray[np.str_], there: NDArray[np.bool_], gone: NDArray[np.float64]) -> list[str]:
+    """A sentence on a channel that hosts which have it (``there``) miss in one class, and hardly in the others."""
+    classes, of = np.unique(label[there], return_inverse=True)
+    shares = [(float(gone[there][of == number].mean()), one) for number, one in enumerate(classes.tolist())]
+    if len(shares) < 2:
+        return []
+    (most, where), (next_most, _), *_ = sorted(shares, reverse=True)
+    if most < TOLD_SHARE or next_most > TOLD_TENTH * most:
+        return []
+    said = f"{most:.0%} of {name} is missing in windows of {where}, and {100 * next_most:.2g} % at most in the others"
+    return [f"{said}: what is missing may tell the class."]

@@ -133,7 +133,7 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
             [channel.name for channel in channels],
             windows.rows.label,
             windows.rows.host,
-            absent(windows.X).astype(np.float64),
+            absent(windows.X).astype(np.uint8),
         ),
         *notes_on_views(good, chosen.views),
         *notes_on_hosts(windows.rows.host.tolist()),

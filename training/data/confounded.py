@@ -13,19 +13,24 @@ from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.rows import Rows
+from training.data.scratch import blocks
 
 RECORDINGS_LEAST = 2  # of a host, to say that its classes follow each other: one recording has to begin with one
 
 
 def doubled_channels(X: NDArray[np.float32], names: Sequence[str]) -> list[str]:
     """Name channels that hold the values of another; ``X`` is (N, C, T). One that never changes is named elsewhere."""
+    low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+    digests = [hashlib.sha256() for _ in names]
+    for _, part in blocks(X):
+        low, high = np.minimum(low, part.min(axis=(0, 2))), np.maximum(high, part.max(axis=(0, 2)))
+        for number, digest in enumerate(digests):
+            digest.update(part[:, number].tobytes())
     first: dict[str, str] = {}
     notes = []
-    for number, name in enumerate(names):
-        values = X[:, number]
-        if values.min() == values.max():
-            continue
-        other = first.setdefault(hashlib.sha256(values.tobytes()).hexdigest(), name)
+    for number in np.flatnonzero(low != high).tolist():
+        name = names[number]
+        other = first.setdefault(digests[number].hexdigest(), name)
         if other != name:
             notes.append(f"The channels {other} and {name} hold the same values: leave one out with --ignore.")
     return notes

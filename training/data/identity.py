@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.rows import Rows
+from training.data.scratch import ROOM, blocks, release
 
 Digests = NDArray[np.uint64]
 IntArray = NDArray[np.int64]
@@ -96,19 +97,20 @@ def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
     salts = [
         np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64) for name in names
     ]
-    total = np.zeros((len(X), X.shape[2]), dtype=np.uint64)
-    step = max(1, BLOCK_VALUES // max(1, X.shape[1] * X.shape[2]))
-    for start in range(0, len(X), step):
-        part = X[start : start + step]
+    total: Digests = ROOM.empty((len(X), X.shape[2]), np.uint64)
+    for start, part in blocks(X, 4 * BLOCK_VALUES):
+        digests = np.zeros((len(part), X.shape[2]), dtype=np.uint64)
         for channel, salt in enumerate(salts):
             plain = np.ascontiguousarray(part[:, channel], dtype="<f4") + np.float32(0)  # -0 is 0
             plain[np.isnan(plain)] = np.nan  # of which there are many in bits
-            total[start : start + step] += _mixed(plain.view("<u4").astype(np.uint64) + salt)
+            digests += _mixed(plain.view("<u4").astype(np.uint64) + salt)
+        total[start : start + len(part)] = digests
+        release(total)
     return total
 
 
 def _whole(rows: Digests) -> Digests:
-    return _runs(rows, rows.shape[1])[:, 0]
+    return np.concatenate([np.empty(0, np.uint64), *(_runs(part, rows.shape[1])[:, 0] for _, part in blocks(rows))])
 
 
 def _mixed(z: Digests) -> Digests:
@@ -257,6 +259,7 @@ def _shared_samples(
         found = np.minimum(np.searchsorted(known, wanted), known.size - 1)
         hit = known[found] == wanted
         take(row[hit] + start, found[hit])
+        release(digests)
     return links, int(shares.sum())
 
 
@@ -282,11 +285,13 @@ class _Chance:
             # Where values repeat, steps follow from them; where they wander, values follow from steps.
             walked = values.bits(run[:, :1]) + steps.bits(np.diff(run, axis=1))
             best = np.maximum(best, np.minimum(values.bits(run), walked))
+            release(X)
         return dict(zip(rows.tolist(), (best >= self._needed).tolist(), strict=True))
 
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
         places = np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(np.int64)
         part = np.asarray(self._X[np.unique(places)], dtype=np.float32)
+        release(self._X)
         part = _constant_where_absent(part)
         return [
             (_Frequencies.of(part[:, channel]), _Frequencies.of(np.diff(part[:, channel], axis=1)))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.errors import DataError
+from training.data.scratch import release
 
 Ints = NDArray[np.int64]
 
@@ -66,6 +67,7 @@ def telling(
             if kind is not None and not (apart and kind == "level"):
                 (states if kind == "state" else levels).append(name)
                 break
+        release(X)
     return Telling(tuple(states), tuple(levels))
 
 

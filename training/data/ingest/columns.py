@@ -7,7 +7,7 @@ look like one are refused with the flags that say otherwise. All functions are p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from training.data.ingest.dialect import too_wide
 from training.data.ingest.roles import Roles, plain
 from training.data.missing import Missing
 from training.data.rows import Rows
+from training.data.scratch import PART_BYTES, blocks, release
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 CHANNELS_MAX = 1000  # of a table: each has sixteen features
@@ -31,6 +32,7 @@ ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
 
 OTHER_SIZE = 20.0  # times beyond all of the others
+LEVEL_VALUES, LEVEL_WINDOWS = 1 << 23, 64  # of a host that show it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,95 +138,145 @@ class Suspects:
 
 def suspects(X: NDArray[np.float32], names: Sequence[str], rows: Rows) -> Suspects:
     """Collect what is suspicious in the channels of windows X (N, C, T)."""
-    found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
     groups = [np.unique(column, return_inverse=True)[1] for column in (rows.label, rows.host, rows.episode)]
-    recording = groups[2]
-    several = recording.max() + 1 < len(X)  # windows a recording
-    whole = np.lexsort((rows.t_start, recording))
-    for number, name in enumerate(names):
-        order = whole[~np.isnan(X[whole, number, 0])]  # those that have this channel
-        if not order.size:
-            continue
-        values = X[order, number]
-        of_class, of_host, recording = (np.unique(one[order], return_inverse=True)[1] for one in groups)
-        follows = recording[1:] == recording[:-1]
-        low, high = values.min(axis=1), values.max(axis=1)
-        inside = _values_of(low, high, recording)
-        if low.min() == high.max():
-            found["constant"].append(name)
-        elif _each_its_own(_values_of(low, high, of_class)):
-            found["labels"].append(name)
-        elif _each_its_own(_values_of(low, high, of_host)):
-            found["of_hosts"].append(name)
-        elif several and _each_its_own(inside):
-            found["ids"].append(name)
-        elif inside is not None:
-            found["of_recordings"].append(name)
-        elif course := _course(values, follows, recording):
-            found[course].append(name)
+    several = groups[2].max() + 1 < len(X)  # windows a recording
+    courses = [Course(*(int(group.max()) + 1 for group in groups)) for _ in names]
+    order = np.lexsort((rows.t_start, groups[2]))
+    for rows_of, values in _of_channels(X, order):
+        for course, (here, one) in zip(courses, zip(rows_of, values, strict=True), strict=True):
+            course.add(one, *(group[here] for group in groups))
+    unsure = [number for number, course in enumerate(courses) if course.may_be_reset]
+    if unsure:
+        for rows_of, values in _of_channels(X, order):
+            for number in unsure:
+                courses[number].add_falls(values[number], groups[2][rows_of[number]])
+    found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
+    for name, course in zip(names, courses, strict=True):
+        if kind := course.kind(several=several):
+            found[kind].append(name)
     return Suspects(**{kind: tuple(names) for kind, names in found.items()})
 
 
-def _values_of(
-    low: NDArray[np.float32], high: NDArray[np.float32], group: NDArray[np.intp]
-) -> NDArray[np.float64] | None:
-    """The value of each group, where every group has a single one."""
-    least = np.full(group.max() + 1, np.inf)
-    most = np.full(group.max() + 1, -np.inf)
-    np.minimum.at(least, group, low)
-    np.maximum.at(most, group, high)
-    return least if (least == most).all() else None
+def _of_channels(
+    X: NDArray[np.float32], order: NDArray[np.intp]
+) -> Iterator[tuple[list[NDArray[np.intp]], list[NDArray[np.float32]]]]:
+    """Some windows at a time, in this order: by channel those that have it, by number and with their values (n, T)."""
+    for _, rows in blocks(order, 8 * max(1, PART_BYTES // (4 * X.shape[1] * X.shape[2]))):
+        part = X[rows]
+        there = ~np.isnan(part[:, :, 0])
+        every = range(X.shape[1])
+        yield [rows[there[:, c]] for c in every], [part[there[:, c], c] for c in every]
+        release(X)
+
+
+class Course:
+    """A channel's values in the order of recordings and time, in little memory however many they are."""
+
+    def __init__(self, classes: int, hosts: int, recordings: int) -> None:
+        """Count nothing yet; the groups are numbered from 0."""
+        self._ranges = [np.tile([[np.inf], [-np.inf]], count) for count in (classes, hosts, recordings)]
+        self._falls = self._rises = self._falls_later = self._rises_later = 0
+        self._last: tuple[int, np.float32] | None = None  # the last window's recording and first value
+        self._last_high: tuple[int, np.float32, np.float32] | None = None
+        self._to_bottom = True
+
+    def add(self, values: NDArray[np.float32], *groups: NDArray[np.intp]) -> None:
+        """Take the next windows (n, T) and their class, host and recording."""
+        if not len(values):
+            return
+        low, high = values.min(axis=1), values.max(axis=1)
+        for (least, most), group in zip(self._ranges, groups, strict=True):
+            np.minimum.at(least, group, low)
+            np.maximum.at(most, group, high)
+        inside = np.diff(values, axis=1)
+        self._falls += int((inside < 0).sum())
+        self._rises += int((inside > 0).sum())
+        recording, first = groups[2], values[:, 0]
+        if self._last is not None:
+            recording, first = np.r_[self._last[0], recording], np.r_[self._last[1], first]
+        follows, between = recording[1:] == recording[:-1], np.diff(first)
+        self._falls_later += int((follows & (between < 0)).sum())
+        self._rises_later += int((follows & (between > 0)).sum())
+        self._last = int(recording[-1]), first[-1]
+
+    def kind(self, *, several: bool) -> str | None:
+        """The field of :class:`Suspects` that this channel belongs to; ``several``: windows a recording."""
+        least, most = self._ranges[0]
+        if most.max() == -np.inf:
+            return None
+        if least.min() == most.max():
+            return "constant"
+        of_class, of_host, inside = (_values_of(*found) for found in self._ranges)
+        if _each_its_own(of_class):
+            return "labels"
+        if _each_its_own(of_host):
+            return "of_hosts"
+        if several and _each_its_own(inside):
+            return "ids"
+        if inside is not None:
+            return "of_recordings"
+        if self._falls + self._falls_later == 0:
+            return "totals" if self._rises >= RISES_MIN else None
+        if self._rises + self._rises_later == 0:
+            return "remainders" if self._falls >= RISES_MIN else None
+        return "reset" if self.may_be_reset and self._to_bottom else None
+
+    @property
+    def may_be_reset(self) -> bool:
+        """Tell whether it rises, and rarely falls: where to, a second look at all windows says."""
+        falls, rises = self._falls + self._falls_later, self._rises + self._rises_later
+        return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
+
+    def add_falls(self, values: NDArray[np.float32], recording: NDArray[np.intp]) -> None:
+        """Look at the next windows again: a level sinks a little; a total that was reset goes on at its bottom."""
+        if not len(values):
+            return
+        bottom = np.minimum(self._ranges[2][0], 0.0)
+        window, place = np.nonzero(np.diff(values, axis=1) < 0)
+        low, before, after = bottom[recording[window]], values[window, place], values[window, place + 1]
+        self._to_bottom &= bool((after - low <= BOTTOM * (before - low)).all())
+        # Between two windows it had time to grow again.
+        first, high, least = values[:, 0], values.max(axis=1), values.min(axis=1)
+        if self._last_high is not None:
+            recording = np.r_[self._last_high[0], recording]
+            first, high = np.r_[self._last_high[1], first], np.r_[self._last_high[2], high]
+            least = np.r_[np.float32(0), least]  # of which nothing is asked
+        later = np.flatnonzero((recording[1:] == recording[:-1]) & (np.diff(first) < 0))
+        low, before, after = bottom[recording[later]], high[later], least[later + 1]
+        self._to_bottom &= bool((after - low <= BOTTOM_LATER * (before - low)).all())
+        self._last_high = int(recording[-1]), first[-1], high[-1]
+
+
+def _values_of(least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The value of each group that has some, where every one has a single value."""
+    there = least <= most
+    return least[there] if (least[there] == most[there]).all() else None
 
 
 def _each_its_own(values: NDArray[np.float64] | None) -> bool:
     return values is not None and np.unique(values).size == values.size > 1
 
 
-def _course(values: NDArray[np.float32], follows: NDArray[np.bool_], recording: NDArray[np.intp]) -> str | None:
-    """Name the course of windows (N, T) in the order of recordings and time: "totals", "reset", "remainders" or None.
-
-    ``follows``: the next window is of the same recording.
-    """
-    inside, between = np.diff(values, axis=1), np.diff(values[:, 0])
-    fell, later = inside < 0, follows & (between < 0)
-    falls, falls_later = int(fell.sum()), int(later.sum())
-    rises, rises_later = int((inside > 0).sum()), int((follows & (between > 0)).sum())
-    if falls + falls_later == 0:
-        return "totals" if rises >= RISES_MIN else None
-    if rises + rises_later == 0:
-        return "remainders" if falls >= RISES_MIN else None
-    rare = falls + falls_later <= FALLING_MAX * (falls + falls_later + rises + rises_later)
-    if rises < RISES_MIN or not rare:
-        return None
-    # A level sinks a little; a total that was reset, or ran over, goes on at its bottom.
-    bottom = np.full(recording.max() + 1, np.inf)
-    np.minimum.at(bottom, recording, values.min(axis=1))
-    bottom = np.minimum(bottom, 0.0)[recording]
-    window, place = np.nonzero(fell)
-    low, before, after = bottom[window], values[window, place], values[window, place + 1]
-    if not (after - low <= BOTTOM * (before - low)).all():
-        return None
-    # Between two windows it had time to grow again.
-    window = np.flatnonzero(later)
-    low, before, after = bottom[window], values[window].max(axis=1), values[window + 1].min(axis=1)
-    return "reset" if (after - low <= BOTTOM_LATER * (before - low)).all() else None
-
-
 def unlike_levels(X: NDArray[np.float32], host: NDArray[np.str_], channels: Sequence[str]) -> list[str]:
     """Name channels whose values on one host are all of another size than on each other host: another unit?
 
-    ``X`` is (N, C, T). Compared are the sizes of what is not zero, without the outermost twentieths.
+    ``X`` is (N, C, T). Compared are the sizes of what is not zero, without the outermost twentieths; of a host with
+    more than LEVEL_VALUES values windows are drawn evenly.
     """
     names, of = np.unique(host, return_inverse=True)
     rows = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of))[:-1])
-    notes = []
-    for number, channel in enumerate(channels):
-        found = []
-        for name, mine in zip(names.tolist(), rows, strict=True):
-            size = np.abs(X[mine, number])
+    sizes: list[list[tuple[float, float, float, str]]] = [[] for _ in channels]
+    for name, mine in zip(names.tolist(), rows, strict=True):
+        few = min(mine.size, max(LEVEL_WINDOWS, LEVEL_VALUES // (X.shape[1] * X.shape[2])))
+        part = np.abs(X[mine[np.linspace(0, mine.size - 1, few).astype(np.int64)]])
+        release(X)
+        for number, found in enumerate(sizes):
+            size = part[:, number]
             if (size > 0).any():
                 low, middle, high = np.quantile(size[size > 0], (0.05, 0.5, 0.95)).tolist()
                 found.append((middle, low, high, name))
+    notes = []
+    for channel, found in zip(channels, sizes, strict=True):
         found.sort()
         if len(found) < 2:
             continue

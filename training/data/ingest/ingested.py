@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.contract import Mode
-from training.data.absent import absent, notes_on_absent, settled
+from training.data.absent import KNOWN_MIN, notes_on_absent, settled
 from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
@@ -22,6 +22,7 @@ from training.data.identity import window_digests
 from training.data.missing import check_classes
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
+from training.data.scratch import PART_BYTES, ROOM, Room, blocks, release
 from training.data.spelling import tidy
 from training.data.understood import NO_WINDOW, Understood, counts_of, recordings_of
 
@@ -95,11 +96,11 @@ class Ingested:
     def rows(self) -> Rows:
         return Rows.of(episode=self.episode, host=self.host, t_start=self.t_start, t_end=self.t_end, label=self.label)
 
-    def take(self, keep: NDArray[np.bool_]) -> Ingested:
-        """The windows that ``keep`` (N booleans) selects."""
+    def take(self, keep: NDArray[np.bool_], X: NDArray[np.float32]) -> Ingested:
+        """The windows that ``keep`` (N booleans) selects, whose values are ``X``."""
         return replace(
             self,
-            X=self.X[keep],
+            X=X,
             label=self.label[keep],
             episode=self.episode[keep],
             host=self.host[keep],
@@ -253,7 +254,7 @@ def following(episode: NDArray[np.str_], window_s: float) -> NDArray[np.float64]
     return start
 
 
-def without_missing(windows: Ingested, *, most: float, drop: bool) -> Ingested:
+def without_missing(windows: Ingested, *, most: float, drop: bool, room: Room = ROOM) -> Ingested:
     """Leave out windows that miss more than a share ``most`` of their values, and settle the others; say how many.
 
     A channel of which a host has no value at all is absent there, and does not count. Infinite values are refused, or
@@ -262,26 +263,24 @@ def without_missing(windows: Ingested, *, most: float, drop: bool) -> Ingested:
     X, names = windows.X, [channel.name for channel in windows.channels]
     if X.ndim != 3 or 0 in X.shape:
         return windows  # which is refused, in its own words, when it is described
-    infinite = np.array([np.isinf(window).any() for window in X], dtype=np.bool_)
+    samples = X.shape[2]
+    gone = np.empty(X.shape[:2], dtype=np.min_scalar_type(samples))  # of each channel's samples
+    infinite = np.zeros(len(X), dtype=np.bool_)
+    for start, part in blocks(X, room.part_bytes):
+        gone[start : start + len(part)] = np.isnan(part).sum(axis=2)
+        infinite[start : start + len(part)] = np.isinf(part).any(axis=(1, 2))
     if infinite.any() and not drop:
         channel = names[int(np.flatnonzero(np.isinf(X[infinite.argmax()]).any(axis=1))[0])]
         raise DataError(
             f"{infinite.sum():,} of {len(X):,} windows hold infinite values (or larger ones than 32 bits can hold), "
             f"first in the channel {channel!r}: mend them, or leave these windows out with --drop-nan."
         )
-    gone = np.stack([np.isnan(window).mean(axis=1) for window in X])  # (N, C)
     if not gone.any() and not infinite.any():
         return windows
-    empty = [name for name, share in zip(names, gone.min(axis=0).tolist(), strict=True) if share == 1]
+    empty = [name for name, least in zip(names, gone.min(axis=0).tolist(), strict=True) if least == samples]
     if empty:
         raise DataError(f"No window has a value of the channel {empty[0]!r}: leave it out with --ignore {empty[0]}.")
-    of_host = np.unique(windows.host, return_inverse=True)[1]
-    least = np.ones((of_host.max() + 1, len(names)))
-    np.minimum.at(least, of_host, gone)
-    has = least[of_host] < 1
-    share = np.where(has, gone, 0.0).sum(axis=1) / has.sum(axis=1).clip(min=1)
-    held = settled(X)
-    keep = ~infinite & (share <= most) & ~absent(held).all(axis=1)
+    keep = ~infinite & _known_enough(gone, samples, windows.host, most)
     limit = (
         f"values missing{' or infinite' if infinite.any() else ''}"
         if drop
@@ -297,9 +296,38 @@ def without_missing(windows: Ingested, *, most: float, drop: bool) -> Ingested:
         if keep.all()
         else [f"{_by_class(windows.label, ~keep)}: {limit} ({'--drop-nan' if drop else '--max-missing'})"]
     )
-    kept = replace(windows, X=held, left_out=(*windows.left_out, *out)).take(keep)
-    said = notes_on_absent(names, windows.label, windows.host, gone)
-    return replace(kept, notes=(*windows.notes, *said))
+    said = notes_on_absent(names, windows.label, windows.host, gone, samples)
+    return replace(
+        windows.take(keep, _settled(X, keep, room)),
+        left_out=(*windows.left_out, *out),
+        notes=(*windows.notes, *said),
+    )
+
+
+def _known_enough(gone: NDArray[Any], samples: int, host: NDArray[np.str_], most: float) -> NDArray[np.bool_]:
+    """Mark the windows that miss no more than a share ``most`` of what their host has, and something of it is left."""
+    of_host = np.unique(host, return_inverse=True)[1]
+    least = np.full((of_host.max() + 1, gone.shape[1]), samples)
+    np.minimum.at(least, of_host, gone)
+    keep = np.empty(len(gone), dtype=np.bool_)
+    for start, part in blocks(gone, PART_BYTES // 8):  # as shares they take eight times as much
+        here = slice(start, start + len(part))
+        has, share = least[of_host[here]] < samples, part / samples
+        missing = np.where(has, share, 0.0).sum(axis=1) / has.sum(axis=1).clip(min=1)
+        keep[here] = (missing <= most) & ~((samples - part) / samples < KNOWN_MIN).all(axis=1)
+    return keep
+
+
+def _settled(X: NDArray[np.float32], keep: NDArray[np.bool_], room: Room) -> NDArray[np.float32]:
+    """The windows that are kept, settled."""
+    result: NDArray[np.float32] = room.empty((int(keep.sum()), *X.shape[1:]), np.float32)
+    at = 0
+    for start, part in blocks(X, room.part_bytes):
+        some = settled(part[keep[start : start + len(part)]])
+        result[at : at + len(some)] = some
+        at += len(some)
+        release(result)
+    return result
 
 
 def _by_class(label: NDArray[np.str_], out: NDArray[np.bool_]) -> str:
@@ -379,7 +407,10 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
     rows = []
     for number, members in enumerate(np.split(order, np.cumsum(np.bincount(of_window))[:-1])):
         start = windows.t_start[members]
-        digest = hashlib.sha256(windows.X[members].tobytes())
+        digest = hashlib.sha256()
+        for _, some in blocks(members, PART_BYTES // windows.X.shape[1] // windows.X.shape[2]):
+            digest.update(windows.X[some].tobytes())
+            release(windows.X)
         digest.update("\0".join(windows.label[members].tolist()).encode())
         rows.append(
             {

@@ -14,6 +14,7 @@ from training.data.classes import benign_of, listed
 from training.data.errors import DataError
 from training.data.ingest.ingested import Ingested
 from training.data.schema import FeatureSchema, Timing
+from training.data.scratch import ROOM, blocks, release
 
 RATE_SAME = 1e-3  # share by which two rates that were read off times may differ
 
@@ -37,10 +38,11 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
                 f"The channel {channel.name!r} is a {mine.kind} in {mine.unit or 'no unit'} here, and by --like a "
                 f"{channel.kind} in {channel.unit or 'no unit'}: rename it, or leave it out with --ignore."
             )
-    X = np.full((len(windows.X), len(schema.channels), windows.X.shape[2]), np.nan, dtype=np.float32)
-    for place, channel in enumerate(schema.channels):
-        if channel.name in own:
-            X[:, place] = windows.X[:, own[channel.name]]
+    X = ROOM.empty((len(windows.X), len(schema.channels), windows.X.shape[2]), np.float32)
+    for start, part in blocks(windows.X):
+        for place, channel in enumerate(schema.channels):
+            X[start : start + len(part), place] = part[:, own[channel.name]] if channel.name in own else np.nan
+        release(X)
     lacking = [channel.name for channel in schema.channels if channel.name not in own]
     beyond = sorted(set(own) - set(schema.channel_names))
     notes = [f"Channels of --like that nothing measures here are missing: {listed(lacking)}."] if lacking else []
