@@ -88,21 +88,21 @@ def test_ten_thousand_columns(refused):
 
 
 def test_a_file_that_changes_while_it_is_read(refused, tmp_path, monkeypatch):
-    read = tables.read_text
+    look = tables.looked_at
 
-    def growing(path, *args, **options):
-        found = read(path, *args, **options)
-        with path.open("a") as file:
+    def growing(text, *args):
+        found = look(text, *args)
+        with text.file.open("a") as file:
             file.write("99,e0,a,normal,0.5\n")
         return found
 
-    monkeypatch.setattr(tables, "read_text", growing)
+    monkeypatch.setattr(tables, "looked_at", growing)
     assert "changed while it was read: wait for its recorder to end" in refused(recordings())
 
 
 def test_a_table_that_memory_does_not_hold(refused, monkeypatch):
     monkeypatch.setattr(tables, "virtual_memory", lambda: SimpleNamespace(available=9000))
-    assert "of memory, and 0.0 GiB are free: leave columns out with --ignore" in refused(recordings())
+    assert "of memory, and 0.0 GiB are free: bring fewer rows" in refused(recordings())
 
 
 def test_a_label_that_occurs_once(refused):

@@ -202,8 +202,8 @@ def test_rare_doubles_are_folded_and_many_or_neighbouring_ones_are_torn():
     values[7, 0] = values[31, 1] = np.nan
     found = fold_doubles(t, recording, label, values, np.array([False, True]))
     assert (found.folded, found.torn, found.keep.sum()) == (2, None, 60)
-    assert found.values[7].tolist() == [60, 60]
-    assert found.values[31].tolist() == [46, 61]
+    assert values[7].tolist() == [60, 60]
+    assert values[31].tolist() == [46, 61]
     other = label.copy()
     other[-1] = 1
     assert t[fold_doubles(t, recording, other, values, np.array([False, True])).torn] == 31

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from table_changes import recordings
 
 from training.data import ingest
+from training.data.ingest.coded import Coded
 from training.data.ingest.incidents import Incidents, label_samples
 
 CUT = ("--window-s", "4")
@@ -158,7 +159,7 @@ def test_a_sample_has_the_label_of_the_incidents_in_whose_time_it_lies(spans, re
         host=where,
         role="",
     )
-    labelled = label_samples(t, host, incidents, rest=rest)
-    assert labelled.label.tolist() == expected
+    labelled = label_samples(t, Coded.of(host), incidents, rest=rest)
+    assert labelled.label.strings().tolist() == expected
     counted = sum(int(text.split(" of ")[0].replace(",", "")) for text in labelled.left_out)
     assert counted == expected.count("")

@@ -8,11 +8,9 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
-from training.data import dataset
+from training.data import dataset, features
 from training.data.dataset import Labelling, Sampling, WindowSet, load_processed, load_validation, write_processed
 from training.data.errors import DataError, SchemaMismatch
 from training.data.rows import Rows
@@ -207,14 +205,12 @@ def test_a_write_that_ends_before_its_last_step_leaves_what_was_there(tmp_path, 
     assert content(tmp_path) == before
 
 
-@given(parts=st.lists(st.integers(0, 9), max_size=9), rows=st.integers(1, 12))
-@settings(max_examples=30)
-def test_rows_that_are_grouped_anew_are_the_same_rows(parts, rows):
-    F = np.arange(sum(parts), dtype=np.float32)[:, None]
-    groups = list(dataset._regrouped(iter(np.split(F, np.cumsum(parts)[:-1])) if parts else iter(()), rows))
-    assert all(len(group) == rows for group in groups[:-1])
-    assert np.array_equal(np.concatenate([F[:0], *groups]), F)
-    assert all(map(len, groups))
+@pytest.mark.parametrize("values", [1, 3 * T * 7, 3 * T * N])
+def test_features_that_are_written_in_parts_are_those_written_at_once(tmp_path, monkeypatch, values):
+    write(tmp_path / "once")
+    monkeypatch.setattr(features, "BLOCK_VALUES", values)
+    write(tmp_path / "parts")
+    assert content(tmp_path / "parts") == content(tmp_path / "once")
 
 
 @pytest.mark.parametrize(

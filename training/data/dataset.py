@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from training.data.scratch import blocks
 from training.data.tensors import INDEX_COLUMNS, Manifest
 from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
+from training.files import settle
 
 # Rows are written in groups, and not compressed: one changed episode then changes the bytes of its group, at the places
 # where they were, and a push of the data set brings little else. (Behind each column of a group the writer notes where
@@ -130,12 +131,14 @@ def write_processed(
     validation_rows: Sequence[dict[str, Any]],
     reference: WindowSet | None = None,
     understood: Understood | None = None,
+    progress: Callable[[float], None] = lambda _share: None,
 ) -> FeatureSchema:
     """Write the whole folder and return its schema.
 
     Channels are put in the order that the files want: realistic first. ``validation_rows`` have the columns of
     VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of the hosts' reference recordings: they
-    train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows.
+    train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows,
+    and ``progress`` told the share that is written. What the folder held stays until the end.
     Raises DataError when there are no windows, a value is infinite or a gap, or a label is no class.
     """
     _check(windows, sampling.channels, labelling.names)
@@ -145,7 +148,7 @@ def write_processed(
     shutil.rmtree(new, ignore_errors=True)  # of a writer that was killed
     new.mkdir(parents=True)
     try:
-        schema = _write(new, windows, sampling, labelling, validation_rows, reference, understood)
+        schema = _write(new, windows, sampling, labelling, validation_rows, reference, understood, progress)
         _put_in_place(new, out_dir)
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -159,7 +162,7 @@ def _put_in_place(new: Path, out_dir: Path) -> None:
     (folder / tensor_files.MANIFEST).unlink(missing_ok=True)
     files = [path for path in sorted(new.rglob("*")) if path.is_file()]
     for path in sorted(files, key=lambda path: path.name == tensor_files.MANIFEST):  # which makes it whole
-        path.replace(out_dir / path.relative_to(new))
+        settle(path, out_dir / path.relative_to(new))
     for name in (tensor_files.REFERENCE_TENSORS, tensor_files.REFERENCE_INDEX):
         if new / TENSORS_FOLDER / name not in files:
             (folder / name).unlink(missing_ok=True)
@@ -173,6 +176,7 @@ def _write(
     validation_rows: Sequence[dict[str, Any]],
     reference: WindowSet | None,
     understood: Understood | None,
+    progress: Callable[[float], None],
 ) -> FeatureSchema:
     channels = sampling.channels
     order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
@@ -203,7 +207,8 @@ def _write(
     validation.write_parquet(
         out_dir / VALIDATION_FILE, compression="zstd", statistics=False, metadata=metadata(understood)
     )
-    features = _write_features(out_dir / FEATURES_FILE, index, schema, extract_blocks(X, ordered, sampling.sample_hz))
+    parts = extract_blocks(X, ordered, sampling.sample_hz)
+    features = _write_features(out_dir / FEATURES_FILE, index, schema, parts, progress)
     folder, kept = out_dir / TENSORS_FOLDER, None
     if reference is not None:
         name = tensor_files.REFERENCE_TENSORS
@@ -215,38 +220,29 @@ def _write(
 
 
 def _write_features(
-    path: Path, index: pl.DataFrame, schema: FeatureSchema, parts: Iterator[NDArray[np.float32]]
+    path: Path,
+    index: pl.DataFrame,
+    schema: FeatureSchema,
+    parts: Iterator[NDArray[np.float32]],
+    progress: Callable[[float], None],
 ) -> str:
-    """Write the feature table a group of rows at a time, and return the digest of all features."""
+    """Write the feature table some rows at a time, and return the digest of all features."""
     names, rows = schema.feature_names, max(GROUP_ROWS_LEAST, -(-len(index) // GROUPS_MOST))
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (len(index), len(names)))
 
-    def groups(*_: object) -> Iterator[pl.DataFrame]:
-        for start, F in zip(range(0, len(index), rows), _regrouped(parts, rows), strict=True):
+    def tables(*_: object) -> Iterator[pl.DataFrame]:
+        at = 0
+        for F in parts:
             digest.update(np.ascontiguousarray(F).data)
-            columns = pl.DataFrame({name: F[:, i] for i, name in enumerate(names)})
-            yield index[start : start + rows].hstack(columns)
+            yield index[at : at + len(F)].hstack(pl.DataFrame({name: F[:, i] for i, name in enumerate(names)}))
+            at += len(F)
+            progress(at / len(index))
 
     types = index.schema | dict.fromkeys(names, pl.Float32)
-    register_io_source(groups, schema=pl.Schema(types)).sink_parquet(
+    register_io_source(tables, schema=pl.Schema(types)).sink_parquet(
         path, compression="uncompressed", statistics=False, row_group_size=rows
     )
     return digest.hexdigest()
-
-
-def _regrouped(parts: Iterator[NDArray[np.float32]], rows: int) -> Iterator[NDArray[np.float32]]:
-    """The rows of all parts, so many at a time."""
-    held: list[NDArray[np.float32]] = []
-    count = 0
-    for part in parts:
-        held.append(part)
-        count += len(part)
-        while count >= rows:
-            whole = np.concatenate(held)
-            yield whole[:rows]
-            held, count = [whole[rows:]], count - rows
-    if count:
-        yield np.concatenate(held)
 
 
 def other_data_set(out_dir: Path, *, built: bool) -> str | None:

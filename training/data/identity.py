@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.rows import Rows
-from training.data.scratch import ROOM, blocks, release
+from training.data.scratch import ROOM, blocks, picked, release
 
 Digests = NDArray[np.uint64]
 IntArray = NDArray[np.int64]
@@ -281,17 +281,15 @@ class _Chance:
             self._usual = self._count()
         best = np.zeros(rows.size)
         for channel, (values, steps) in enumerate(self._usual):
-            run = _constant_where_absent(X[rows, channel, start : start + length])
+            run = _constant_where_absent(picked(X[:, channel, start : start + length], rows))
             # Where values repeat, steps follow from them; where they wander, values follow from steps.
             walked = values.bits(run[:, :1]) + steps.bits(np.diff(run, axis=1))
             best = np.maximum(best, np.minimum(values.bits(run), walked))
-            release(X)
         return dict(zip(rows.tolist(), (best >= self._needed).tolist(), strict=True))
 
     def _count(self) -> list[tuple[_Frequencies, _Frequencies]]:
         places = np.linspace(0, len(self._X) - 1, SAMPLED_WINDOWS).astype(np.int64)
-        part = np.asarray(self._X[np.unique(places)], dtype=np.float32)
-        release(self._X)
+        part = np.asarray(picked(self._X, np.unique(places)), dtype=np.float32)
         part = _constant_where_absent(part)
         return [
             (_Frequencies.of(part[:, channel]), _Frequencies.of(np.diff(part[:, channel], axis=1)))

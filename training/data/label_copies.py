@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.errors import DataError
-from training.data.scratch import release
+from training.data.scratch import picked
 
 Ints = NDArray[np.int64]
 
@@ -67,7 +67,6 @@ def telling(
             if kind is not None and not (apart and kind == "level"):
                 (states if kind == "state" else levels).append(name)
                 break
-        release(X)
     return Telling(tuple(states), tuple(levels))
 
 
@@ -75,8 +74,9 @@ def _known(
     values: NDArray[np.float32], hosts: Sequence[Ints], *groups: Sequence[Ints]
 ) -> tuple[list[NDArray[np.float32]], list[Ints], list[Ints]]:
     """A channel's windows (N, T) of each host that has some, without those that lack it; and their classes."""
-    kept = [~np.isnan(values[rows, 0]) for rows in hosts]
-    samples = [values[rows[keep]] for rows, keep in zip(hosts, kept, strict=True) if keep.any()]
+    drawn = [picked(values, rows) for rows in hosts]
+    kept = [~np.isnan(windows[:, 0]) for windows in drawn]
+    samples = [windows[keep] for windows, keep in zip(drawn, kept, strict=True) if keep.any()]
     there = [[each[keep] for each, keep in zip(of, kept, strict=False) if keep.any()] for of in groups]
     return samples, there[0], there[1]
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.rows import Rows
+from training.data.scratch import picked
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +43,7 @@ def echoes(
         at = place[:, None] + np.arange(samples)
         values = np.full((at.max() + 1, len(names)), np.nan)
         raised = np.full(at.max() + 1, np.nan)
-        values[at] = X[here].transpose(0, 2, 1)
+        values[at] = picked(X, here).transpose(0, 2, 1)
         raised[at] = alarm[here][:, None]
         known = np.flatnonzero(np.isfinite(raised))
         # Between two windows the label is unknown: it is taken to last.

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 PART_BYTES = 1 << 25
+TOUCHES = 16  # of places in a file before its pages are given back
 LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there have no name
 
 
@@ -39,9 +40,13 @@ class Room:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if size <= self.part_bytes:
             return np.empty(shape, dtype, order)
-        with tempfile.TemporaryFile(dir=self.folder or _folder()) as file:
+        folder = str(self.folder or _folder())
+        with tempfile.TemporaryFile(dir=folder) as file:
             if hasattr(os, "posix_fallocate"):  # else a full disk ends the program at the first page it lacks
-                os.posix_fallocate(file.fileno(), 0, size)
+                try:
+                    os.posix_fallocate(file.fileno(), 0, size)
+                except OSError as error:
+                    raise OSError(error.errno, error.strerror, folder) from None
             return np.memmap(file, dtype, "r+", shape=shape, order=order)
 
     def rows(self, bytes_a_row: int) -> int:
@@ -65,9 +70,9 @@ class Room:
 ROOM = Room()
 
 
-def _folder() -> str | None:
+def _folder() -> str:
     named = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
-    return None if named or not os.access(LARGE_FILES, os.W_OK) else str(LARGE_FILES)
+    return tempfile.gettempdir() if named or not os.access(LARGE_FILES, os.W_OK) else str(LARGE_FILES)
 
 
 def blocks(array: NDArray[Any], part_bytes: int = PART_BYTES) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -85,12 +90,38 @@ def columns(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         release(array)
 
 
+def picked(array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """The rows of these numbers, from all over an array: one touch of a file may map two MiB around it."""
+    if _mapped(array) is None or not rows.size:
+        return np.asarray(array[rows])
+    parts = []
+    for start in range(0, rows.size, TOUCHES):
+        parts.append(np.asarray(array[rows[start : start + TOUCHES]]))
+        release(array)
+    return np.concatenate(parts)
+
+
+def sliced(array: NDArray[Any], low: int, high: int) -> NDArray[Any]:
+    """Some rows of an array (S, C) whose columns lie one behind the other."""
+    part = np.empty((high - low, array.shape[1]), array.dtype, "F")
+    for first in range(0, array.shape[1], TOUCHES):
+        part[:, first : first + TOUCHES] = array[low:high, first : first + TOUCHES]
+        release(array)
+    return part
+
+
 def release(array: NDArray[Any]) -> None:
     """Give back the pages of an array that lies in a file; what was written stays in the file."""
+    mapped = _mapped(array)
+    if mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped(array: NDArray[Any]) -> mmap.mmap | None:
+    """The mapping of the file that an array lies in, if changes go into the file."""
     base: Any = array
     mode = ""
     while isinstance(base, np.ndarray):
         mode = base.mode if isinstance(base, np.memmap) else mode
         base = base.base
-    if isinstance(base, mmap.mmap) and mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED)
+    return base if isinstance(base, mmap.mmap) and mode != "c" else None

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.scratch import picked
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -63,12 +64,12 @@ def one_sided_values(
     every = np.ones(label.size, dtype=np.bool_)
     for here in (every, *(host == name for name in hosts[: HOSTS_MAX if hosts.size > 1 else 0])):
         for rows, away, classes, others in _sides(label, here, benign):
-            one, other = _few(rows, X.shape[2]), _few(away, X.shape[2])
+            one, other = (picked(X, _few(side, X.shape[2])) for side in (rows, away))
             for number, name in enumerate(names):
                 if name in found:
                     continue
-                value, share = _repeated(X[one, number])
-                elsewhere = _moving(X[other, number])
+                value, share = _repeated(one[:, number])
+                elsewhere = _moving(other[:, number])
                 if value is None or elsewhere.size < SAMPLES_MIN:
                     continue
                 less = float((elsewhere == value).mean())
@@ -143,7 +144,7 @@ def notes_on_padding(X: NDArray[np.float32], label: NDArray[np.str_]) -> list[st
     What is still by nature is so at either end; windows that are still as a whole say nothing.
     """
     classes = np.unique(label).tolist()
-    ends = {name: _still_ends(X[_few(np.flatnonzero(label == name), X.shape[2])]) for name in classes}
+    ends = {name: _still_ends(picked(X, _few(np.flatnonzero(label == name), X.shape[2]))) for name in classes}
     notes = []
     for name in classes:
         for place, what in ((1, "end"), (0, "begin")):
@@ -183,7 +184,7 @@ def notes_on_filled(
         place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)
         if not timed:
             place = np.arange(rows.size) * 2 * X.shape[2]
-        window, channel, offset = np.nonzero(np.abs(np.diff(X[rows], axis=2)) > 0)
+        window, channel, offset = np.nonzero(np.abs(np.diff(picked(X, rows), axis=2)) > 0)
         at = place[window] + offset
         for number, each in enumerate(gaps):
             apart = np.diff(np.unique(at[channel == number]))

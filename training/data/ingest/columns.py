@@ -20,7 +20,7 @@ from training.data.ingest.dialect import too_wide
 from training.data.ingest.roles import Roles, plain
 from training.data.missing import Missing
 from training.data.rows import Rows
-from training.data.scratch import PART_BYTES, blocks, release
+from training.data.scratch import PART_BYTES, blocks, picked, release
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
 CHANNELS_MAX = 1000  # of a table: each has sixteen features
@@ -32,6 +32,7 @@ ROUNDING_MAX = 0.01  # of a channel's standard deviation
 
 
 OTHER_SIZE = 20.0  # times beyond all of the others
+SUMMED_ROWS = 1 << 20
 LEVEL_VALUES, LEVEL_WINDOWS = 1 << 23, 64  # of a host that show it
 
 
@@ -98,28 +99,45 @@ def check_rounding(columns: Iterable[tuple[str, NDArray[Any]]], host: NDArray[np
     """
     _, of_host = np.unique(host, return_inverse=True)
     for name, column in columns:
-        values = np.asarray(column, dtype=np.float64).reshape(host.size, -1)
-        known = np.isfinite(values)
-        largest = np.abs(values, where=known, out=np.zeros_like(values)).max()
-        with np.errstate(over="ignore"):
-            rounding = float(np.spacing(np.float32(largest))) / 2
-        if not np.isfinite(rounding):
-            continue  # no 32-bit number at all, which is refused as not finite
-        spread = _within(values, known, of_host)
-        if SAME * largest < spread < rounding / ROUNDING_MAX:
-            raise DataError(
-                f"The channel {name!r} changes by about {spread:.3g} around values of {largest:.3g}, which 32 bits "
-                f"round to {2 * rounding:.3g}: subtract a constant, or bring rates (--counter)."
-            )
+        check_rounding_of(name, column, of_host)
 
 
-def _within(values: NDArray[np.float64], known: NDArray[np.bool_], group: NDArray[np.intp]) -> float:
+def check_rounding_of(name: str, column: NDArray[Any], of_host: NDArray[np.integer[Any]]) -> None:
+    """The same of one channel, with a row (of one value or several) for each number of a host."""
+    values = np.asarray(column, dtype=np.float64).reshape(of_host.size, -1)
+    largest = max((float(np.abs(part[np.isfinite(part)]).max(initial=0.0)) for _, part in _some(values)), default=0.0)
+    with np.errstate(over="ignore"):
+        rounding = float(np.spacing(np.float32(largest))) / 2
+    if not np.isfinite(rounding):
+        return  # no 32-bit number at all, which is refused as not finite
+    spread = _within(values, of_host)
+    if SAME * largest < spread < rounding / ROUNDING_MAX:
+        raise DataError(
+            f"The channel {name!r} changes by about {spread:.3g} around values of {largest:.3g}, which 32 bits "
+            f"round to {2 * rounding:.3g}: subtract a constant, or bring rates (--counter)."
+        )
+
+
+def _within(values: NDArray[np.float64], group: NDArray[np.integer[Any]]) -> float:
     """Standard deviation inside the groups, whose own levels are no signal."""
-    counts = np.bincount(group, known.sum(axis=1))
-    sums = np.bincount(group, np.where(known, values, 0.0).sum(axis=1))
+    groups = int(group.max()) + 1
+    counts, sums = np.zeros(groups), np.zeros(groups)
+    for rows, part in _some(values):
+        known = np.isfinite(part)
+        counts += np.bincount(group[rows], known.sum(axis=1), groups)
+        sums += np.bincount(group[rows], np.where(known, part, 0.0).sum(axis=1), groups)
     mean = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
-    squares = np.where(known, values - mean[group][:, None], 0.0) ** 2
-    return float(np.sqrt(squares.sum() / max(1, known.sum())))
+    squares = 0.0
+    for rows, part in _some(values):
+        squares += float((np.where(np.isfinite(part), part - mean[group[rows]][:, None], 0.0) ** 2).sum())
+    return float(np.sqrt(squares / max(1, counts.sum())))
+
+
+def _some(values: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Some rows of an array at a time: always as many, so that sums are the same wherever there is less memory."""
+    for start in range(0, len(values), SUMMED_ROWS):
+        rows = slice(start, start + SUMMED_ROWS)
+        yield rows, values[rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +180,7 @@ def _of_channels(
 ) -> Iterator[tuple[list[NDArray[np.intp]], list[NDArray[np.float32]]]]:
     """Some windows at a time, in this order: by channel those that have it, by number and with their values (n, T)."""
     for _, rows in blocks(order, 8 * max(1, PART_BYTES // (4 * X.shape[1] * X.shape[2]))):
-        part = X[rows]
+        part = X[rows] if (np.diff(rows) == 1).all() else picked(X, rows)
         there = ~np.isnan(part[:, :, 0])
         every = range(X.shape[1])
         yield [rows[there[:, c]] for c in every], [part[there[:, c], c] for c in every]
@@ -268,8 +286,7 @@ def unlike_levels(X: NDArray[np.float32], host: NDArray[np.str_], channels: Sequ
     sizes: list[list[tuple[float, float, float, str]]] = [[] for _ in channels]
     for name, mine in zip(names.tolist(), rows, strict=True):
         few = min(mine.size, max(LEVEL_WINDOWS, LEVEL_VALUES // (X.shape[1] * X.shape[2])))
-        part = np.abs(X[mine[np.linspace(0, mine.size - 1, few).astype(np.int64)]])
-        release(X)
+        part = np.abs(picked(X, mine[np.linspace(0, mine.size - 1, few).astype(np.int64)]))
         for number, found in enumerate(sizes):
             size = part[:, number]
             if (size > 0).any():

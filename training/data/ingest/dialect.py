@@ -11,12 +11,11 @@ import codecs
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -32,6 +31,9 @@ POINT_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(\.\d{3})+\s*$"  # 1.234: thousands, or de
 POINT_DECIMAL = r"^\s*[+-]?\d*\.\d+\s*$"
 ENGLISH = r"^[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?$"  # 1,234.5
 COMMA_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*$"
+GROUPED = r",\d{3}\."
+_UNCLEAR = (POINT_GROUPS, f"{COMMA_GROUPS}|{POINT_GROUPS}", COMMA_GROUPS)
+_EACH, _ANY = (COMMA_DECIMAL, *_UNCLEAR), (",", WHOLE, *_UNCLEAR)
 REMARK = re.compile(r'\s*(#|"?sep=|$)')  # a line before the names; `sep=;` is a spreadsheet's
 NOTHING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "-", "--", "?")  # what programs write for no number
 REMARKS_MAX = 1000  # lines
@@ -97,35 +99,6 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
     return Dialect(encoding=encoding, delimiter=delimiter, quote=quote, skip=skip, names=tuple(names), aligned=aligned)
 
 
-def read_text(
-    path: Path, dialect: Dialect, as_text: Collection[str] = (), *, all_text: bool = False, rows: int | None = None
-) -> pl.DataFrame:
-    """Read the table, which is UTF-8, or its first ``rows``; the columns ``as_text`` stay as they are written.
-
-    Raises OSError and PolarsError.
-    """
-    options: dict[str, Any] = {
-        "has_header": not dialect.names,
-        "separator": dialect.delimiter,
-        "quote_char": dialect.quote,
-        "skip_lines": dialect.skip,
-    }
-    found = pl.read_csv(path, n_rows=0, infer_schema=False, **options).columns
-    named = list(dialect.names) or _tidied(found)
-    table = pl.read_csv(
-        path,
-        n_rows=rows,
-        infer_schema=not all_text,
-        infer_schema_length=None,
-        schema_overrides={name: pl.String for name, tidy in zip(found, named, strict=True) if tidy in as_text},
-        **options,
-    )
-    table.columns = named
-    if "" in named and 0 < table.height == table[""].null_count():  # each line ends with a delimiter
-        table = table.drop("")
-    return table.filter(~pl.all_horizontal(pl.all().is_null()))  # an empty line is no row
-
-
 @contextmanager
 def as_utf8(path: Path, dialect: Dialect) -> Iterator[Path]:
     """The file in UTF-8 with one delimiter between two columns: itself, or a copy for as long as it is needed."""
@@ -154,61 +127,133 @@ def _is_aligned(lines: Sequence[str]) -> bool:
     )
 
 
-def _tidied(names: Sequence[str]) -> list[str]:
+def tidied(names: Sequence[str]) -> list[str]:
     """The names without spaces around them, if they are different names then, too."""
     stripped = [name.strip() for name in names]
     return stripped if len(set(stripped)) == len(names) else list(names)
 
 
-def plain_numbers(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """The table with numbers in those columns ``names`` of text that hold numbers, spaces and words for nothing."""
-    for name in names:
-        if table[name].dtype == pl.String:
-            text = table[name].str.strip_chars()
-            text = text.set(text.str.to_lowercase().is_in(NOTHING), None)
-            if _each(text, ENGLISH) and text.str.contains(r",\d{3}\.").any():
-                text = text.str.replace_all(",", "")
-            numbers = text.cast(pl.Float64, strict=False)
-            if numbers.null_count() == text.null_count() < text.len():
-                table = table.with_columns(numbers)
-    return table
+class Cells:
+    """The cells of a column of text, as far as they show which numbers they are, however many there are."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._each: dict[str, bool] = {}
+        self._any: dict[str, bool] = {}
+        self._first: dict[str, str] = {}
+        self._counts = dict.fromkeys(("cells", "written", "words", "failed", "failed_english", "failed_raw"), 0)
+        self._counts["failed_points"] = 0
+
+    def add(self, column: pl.Series) -> None:
+        """Look at some more cells."""
+        counts, written = self._counts, column.drop_nulls()
+        text = _without_words(pl.col(column.name))
+        frame = column.to_frame().select(
+            text=text, english=_without_groups(text), points=_with_points(pl.col(column.name)), raw=column.name
+        )
+        failed = {
+            name: frame[name].cast(pl.Float64, strict=False).null_count() - frame[name].null_count()
+            for name in frame.columns
+        }
+        counts["cells"] += column.len()
+        counts["written"] += written.len()
+        counts["words"] += frame["text"].null_count()
+        counts["failed"] += failed["text"]
+        counts["failed_english"] += failed["english"]
+        counts["failed_raw"] += failed["raw"]
+        counts["failed_points"] += failed["points"]
+        known = frame["text"].drop_nulls()
+        if known.len():
+            self._each[ENGLISH] = self._each.get(ENGLISH, True) and bool(known.str.contains(ENGLISH).all())
+            self._any[GROUPED] = self._any.get(GROUPED, False) or bool(known.str.contains(GROUPED).any())
+        for pattern in _EACH:
+            if written.len():
+                every = bool(written.str.contains(f"{pattern}|{WHOLE}").all())
+                self._each[pattern] = self._each.get(pattern, True) and every
+        for pattern in _ANY:
+            here = written.str.contains(pattern)
+            self._any[pattern] = self._any.get(pattern, False) or bool(here.any())
+            if here.any():
+                self._first.setdefault(pattern, str(written.filter(here)[0]))
+        surely = written.str.contains(COMMA_DECIMAL) & ~written.str.contains(COMMA_GROUPS)
+        points = written.str.contains(POINT_DECIMAL) & ~written.str.contains(POINT_GROUPS)
+        self._any["surely commas"] = self._any.get("surely commas", False) or bool(surely.any())
+        self._any["surely points"] = self._any.get("surely points", False) or bool(points.any())
+
+    def each(self, pattern: str) -> bool:
+        """Tell whether there is something in the cells, and each of these matches or is a whole number."""
+        return self._each.get(pattern, False)
+
+    def any(self, pattern: str) -> bool:
+        """Tell whether some cell matches."""
+        return self._any.get(pattern, False)
+
+    def first(self, pattern: str) -> str:
+        """The first cell that matches."""
+        return self._first[pattern]
+
+    @property
+    def has_decimal_commas(self) -> bool:
+        """Tell whether each cell is a number, one at least with a decimal comma."""
+        return self.each(COMMA_DECIMAL) and self.any(",")
+
+    def count(self, what: str) -> int:
+        return self._counts[what]
 
 
-def decimal_commas(table: pl.DataFrame, names: Sequence[str]) -> list[str]:
-    """The columns among ``names`` in which each cell is a number, one at least with a decimal comma."""
-    return [
-        name
-        for name in names
-        if _each(table[name], f"{COMMA_DECIMAL}|{WHOLE}") and table[name].str.contains(",", literal=True).any()
-    ]
+def has_words(column: pl.Series) -> bool:
+    """Tell whether some cell is no number in any spelling, and no word for nothing."""
+    text = column.to_frame().select(text=_without_words(pl.col(column.name))).to_series().drop_nulls()
+    odd = text.filter(text.cast(pl.Float64, strict=False).is_null())
+    return not odd.str.contains(f"{ENGLISH}|{COMMA_DECIMAL}").all()
 
 
-def with_points(table: pl.DataFrame, names: Sequence[str], delimiter: str, where: str) -> pl.DataFrame:
-    """The table, read as text, with numbers in those columns ``names`` that hold them. Raises DataError.
+def _without_words(text: pl.Expr) -> pl.Expr:
+    stripped = text.str.strip_chars()
+    return pl.when(stripped.str.to_lowercase().is_in(NOTHING)).then(None).otherwise(stripped)
+
+
+def _without_groups(text: pl.Expr) -> pl.Expr:
+    return text.str.replace_all(",", "", literal=True)
+
+
+def _with_points(text: pl.Expr) -> pl.Expr:
+    return text.str.replace_all(r"[.' ]", "").str.replace(",", ".", literal=True)
+
+
+def as_number(name: str, cells: Cells) -> pl.Expr | None:
+    """The numbers of a column of text that holds numbers, spaces and words for nothing; None for any other."""
+    text = _without_words(pl.col(name))
+    english = cells.each(ENGLISH) and cells.any(GROUPED)
+    failed = cells.count("failed_english" if english else "failed")
+    if failed or cells.count("words") == cells.count("cells"):
+        return None
+    return (_without_groups(text) if english else text).cast(pl.Float64, strict=False)
+
+
+def numbers_with_points(columns: Mapping[str, Cells], delimiter: str, where: str) -> dict[str, pl.Expr]:
+    """The numbers of those columns that hold some, in a table with decimal commas. Raises DataError.
 
     ``1,234`` and ``1.234`` beside decimal commas are thousands or decimals: a column in which no cell tells is refused.
     With other signs than commas between columns ``1,234`` is a decimal where another column's commas surely are, no
     column has decimal points, and no whole number stands in its own.
     """
-    texts = [table[name] for name in names]
-    commas = any((text.str.contains(COMMA_DECIMAL) & ~text.str.contains(COMMA_GROUPS)).any() for text in texts)
-    points = any((text.str.contains(POINT_DECIMAL) & ~text.str.contains(POINT_GROUPS)).any() for text in texts)
-    for name in names:
-        column = table[name]
-        decimal = delimiter != "," and commas and not points and not column.str.contains(WHOLE).any()
+    commas = any(cells.any("surely commas") for cells in columns.values())
+    points = any(cells.any("surely points") for cells in columns.values())
+    numbers = {}
+    for name, cells in columns.items():
+        decimal = delimiter != "," and commas and not points and not cells.any(WHOLE)
         unclear = POINT_GROUPS if decimal else f"{COMMA_GROUPS}|{POINT_GROUPS}" if delimiter != "," else COMMA_GROUPS
-        if _each(column, f"{unclear}|{WHOLE}") and column.str.contains(unclear).any():
-            shown = column.filter(column.str.contains(unclear))[0]
+        if cells.each(unclear) and cells.any(unclear):
             raise DataError(
-                f"The column {name!r} of {where} holds {shown}, which is a thousand or a fraction: write its numbers "
-                "without a sign between thousands, or leave the column out with --ignore."
+                f"The column {name!r} of {where} holds {cells.first(unclear)}, which is a thousand or a fraction: "
+                "write its numbers without a sign between thousands, or leave the column out with --ignore."
             )
-        if _each(column, f"{COMMA_DECIMAL}|{WHOLE}"):
-            column = column.str.replace_all(r"[.' ]", "").str.replace(",", ".", literal=True)
-        numbers = column.cast(pl.Float64, strict=False)
-        if numbers.null_count() == column.null_count():
-            table = table.with_columns(numbers)
-    return table
+        converted = cells.each(COMMA_DECIMAL)
+        if not cells.count("failed_points" if converted else "failed_raw"):
+            text = pl.col(name)
+            numbers[name] = (_with_points(text) if converted else text).cast(pl.Float64, strict=False)
+    return numbers
 
 
 def encoding_of(path: Path) -> str:
@@ -302,11 +347,3 @@ def _sniffed(head: Path, options: str) -> tuple[str, str, int, bool] | None:
         return None
     quote = row["Quote"] if len(row["Quote"]) == 1 else '"'
     return row["Delimiter"], quote, len(row["Columns"]), row["HasHeader"]
-
-
-def _each(column: pl.Series, pattern: str) -> bool:
-    """Return True when the column is text, holds something, and each cell that does matches."""
-    if column.dtype != pl.String:
-        return False
-    written = column.drop_nulls()
-    return bool(written.len() and written.str.contains(pattern).all())

@@ -18,8 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.ingest.times import by_time
+from training.data.scratch import PART_BYTES, columns, release
+
 Floats = NDArray[Any]
-Rows = NDArray[np.int64]
+Rows = NDArray[np.integer[Any]]
 
 GAP = 1.5  # steps of the usual length that make a gap
 SHORT = 0.5  # and that are no step of one recording
@@ -34,47 +37,62 @@ def first_of_copies(values: Floats, *keys: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark the rows but for copies of earlier ones: equal in all ``keys`` (S) and ``values`` (S, C), NaN included."""
     keep = np.ones(len(values), dtype=np.bool_)
     rows, run = _runs(*keys)
-    if rows.size:
-        content = np.column_stack([run, values[rows]]) + 0.0  # -0.0 is 0.0
+    keep[rows] = False
+    for low, high in _whole_runs(run, max(1, PART_BYTES // (8 * (values.shape[1] + 1)))):
+        some = rows[low:high]
+        content = np.column_stack([run[low:high], values[some]]) + 0.0  # -0.0 is 0.0
+        release(values)
         content[np.isnan(content)] = np.nan
         whole = content.view(np.dtype((np.void, content.itemsize * content.shape[1]))).reshape(-1)
-        keep[rows] = False
-        keep[rows[np.unique(whole, return_index=True)[1]]] = True
+        keep[some[np.unique(whole, return_index=True)[1]]] = True
     return keep
 
 
+def _whole_runs(run: Rows, count: int) -> list[tuple[int, int]]:
+    """Cut rows (sorted by their run) into parts of about ``count``, none inside of a run."""
+    begins = np.flatnonzero(np.r_[True, np.diff(run) != 0]) if run.size else np.empty(0, dtype=np.int64)
+    new = begins[np.r_[True, np.diff(begins // count) > 0]] if begins.size else begins
+    return list(pairwise([*new.tolist(), run.size]))
+
+
 class Folded(NamedTuple):
-    """Rows to keep, their values, how many others were ``folded`` into them, and ``torn``: a row that cannot be."""
+    """Rows to keep, how many others were ``folded`` into them, and ``torn``: a row that cannot be."""
 
     keep: NDArray[np.bool_]
-    values: Floats
     folded: int = 0
     torn: int | None = None
 
 
-def fold_doubles(t: Floats, recording: Rows, label: NDArray[Any], values: Floats, totals: NDArray[np.bool_]) -> Folded:
+def fold_doubles(
+    t: Floats,
+    recording: Rows,
+    label: NDArray[Any],
+    values: Floats,
+    totals: NDArray[np.bool_],
+    places: Rows | None = None,
+) -> Folded:
     """Fold rows of one time in one recording (S), of values (S, C) of which some channels are running ``totals``.
 
+    The values of the rows to keep are changed in place; ``places``: theirs among the values, where these are more.
     Many doubles, some in a row or of unlike labels are two recordings, or times that are rounded.
     """
     keep = np.ones(t.size, dtype=np.bool_)
     rows, run = _runs(t, recording)
     if not rows.size:
-        return Folded(keep, values)
+        return Folded(keep)
     begins = np.flatnonzero(np.r_[True, np.diff(run) != 0])
     first = rows[begins]
     torn = _too_many(t, recording, first)
     unlike = np.flatnonzero(label[rows] != label[np.repeat(first, np.diff(np.r_[begins, rows.size]))])
     if torn is not None or unlike.size:
-        return Folded(keep, values, torn=torn if torn is not None else int(rows[unlike[0]]))
-    part = values[rows]
-    folded = _means(part, np.ones_like(part), begins)
-    folded[:, totals] = np.fmax.reduceat(part[:, totals], begins, axis=0)
+        return Folded(keep, torn=torn if torn is not None else int(rows[unlike[0]]))
+    for place, column in enumerate(columns(values)):
+        part = column[rows if places is None else places[rows]][:, None]
+        folded = np.fmax.reduceat(part, begins) if totals[place] else _means(part, np.ones_like(part), begins)
+        column[first if places is None else places[first]] = folded[:, 0]
     keep[rows] = False
     keep[first] = True
-    values = values.copy()
-    values[first] = folded
-    return Folded(keep, values, rows.size - first.size)
+    return Folded(keep, rows.size - first.size)
 
 
 def _too_many(t: Floats, recording: Rows, doubled: Rows) -> int | None:
@@ -95,7 +113,10 @@ def _too_many(t: Floats, recording: Rows, doubled: Rows) -> int | None:
 def _runs(*keys: NDArray[Any]) -> tuple[Rows, Rows]:
     """The rows that are equal to others in all keys, the equal ones side by side in their order; and a number a run."""
     order = np.lexsort(keys)
-    same = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
+    same = np.ones(max(0, order.size - 1), dtype=np.bool_)
+    for key in keys:
+        ordered = key[order]
+        same &= ordered[1:] == ordered[:-1]
     beside = np.r_[False, same] | np.r_[same, False]
     if order.size < 2 or not beside.any():
         none = np.empty(0, dtype=np.int64)
@@ -186,7 +207,7 @@ def rates(total: Floats, t: Floats, group: Rows) -> Floats:
     Growth counts from one known value to the next, and is the later one's. What has nothing to grow from, a group's
     first value and the one behind a gap, takes the rate of the next value.
     """
-    order = np.lexsort((t, group))
+    order = by_time(t, group)
     group, t_of = group[order], t[order]
     wide = _wider(t_of, group, GAP)
     gaps = np.cumsum(wide)
@@ -202,7 +223,7 @@ def rates(total: Floats, t: Floats, group: Rows) -> Floats:
     gap = first | np.r_[False, np.diff(gaps[place]) > 0] | _wider(known, of, PAUSE)
     begins = np.flatnonzero(gap[:-1] & ~gap[1:])
     rate[begins] = rate[begins + 1]
-    result[order[place]] = rate
+    result[place if isinstance(order, slice) else order[place]] = rate
     return result
 
 

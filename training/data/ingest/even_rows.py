@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from training.data.errors import DataError
 from training.data.ingest import even, times
-from training.data.ingest.columns import Wanted, check_rounding, check_total
-from training.data.ingest.rows import Rows, name_of
+from training.data.ingest.columns import Wanted, check_rounding_of, check_total
+from training.data.ingest.rows import Rows, check_begun_once, edges_of, members_of, name_of
+from training.data.scratch import Room, columns, release
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
@@ -19,74 +20,100 @@ HOUR_S = 3600.0
 MORE_IN_HOUR = 1.15  # times the samples that an hour has elsewhere
 HOUR_MIN = 20  # samples of an hour that show its rate
 SHOWN = 3  # recordings in one sentence
+RESAMPLED_TIMES = 5  # the size of the samples that are resampled
 
 
-def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted) -> Rows:
-    """The rows once each, in 32 bits, with the growth by the second of channels that are totals. Raises DataError."""
+def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted, room: Room) -> Rows:
+    """The rows once each, in 32 bits, with the growth by the second of channels that are totals. Raises DataError.
+
+    They are sorted by recording and time, or, without a clock, by recording alone.
+    """
     totals = np.isin(names, wanted.counter)
-    rows = _once(rows, totals)
-    notes: list[str] = []
-    if wanted.counter:
-        if rows.t is None:
-            raise DataError("--counter needs a column of times: a rate is a change by the second.")
-        values, group = rows.values.copy(), rows.recording
-        order = np.lexsort((rows.t, group))
-        for place in np.flatnonzero(totals).tolist():
-            known = order[~np.isnan(values[order, place])]
-            steps = np.diff(values[known, place])[np.diff(group[known]) == 0]
-            check_total(names[place], steps)
+    if totals.any() and rows.t is None:
+        raise DataError("--counter needs a column of times: a rate is a change by the second.")
+    found, left = _once(rows, totals)
+    if rows.t is not None and rows.window is None:
+        check_begun_once(
+            found, found.recording, f"two recordings share the id (add a column 'episode'){local_times(rows)}."
+        )
+    group = found.recording
+    order = times.by_time(np.zeros(group.size) if found.t is None else found.t, group)
+    if not isinstance(order, slice):
+        found, group = found.take(order), group[order]
+        left = order if left is None else left[order]
+    values, notes = room.empty((group.size, len(names)), np.float32, "F"), []
+    for place, (name, column) in enumerate(zip(names, columns(rows.values), strict=True)):
+        measured = np.array(column if left is None else column[left])
+        if totals[place]:
+            assert found.t is not None
+            known = np.flatnonzero(~np.isnan(measured))
+            steps = np.diff(measured[known])[np.diff(group[known]) == 0]
+            check_total(name, steps)
             resets = int((steps < 0).sum())
             if resets:
-                notes.append(f"{names[place]} falls {_times(resets)}, where a total was reset: nothing grew there.")
-            values[:, place] = even.rates(values[:, place], rows.t, group)
-        rows = replace(rows, values=values)
-    levels = [(name, rows.values[:, place]) for place, name in enumerate(names) if not totals[place]]
-    check_rounding(levels, rows.host)  # a rate is a difference, and has no offset to lose its changes in
-    return replace(rows, values=rows.values.astype(np.float32), notes=(*rows.notes, *notes))
+                notes.append(f"{name} falls {_times(resets)}, where a total was reset: nothing grew there.")
+            measured = even.rates(measured, found.t, group)
+        else:  # a rate is a difference, and has no offset to lose its changes in
+            check_rounding_of(name, measured, found.host.codes)
+        with np.errstate(over="ignore"):  # what no 32-bit number holds becomes infinite, and is refused as that
+            values[:, place] = measured
+        release(values)
+        room.progress("sorting", (place + 1) / len(names))
+    return replace(found, values=values, place=left, notes=(*found.notes, *notes))
 
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _once(rows: Rows, totals: NDArray[np.bool_]) -> Rows:
-    """The rows without copies, and of several at one time in a recording one. Raises DataError."""
+def _once(rows: Rows, totals: NDArray[np.bool_]) -> tuple[Rows, NDArray[np.int64] | None]:
+    """The rows without copies, and of several at one time in a recording one; also which rows these were.
+
+    Raises DataError.
+    """
     if rows.t is None:
-        return rows
+        return rows, None
     said = []
-    group, label = rows.recording, np.unique(rows.labels.of_window, return_inverse=True)[1]
+    group, label = rows.recording, rows.label
     disorder = _out_of_order(rows.t, group)
     if disorder:
         said.append(f"{disorder:,} of {rows.t.size:,} rows stood behind later ones: sorted by time.")
+    if not _has_doubles(rows.t, group):
+        return replace(rows, notes=(*rows.notes, *said)), None
+    left = None
     keep = even.first_of_copies(rows.values, rows.t, group, label)
     if not keep.all():
         said.append(f"{int((~keep).sum()):,} of {keep.size:,} rows were copies of others, in all columns: left out.")
-        rows, group, label = rows.take(keep), group[keep], label[keep]
+        left = np.flatnonzero(keep)
+        rows, group, label = rows.take(left), group[left], label[left]
     assert rows.t is not None
     if rows.window is None and _rises(rows.t, group):  # else there is no clock, or windows say it, which is refused
-        folded = even.fold_doubles(rows.t, group, label, rows.values, totals)
+        folded = even.fold_doubles(rows.t, group, label, rows.values, totals, left)
         if folded.torn is not None:
             raise _two_rows(rows, folded.torn)
         if folded.folded:
-            rows = replace(rows, values=folded.values).take(folded.keep)
+            left = np.flatnonzero(folded.keep) if left is None else left[folded.keep]
+            rows = rows.take(folded.keep)
             largest = " (of a running total the largest)" if totals.any() else ""
             more = "1 row" if folded.folded == 1 else f"{folded.folded:,} rows"
             said.append(f"At one time stood {more} more: the mean{largest} was taken.")
-    return replace(rows, notes=(*rows.notes, *said))
+    return replace(rows, notes=(*rows.notes, *said)), left
 
 
-def _rises(t: NDArray[np.float64], group: NDArray[np.int64]) -> bool:
-    order = np.lexsort((t, group))
+def _has_doubles(t: NDArray[np.float64], group: NDArray[np.int32]) -> bool:
+    """Tell whether two rows of one recording have one time."""
+    order = times.by_time(t, group)
+    return bool(((t[order][1:] == t[order][:-1]) & (group[order][1:] == group[order][:-1])).any())
+
+
+def _rises(t: NDArray[np.float64], group: NDArray[np.int32]) -> bool:
+    order = times.by_time(t, group)
     return bool(((np.diff(t[order]) > 0) & (np.diff(group[order]) == 0)).any())
 
 
-def _out_of_order(t: NDArray[np.float64], group: NDArray[np.int64]) -> int:
+def _out_of_order(t: NDArray[np.float64], group: NDArray[np.int32]) -> int:
     """Count the rows that stand behind a later one of their recording."""
-    order = np.argsort(group, kind="stable")
-    count = 0
-    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        count += int((t[members] < np.maximum.accumulate(t[members])).sum())
-    return count
+    return sum(int((t[rows] < np.maximum.accumulate(t[rows])).sum()) for rows in members_of(group))
 
 
 def local_times(rows: Rows) -> str:
@@ -95,7 +122,7 @@ def local_times(rows: Rows) -> str:
     return local if rows.t_role.startswith(times.NO_ZONE) else ""
 
 
-def check_night(rows: Rows, group: NDArray[np.int64]) -> None:
+def check_night(rows: Rows, group: NDArray[np.int32]) -> None:
     """Refuse local times of a night when clocks were set back: one hour has samples of two. Raises DataError.
 
     Rows of one time are refused before; others lie between each other, and would be averaged.
@@ -135,11 +162,10 @@ def _two_rows(rows: Rows, row: int) -> DataError:
     )
 
 
-def rounded_times(rows: Rows, group: NDArray[np.int64], hz: float) -> tuple[str, ...]:
+def rounded_times(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
     """Note times whose usual step is not their mean one: stamps of 15 and 16 ms are those of 64 Hz."""
     assert rows.t is not None
-    order = np.lexsort((rows.t, group))
-    steps = np.diff(rows.t[order])[np.diff(group[order]) == 0] * hz
+    steps = np.diff(rows.t)[np.diff(group) == 0] * hz
     usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
     mean = float(usual.mean()) if usual.size else 1.0
     if abs(mean - 1) <= ROUNDED:
@@ -151,13 +177,12 @@ def rounded_times(rows: Rows, group: NDArray[np.int64], hz: float) -> tuple[str,
     return (note,)
 
 
-def check_years(rows: Rows, group: NDArray[np.int64]) -> None:
+def check_years(rows: Rows, group: NDArray[np.int32]) -> None:
     """Refuse a recording whose times jump by years: its clock was set on the way. Raises DataError."""
     assert rows.t is not None
-    order = np.lexsort((rows.t, group))
-    jump = np.flatnonzero((np.diff(rows.t[order]) > YEAR_S) & (np.diff(group[order]) == 0))
+    jump = np.flatnonzero((np.diff(rows.t) > YEAR_S) & (np.diff(group) == 0))
     if jump.size:
-        before, after = (int(order[jump[0] + at]) for at in (0, 1))
+        before, after = int(jump[0]), int(jump[0]) + 1
         raise DataError(
             f"The times of {name_of(rows, after)} jump from {times.shown(float(rows.t[before]))} to "
             f"{times.shown(float(rows.t[after]))}: was its clock set on the way? Leave the rows before out, or give "
@@ -165,29 +190,34 @@ def check_years(rows: Rows, group: NDArray[np.int64]) -> None:
         )
 
 
-def evenly(rows: Rows, group: NDArray[np.int64], hz: float, totals: NDArray[np.bool_], *, said: bool) -> Rows:
-    """The rows of each recording (``group``) at ``hz``: those that come faster or crowded are resampled.
+def evenly(
+    rows: Rows, group: NDArray[np.int32], hz: float, totals: NDArray[np.bool_], *, said: bool, room: Room
+) -> Rows:
+    """The sorted rows of each recording (``group``) at ``hz``: those that come faster or crowded are resampled.
 
     Raises DataError for a part that is slower, or, where the rate was not ``said``, far faster.
     """
     assert rows.t is not None
-    order = np.lexsort((rows.t, group))
-    taken, t_of, values_of, resampled = [], [], [], []
+    taken: list[NDArray[np.int64]] = []
+    t_of, resampled = [], []
+    uneven = set()  # the first rows of recordings that are resampled
     averaged = between = 0
-    recordings = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
-    for members in recordings:
-        t, values = rows.t[members], rows.values[members]
+    recordings = edges_of(group)
+    for low, high in recordings:
+        t = rows.t[low:high]
         odd = times.other_rates(t, hz)
-        _check_parts(rows, int(members[0]), odd, hz, said=said)
+        _check_parts(rows, low, odd, hz, said=said)
+        members = np.arange(low, high)
         if even.is_uneven(t, hz, changes=bool(odd)):
-            found = even.resample(t, values, rows.labels.of_window[members], hz, totals)
+            nothing = np.empty((t.size, 0))
+            found = even.resample(t, nothing, rows.label[low:high], hz, totals[:0])
             own = 1 / even.own_step(t)
-            resampled.append(name_of(rows, int(members[0])) + (f" ({own:.3g} Hz)" if own * even.FASTER > hz else ""))
+            resampled.append(name_of(rows, low) + (f" ({own:.3g} Hz)" if own * even.FASTER > hz else ""))
             averaged, between = averaged + found.averaged, between + found.between
-            members, t, values = members[found.row], found.t, found.values.astype(np.float32)
+            members, t = members[found.row], found.t
+            uneven.add(low)
         taken.append(members)
         t_of.append(t)
-        values_of.append(values)
     if not resampled:
         return rows
     more = f" and {len(resampled) - SHOWN} more" if len(resampled) > SHOWN else ""
@@ -196,8 +226,23 @@ def evenly(rows: Rows, group: NDArray[np.int64], hz: float, totals: NDArray[np.b
         f"{', '.join(resampled[:SHOWN])}{more}; {averaged:,} samples are means of several, {between:,} lie half way "
         "between their neighbours, and gaps stay."
     )
+    sizes = [members.size for members in taken]
+    values = room.empty((sum(sizes), rows.values.shape[1]), np.float32, "F")
+    some = room.rows(RESAMPLED_TIMES * 8 * len(rows.values))  # columns
+    for first in range(0, values.shape[1], some):
+        here = slice(first, first + some)
+        at = 0
+        for (low, high), size in zip(recordings, sizes, strict=True):
+            part = rows.values[low:high, here]
+            if low in uneven:
+                part = even.resample(rows.t[low:high], np.array(part), rows.label[low:high], hz, totals[here]).values
+            values[at : at + size, here] = part
+            at += size
+            release(values)
+            release(rows.values)
+        room.progress("resampling", min(1.0, (first + some) / values.shape[1]))
     rows = rows.take(np.concatenate(taken))
-    return replace(rows, t=np.concatenate(t_of), values=np.concatenate(values_of), notes=(*rows.notes, note))
+    return replace(rows, t=np.concatenate(t_of), values=values, notes=(*rows.notes, note))
 
 
 def _check_parts(rows: Rows, row: int, odd: Sequence[float], hz: float, *, said: bool) -> None:

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from training.data.classes import listed
 from training.data.errors import DataError
 from training.data.ingest import times
+from training.data.ingest.coded import Coded
 from training.data.ingest.roles import NAMES, Role, plain
-from training.data.ingest.tables import Table, read_plain
+from training.data.ingest.tables import Stored, read_plain
 from training.data.spelling import tidy
 
 FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
@@ -60,7 +61,7 @@ class Incidents:
 
 def read_incidents(path: Path, clock: times.Said) -> Incidents:
     """Read the log. Raises DataError."""
-    rows, _ = read_plain(path)
+    rows = read_plain(path)
     names = {
         what: _column(rows.columns, words, what, path)
         for what, words in (("start", FROM), ("end", TO), ("label", LABEL))
@@ -109,33 +110,34 @@ def _column(names: Sequence[str], words: Sequence[str], what: str, path: Path) -
 class Labelled:
     """The label of each sample, ``""`` for none, and what is to be said of it."""
 
-    label: NDArray[np.str_] = field(default_factory=lambda: np.empty(0, dtype=np.str_))
+    label: Coded = field(default_factory=lambda: Coded.of([]))
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def label_samples(
-    t: NDArray[np.float64], host: NDArray[np.str_], incidents: Incidents, *, rest: str | None
-) -> Labelled:
+def label_samples(t: NDArray[np.float64], host: Coded, incidents: Incidents, *, rest: str | None) -> Labelled:
     """The label of each sample at ``t`` seconds on ``host``; ``rest`` is that of samples in no incident.
 
     Raises DataError when no sample lies in an incident, or its hosts may be spelled otherwise.
     """
-    _check_hosts(np.unique(host).tolist(), incidents)
-    of = np.zeros(t.size, dtype=np.int64)  # 0: no incident, -1: several of unlike labels, n: the n-th label
+    hosts = host.present.tolist()
+    _check_hosts(hosts, incidents)
+    of = np.zeros(t.size, dtype=np.int32)  # 0: no incident, -1: several of unlike labels, n: the n-th label
     labels = np.unique(incidents.label)
     outside: list[int] = []
     for number in range(incidents.start.size):
         here = (t >= incidents.start[number]) & (t < incidents.end[number])
         if incidents.host is not None:
-            here &= host == incidents.host[number]
+            here &= host.codes == np.searchsorted(host.names, incidents.host[number])
+            here &= bool(incidents.host[number] in hosts)
         mine = int(np.searchsorted(labels, incidents.label[number])) + 1
         of[here] = np.where((of[here] == 0) | (of[here] == mine), mine, -1)
         if not here.any():
             outside.append(number)
     if len(outside) == incidents.start.size:
-        raise DataError(_nowhere(t, host, incidents))
-    label = np.concatenate([np.array([rest or ""]), labels, np.array([""])])[of]  # -1 is the last
+        raise DataError(_nowhere(t, hosts, incidents))
+    names = [rest or "", *labels.tolist(), ""]  # -1 is the last
+    label = Coded(np.array(names), of % len(names)).renamed(names)
     torn, between = int((of == -1).sum()), int((of == 0).sum())
     left_out = []
     if torn:
@@ -143,7 +145,7 @@ def label_samples(
     if between and rest is None:
         left_out.append(f"{between:,} of {t.size:,} samples: in no incident (--rest NAME gives them a class)")
     notes = [_outside(outside, incidents)] if outside else []
-    if incidents.host is None and np.unique(host).size > 1:
+    if incidents.host is None and len(hosts) > 1:
         notes.append(f"{incidents.path.name} names no host: each incident counts on every host.")
     return Labelled(label=label, left_out=tuple(left_out), notes=tuple(notes))
 
@@ -178,9 +180,9 @@ def _outside(outside: Sequence[int], incidents: Incidents) -> str:
     return f"{count}: rows {rows}{more} ({classes})."
 
 
-def _nowhere(t: NDArray[np.float64], host: NDArray[np.str_], incidents: Incidents) -> str:
-    if incidents.host is not None and not np.isin(incidents.host, host).any():
-        named, known = (listed(np.unique(names).tolist()) for names in (incidents.host, host))
+def _nowhere(t: NDArray[np.float64], hosts: Sequence[str], incidents: Incidents) -> str:
+    if incidents.host is not None and not np.isin(incidents.host, hosts).any():
+        named, known = listed(np.unique(incidents.host).tolist()), listed(hosts)
         return (
             f"No incident of {incidents.path} is of a host of the table: it names {named}, and the hosts are {known}."
         )
@@ -192,8 +194,9 @@ def _nowhere(t: NDArray[np.float64], host: NDArray[np.str_], incidents: Incident
     )
 
 
-def with_labels(table: Table, labelled: Labelled, source: str) -> Table:
+def with_labels(table: Stored, labelled: Labelled, source: str) -> Stored:
     """The labelled rows of a table, with their labels, which come from the file ``source``."""
-    labels = pl.Series(str(Role.LABEL), labelled.label)
-    rows = table.rows.with_columns(labels).filter(labels != "")
-    return replace(table, rows=rows, roles=replace(table.roles, columns={**table.roles.columns, Role.LABEL: source}))
+    keep = (labelled.label.names != "")[labelled.label.codes]
+    roles = replace(table.roles, columns={**table.roles.columns, Role.LABEL: source})
+    table = replace(table, roles=roles, columns=(*table.columns, str(Role.LABEL)))
+    return table.only(keep, labelled.label.take(keep))

@@ -347,7 +347,9 @@ def described(windows: Ingested) -> tuple[list[dict[str, Any]], Understood]:
     return rows, understand(windows, rows)
 
 
-def write(windows: Ingested, rows: list[dict[str, Any]], understood: Understood, out_dir: Path) -> FeatureSchema:
+def write(
+    windows: Ingested, rows: list[dict[str, Any]], understood: Understood, out_dir: Path, room: Room = ROOM
+) -> FeatureSchema:
     """Write the processed data set, with what :func:`described` says of it. Raises DataError."""
     binary = windows.label_names == (BENIGN, MALICIOUS) and windows.benign.names == (BENIGN,)
     target = "malicious" if binary else "phase"
@@ -368,6 +370,7 @@ def write(windows: Ingested, rows: list[dict[str, Any]], understood: Understood,
         validation_rows=rows,
         reference=windows.reference,
         understood=understood,
+        progress=lambda share: room.progress("writing", share),
     )
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from training.data.errors import DataError
 from training.data.ingest import times
+from training.data.ingest.coded import Coded
 from training.data.ingest.columns import Wanted, check_named, check_rounding, check_total
 from training.data.ingest.ingested import (
     UNKNOWN_HOST,
@@ -200,7 +201,7 @@ def _step(
     t_unit: str | None,
 ) -> float | None:
     """The usual step from window to window, inside episodes or, where these are single windows, inside hosts."""
-    times.check_one_clock(t, host)
+    times.check_one_clock(t, Coded.of(host))
     hosts, of_host = np.unique(host, return_inverse=True)
     ids, of_episode = np.unique(episode, return_inverse=True)
     single = ids.size == episode.size

@@ -35,6 +35,7 @@ from training.data.ingest.columns import Wanted, judge, suspects, unlike_levels
 from training.data.ingest.copies import without_copies
 from training.data.ingest.ingested import Ingested, Said, described, without_missing, write
 from training.data.ingest.like import made_like
+from training.data.ingest.meter import Meter
 from training.data.ingest.npz import read_npz
 from training.data.ingest.recorders.pcp import PcpCut, read_pcp
 from training.data.ingest.recorders.perfmon import read_perfmon
@@ -50,6 +51,7 @@ from training.data.label_copies import judge_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.missing import Missing
 from training.data.schema import FeatureSchema, Timing, read_schema
+from training.data.scratch import ROOM, Room
 from training.data.spelling import notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_padding, notes_on_values, one_sided_values
 from training.streams import replace_unprintable
@@ -71,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     replaced, schema = None, None
     try:
-        windows = _prepared(args)
+        room = _room(args)
+        windows = _prepared(args, room)
         rows, understood = described(windows)
         if not args.json:
             print("\n".join(understood.lines()), flush=True)
@@ -79,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say(args, f"describing {windows.X.shape[0]:,} windows …")
             with alone(args.out_dir):
                 replaced = other_data_set(args.out_dir, built=False)
-                schema = write(windows, rows, understood, args.out_dir)
+                schema = write(windows, rows, understood, args.out_dir, room)
                 remove_leftovers_of_build(args.out_dir)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -108,14 +111,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _prepared(args: argparse.Namespace) -> Ingested:
+def _room(args: argparse.Namespace) -> Room:
+    """The usual room, with words on the way for who waits."""
+    if args.json:
+        return ROOM
+    line = sys.stderr.isatty()
+
+    def tell(words: str) -> None:
+        print(f"\r{words:60}" if line else words, end="" if line else "\n", file=sys.stderr, flush=True)
+
+    return replace(ROOM, progress=Meter(SystemClock().monotonic, tell, 1.0 if line else 10.0))
+
+
+def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
     """Read what is named, and judge it. Raises DataError."""
-    windows = without_missing(_read(args), most=0.0 if args.drop_nan else args.max_missing, drop=args.drop_nan)
+    most = 0.0 if args.drop_nan else args.max_missing
+    windows = without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room)
     if not args.pcp:
         wanted = _wanted(args)
         known = (channel.name for channel in windows.channels if channel.transform != "none")
-        windows = _judged(windows, replace(wanted, level=(*wanted.level, *known)))
+        windows = _judged(windows, replace(wanted, level=(*wanted.level, *known)), room)
     windows = without_copies(windows, allow=args.allow_copies)
+    room.progress("judging", 1.0)
     if args.like is not None:
         windows = made_like(windows, _schema(args.like))
     names = [channel.name for channel in windows.channels]
@@ -271,7 +288,7 @@ def _missing(text: str) -> list[Missing]:
     return found
 
 
-def _read(args: argparse.Namespace) -> Ingested:
+def _read(args: argparse.Namespace, room: Room) -> Ingested:
     """Choose the reader; an option that the format has no use for is a mistake, not a wish to be ignored."""
     sources = [option for option in RECORDERS if getattr(args, option)]
     if len(sources) + (args.file is not None) != 1:
@@ -297,7 +314,16 @@ def _read(args: argparse.Namespace) -> Ingested:
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
     _without_effect(args, f"a {suffix} file", "every_s")
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
-    return read_long(args.file, _cut(args), said=said, wanted=_wanted(args), roles=roles, log=log, columns=args.columns)
+    return read_long(
+        args.file,
+        _cut(args),
+        said=said,
+        wanted=_wanted(args),
+        roles=roles,
+        log=log,
+        columns=args.columns,
+        room=room,
+    )
 
 
 def _read_recorder(args: argparse.Namespace, option: str, log: Log | None) -> Ingested:
@@ -362,17 +388,20 @@ def _wanted(args: argparse.Namespace) -> Wanted:
     )
 
 
-def _judged(windows: Ingested, wanted: Wanted) -> Ingested:
+def _judged(windows: Ingested, wanted: Wanted, room: Room) -> Ingested:
     """The windows, with notes on channels that look like none; the worst are refused."""
     names = [channel.name for channel in windows.channels]
     notes = judge(suspects(windows.X, names, windows.rows), wanted)
+    room.progress("judging", 0.4)
     copies = telling(windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names)
     notes += judge_copies(copies, wanted.level)
     said = {*wanted.level, *copies.levels}
     if windows.timing is Timing.SECONDS:
         late = echoes(windows.X, names, windows.rows, sample_hz=windows.sample_hz, benign=windows.benign.names)
         notes += notes_on_echoes([name for name in late if name not in said])
+    room.progress("judging", 0.5)
     notes += _notes_on_still(windows, names, wanted)
+    room.progress("judging", 0.7)
     timed = windows.timing is Timing.SECONDS and bool(windows.clock)
     notes += [*doubled_channels(windows.X, names), *confounded(windows.rows, windows.benign.names, timed=timed)]
     return replace(windows, notes=(*windows.notes, *notes))

@@ -7,20 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from training.data.classes import BENIGN, MALICIOUS, USUAL, listed, quoted
+from training.data.classes import BENIGN, MALICIOUS, USUAL, Benign, listed, quoted
 from training.data.errors import DataError
 from training.data.ingest import times
+from training.data.ingest.coded import Coded, numbered
 from training.data.ingest.columns import Wanted
-from training.data.ingest.ingested import UNKNOWN_HOST, Labels, Said, measured, name_labels
+from training.data.ingest.ingested import UNKNOWN_HOST, Said, measured, name_labels
 from training.data.ingest.roles import Role, plain, plural_of
-from training.data.ingest.tables import NAMES, Table
+from training.data.ingest.tables import NAMES, Held, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
+from training.data.scratch import Room, columns, release, sliced
 from training.data.spelling import tidy
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
@@ -47,36 +49,53 @@ class Cut:
     window_samples: int | None = None  # where no ``window_s`` is said
 
 
+class Classes(NamedTuple):
+    """All classes in the order of their numbers, and which are benign."""
+
+    names: tuple[str, ...]
+    benign: Benign
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The samples of a table, in the order of the file. ``t`` None: there is no clock."""
+    """The samples of a table. ``t`` None: there is no clock.
+
+    ``values`` (S, C) may be larger than memory. ``label`` has numbers into the names of ``labels``; ``place`` says
+    where the rows stood in the file, once they are sorted.
+    """
 
     path: Path
     values: NDArray[np.floating[Any]]
-    labels: Labels
-    host: NDArray[np.str_]
-    episode: NDArray[np.str_] | None
+    labels: Classes
+    label: NDArray[np.int32]
+    host: Coded
+    episode: Coded | None
     t: NDArray[np.float64] | None
     t_role: str
-    window: NDArray[np.str_] | None = None
+    window: Coded | None = None
+    place: NDArray[np.int64] | None = None
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def recording(self) -> NDArray[np.int64]:
+    def recording(self) -> NDArray[np.int32]:
         """A number for each row, equal in one recording (or window)."""
-        return codes(self.host, *(ids for ids in (self.episode, self.window) if ids is not None))
+        return numbered(self.host, *(ids for ids in (self.episode, self.window) if ids is not None))
 
-    def take(self, keep: NDArray[Any]) -> Rows:
-        """The rows that ``keep`` selects, by numbers or booleans."""
+    @property
+    def ids(self) -> Coded:
+        """The name of each row's recording on its host."""
+        return self.host if self.episode is None else self.episode
+
+    def take(self, rows: NDArray[Any]) -> Rows:
+        """The rows of these numbers, or that a mask selects, but for their values."""
         return replace(
             self,
-            values=self.values[keep],
-            labels=self.labels._replace(of_window=self.labels.of_window[keep]),
-            host=self.host[keep],
-            episode=None if self.episode is None else self.episode[keep],
-            window=None if self.window is None else self.window[keep],
-            t=None if self.t is None else self.t[keep],
+            label=self.label[rows],
+            host=self.host.take(rows),
+            episode=None if self.episode is None else self.episode.take(rows),
+            window=None if self.window is None else self.window.take(rows),
+            t=None if self.t is None else self.t[rows],
         )
 
 
@@ -98,21 +117,24 @@ def missing_roles(columns: Sequence[str], *, is_cut: bool) -> tuple[str, ...]:
 # -- from a file to rows -----------------------------------------------------------------------------------------------
 
 
-def check_numbers(path: Path, rows: pl.DataFrame, names: Sequence[str]) -> None:
+def check_numbers(table: Stored) -> None:
     """Refuse channels that hold no numbers, all of them at once. Raises DataError."""
-    if rows.height == 0 or not names:
+    path = table.path
+    if table.height == 0 or not table.channels:
         raise DataError(f"{path} holds no samples: it needs rows, and a column for each channel.")
-    odd = [name for name in names if not (rows[name].dtype.is_numeric() or rows[name].dtype == pl.Boolean)]
+    odd = {name: held for name, held in table.held.items() if not held.is_number}
     if not odd:
         return
     ways = f"leave {'it' if len(odd) == 1 else 'them'} out with --ignore {shlex.quote(','.join(map(quoted, odd)))}"
     roles = ", ".join(role.flag for role in Role)
     if len(odd) == 1:
+        ((name, held),) = odd.items()
         raise DataError(
-            f"The column {odd[0]!r} of {path} is a channel but holds {_other_than_numbers(rows[odd[0]])}: {ways}, or "
-            f"say what it is ({roles} {odd[0]})."
+            f"The column {name!r} of {path} is a channel but holds {_other_than_numbers(held)}: {ways}, or "
+            f"say what it is ({roles} {name})."
         )
-    shown = "; ".join(f"{name!r} holds {_other_than_numbers(rows[name])}" for name in odd[:SHOWN])
+    some = list(odd.items())[:SHOWN]
+    shown = "; ".join(f"{name!r} holds {_other_than_numbers(held)}" for name, held in some)
     more = f"; and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
     raise DataError(
         f"{len(odd)} columns of {path} are channels but hold other things than numbers: {shown}{more}: {ways}, or say "
@@ -120,79 +142,84 @@ def check_numbers(path: Path, rows: pl.DataFrame, names: Sequence[str]) -> None:
     )
 
 
-def _other_than_numbers(column: pl.Series) -> str:
+def _other_than_numbers(held: Held) -> str:
     """Describe what a column holds instead of numbers; of text, the first cell that is no number, as one spoils all."""
-    odd = pl.Series(dtype=pl.Int64)
-    if column.dtype == pl.String:
-        odd = (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true()
-    if not odd.len() or odd.len() == column.len():
+    if not held.odd or held.odd == held.rows:
         return "no numbers"
     return (
-        f"text in {odd.len():,} of {column.len():,} rows, the first {column[int(odd[0])]!r} in row {int(odd[0]) + 1} "
+        f"text in {held.odd:,} of {held.rows:,} rows, the first {held.first_odd!r} in row {held.odd_row + 1} "
         "(leave a cell empty where nothing was measured)"
     )
 
 
-def hosts_of(table: Table) -> NDArray[np.str_]:
+def hosts_of(table: Stored) -> Coded:
     """The host of each row. Raises DataError."""
-    if Role.HOST not in table.rows.columns:
-        return np.full(table.rows.height, UNKNOWN_HOST)
-    return tidy(strings(table, Role.HOST), "host")
+    if Role.HOST not in table.columns:
+        return Coded(np.array([UNKNOWN_HOST]), np.zeros(table.height, dtype=np.int32))
+    return _tidy(strings(table, Role.HOST), "host")
 
 
-def clock_of(table: Table, cut: Cut) -> tuple[NDArray[np.float64] | None, str]:
+def _tidy(names: Coded, what: str) -> Coded:
+    return names.renamed(tidy(names.names, what).tolist())
+
+
+def clock_of(table: Stored, cut: Cut) -> tuple[NDArray[np.float64] | None, str]:
     """The time of each row in seconds, and what it was read as; None where there is no clock. Raises DataError."""
-    if Role.TIME in table.rows.columns:
+    if Role.TIME in table.columns:
         said = times.Said(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
-        return times.from_column(table.rows[Role.TIME].alias(table.called(Role.TIME)), said, str(table.path))
+        return times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path))
     if cut.t_unit is not None or cut.time_format is not None:
         flag = "--t-unit" if cut.t_unit is not None else "--time-format"
         raise DataError(f"{table.path} has no column of times, so {flag} has nothing to say (--time NAME names one).")
     return None, ""
 
 
-def read_rows(table: Table, names: Sequence[str], cut: Cut, said: Said, wanted: Wanted) -> Rows:
-    rows, host = table.rows, hosts_of(table)
-    episode = tidy(strings(table, Role.EPISODE), "episode") if Role.EPISODE in rows.columns else None
+def read_rows(table: Stored, cut: Cut, said: Said, wanted: Wanted, room: Room) -> Rows:
+    """The rows that count, in the order of the file. Raises DataError."""
+    host = hosts_of(table)
+    episode = _tidy(strings(table, Role.EPISODE), "episode") if Role.EPISODE in table.columns else None
     t, t_role = clock_of(table, cut)
     if t is not None:
         times.check_one_clock(t, host)
-    values = np.empty((rows.height, len(names)), order="F")
-    for place, name in enumerate(names):
-        _check_whole(rows[name], name)
-        values[:, place] = rows[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    for name, held in table.held.items():
+        _check_whole(held.largest, name)
+    values = table.values
+    if table.keep is not None and not table.keep.all():
+        values = room.empty((table.height, len(table.channels)), np.float64, "F")
+        for place, column in enumerate(columns(table.values)):
+            values[:, place] = column[table.keep]
+            release(values)
     left_out = []
     if wanted.missing:
-        left_out = say_missing(wanted.missing, names, list(values.T))
-    notes = judge_stand_ins(zip(names, values.T, strict=True), wanted.level)
-    labels = name_labels(_labels(table), said)
+        left_out = say_missing(wanted.missing, table.channels, list(values.T))
+    notes = judge_stand_ins(zip(table.channels, columns(values), strict=True), wanted.level)
+    label, labels = _classes(table, said)
     _check_sense(table.called(Role.LABEL), labels, said)
     return Rows(
         path=table.path,
         values=values,
         labels=labels,
+        label=label,
         host=host,
         episode=episode,
         t=t,
         t_role=t_role,
-        window=tidy(strings(table, Role.WINDOW), "window") if Role.WINDOW in rows.columns else None,
+        window=_tidy(strings(table, Role.WINDOW), "window") if Role.WINDOW in table.columns else None,
         left_out=tuple(left_out),
         notes=tuple(notes),
     )
 
 
-def _check_whole(column: pl.Series, name: str) -> None:
+def _check_whole(largest: int, name: str) -> None:
     """Refuse whole numbers so large that 64-bit floats make one of several. Raises DataError."""
-    if column.dtype.is_integer() and column.drop_nulls().len():
-        largest = max(abs(int(column.min())), abs(int(column.max())))  # type: ignore[arg-type]
-        if largest > WHOLE_MAX:
-            raise DataError(
-                f"The channel {name!r} holds whole numbers of up to {largest:,}, of which the last digits would be "
-                "lost: subtract a constant, bring rates, or leave it out with --ignore if it is an id."
-            )
+    if largest > WHOLE_MAX:
+        raise DataError(
+            f"The channel {name!r} holds whole numbers of up to {largest:,}, of which the last digits would be "
+            "lost: subtract a constant, bring rates, or leave it out with --ignore if it is an id."
+        )
 
 
-def _check_sense(column: str, labels: Labels, said: Said) -> None:
+def _check_sense(column: str, labels: Classes, said: Said) -> None:
     """Refuse a yes or no that no flag explains in a column that is called after the benign ones. Raises DataError."""
     word = plain(column).removeprefix("is")
     if said.benign or said.labels or said.no_benign or word not in (*USUAL, *ALSO_BENIGN):
@@ -204,62 +231,82 @@ def _check_sense(column: str, labels: Labels, said: Said) -> None:
         )
 
 
-def strings(table: Table, role: Role) -> NDArray[np.str_]:
-    column = table.rows[role]
-    if column.null_count():
-        empty = column.is_null()
+def strings(table: Stored, role: Role) -> Coded:
+    """The cells of a column, as text. Raises DataError for an empty one."""
+    empty, first, at = 0, 0, 0
+    for part in table.parts(role):
+        if part.null_count() and not empty:
+            first = at + int(part.is_null().arg_true()[0]) + 1
+        empty += part.null_count()
+        at += part.len()
+    if empty:
         raise DataError(
-            f"The column {table.called(role)!r} has {empty.sum():,} empty cells, the first in row "
-            f"{empty.arg_true()[0] + 1}: fill them, or leave these rows out (a line of remarks or totals is no row)."
+            f"The column {table.called(role)!r} has {empty:,} empty cells, the first in row "
+            f"{first}: fill them, or leave these rows out (a line of remarks or totals is no row)."
         )
-    return column.cast(pl.String).to_numpy().astype(str)
+    return Coded.of_series(part.cast(pl.String) for part in table.parts(role))
 
 
-def _labels(table: Table) -> NDArray[Any]:
-    """Numbers stay numbers, so that 0 and 1 mean what they mean elsewhere."""
-    column = table.rows[Role.LABEL]
-    if column.null_count():
+def _classes(table: Stored, said: Said) -> tuple[NDArray[np.int32], Classes]:
+    """The class of each row by its number. Numbers stay numbers, so that 0 and 1 mean what they mean elsewhere."""
+    values, codes = _labels(table)
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        name_labels(values[codes], said)  # which says how many
+    found = name_labels(values, said)
+    number = {name: place for place, name in enumerate(found.names)}
+    of_value = np.array([number[name] for name in found.of_window.tolist()], dtype=np.int32)
+    return of_value[codes], Classes(found.names, found.benign)
+
+
+def _labels(table: Stored) -> tuple[NDArray[Any], NDArray[np.integer[Any]]]:
+    """The different labels, and the number of each row's."""
+    if table.labels is None and any(part.null_count() for part in table.parts(Role.LABEL)):
         raise DataError(
             f"The column {table.called(Role.LABEL)!r} has empty cells: fill them, or leave these rows out with "
             "--unlabelled nan."
         )
-    values = column.to_numpy()
-    return values if values.dtype.kind in "fiub" else values.astype(str)
+    if table.labels is None and (first := next(table.parts(Role.LABEL))).to_numpy().dtype.kind in "fiub":
+        del first
+        y = np.concatenate([part.to_numpy() for part in table.parts(Role.LABEL)])
+        return np.unique(y, return_inverse=True)
+    coded = table.labels or strings(table, Role.LABEL)
+    there = np.bincount(coded.codes, minlength=coded.names.size) > 0
+    return coded.names[there], (np.cumsum(there) - 1)[coded.codes]
 
 
-def only_labelled(table: Table, unlabelled: Sequence[str]) -> tuple[Table, list[str]]:
+def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, list[str]]:
     """The rows whose label names a class, and what is to be said of the others. Raises DataError."""
     if not unlabelled:
         return table, []
-    rows = table.rows
-    y = rows[Role.LABEL]
-    numeric = y.dtype.is_numeric()
-    y = y.cast(pl.Float64).fill_null(np.nan) if numeric else y.cast(pl.String).fill_null(NAN)
-    keep = pl.Series("keep", labelled(y.to_numpy(), unlabelled))
-    if Role.WINDOW in rows.columns:  # one that is labelled in part is none
-        ids = [str(role) for role in NAMES if role in rows.columns]
-        keep = rows.select(ids).with_columns(keep).select(pl.col("keep").all().over(ids))["keep"]
-    rest = rows.filter(keep)
-    said = f"{rows.height - rest.height:,} of {rows.height:,} rows: --unlabelled"
-    if Role.HOST in rows.columns:
-        gone = sorted(set(rows[Role.HOST].drop_nulls()) - set(rest[Role.HOST].drop_nulls()), key=str)
-        said += f", all of {listed([str(host) for host in gone])}" if gone else ""
-    return replace(table, rows=rest), [said]
+    if table.labels is not None:
+        y = table.labels.strings()
+    else:
+        numeric = next(table.parts(Role.LABEL)).dtype.is_numeric()
+        parts = (
+            part.cast(pl.Float64).fill_null(np.nan) if numeric else part.cast(pl.String).fill_null(NAN)
+            for part in table.parts(Role.LABEL)
+        )
+        y = np.concatenate([part.to_numpy() for part in parts])
+    keep = labelled(y, unlabelled)
+    if Role.WINDOW in table.columns:  # one that is labelled in part is none
+        window = numbered(*(strings(table, role) for role in NAMES if role in table.columns))
+        keep = (np.bincount(window, ~keep) == 0)[window]
+    rest = table.only(keep, None if table.labels is None else table.labels.take(keep))
+    said = f"{table.height - rest.height:,} of {table.height:,} rows: --unlabelled"
+    if Role.HOST in table.columns:
+        gone = sorted(_names_of_hosts(table) - _names_of_hosts(rest))
+        said += f", all of {listed(gone)}" if gone else ""
+    return rest, [said]
 
 
-def codes(*columns: NDArray[np.str_]) -> NDArray[np.int64]:
-    """A number for each row, equal where the columns' values are: ascending by the first column, then the next."""
-    code = np.zeros(columns[0].size, dtype=np.int64)
-    for column in columns:
-        found, place = np.unique(column, return_inverse=True)
-        code = np.unique(code * found.size + place, return_inverse=True)[1]
-    return code
+def _names_of_hosts(table: Stored) -> set[str]:
+    return {str(name) for part in table.parts(Role.HOST) for name in part.drop_nulls().unique()}
 
 
 def check_labels_repeated(rows: Rows) -> None:
     """Refuse a class of a single sample, which no window can be of. Raises DataError."""
-    present, counts = np.unique(rows.labels.of_window, return_counts=True)
-    once = present[counts == 1].tolist()
+    counts = np.bincount(rows.label, minlength=len(rows.labels.names))
+    once = sorted(rows.labels.names[number] for number in np.flatnonzero(counts == 1).tolist())
     if once:
         raise DataError(
             f"The label {once[0]!r} occurs once in {rows.path}: mend it if it is misspelled, or leave its sample out "
@@ -270,36 +317,47 @@ def check_labels_repeated(rows: Rows) -> None:
 # -- one recording, or several under one name --------------------------------------------------------------------------
 
 
-def check_begun_once(rows: Rows, group: NDArray[np.int64], what: str) -> None:
+def check_begun_once(rows: Rows, group: NDArray[np.int32], what: str) -> None:
     """Refuse a group of rows whose times begin anew and overlap. Raises DataError."""
     assert rows.t is not None
-    file_order = np.argsort(group, kind="stable")
-    edges = np.flatnonzero(np.diff(group[file_order])) + 1
-    for members in np.split(file_order, edges):
+    for members in members_of(group):
         t = rows.t[members]
         falls = np.flatnonzero(np.diff(t) < 0) + 1
         if not falls.size or t.size / (falls.size + 1) < RUN_MIN:
             continue  # in order, or shuffled
         spans = sorted((part.min(), part.max()) for part in np.split(t, falls))
         if any(b[0] < a[1] for a, b in pairwise(spans)):
-            row = int(members[falls[0]])
+            row = int(np.arange(group.size)[members][falls[0]])
             raise DataError(f"The times of {name_of(rows, row)} begin anew at row {row + 1} and overlap: {what}")
 
 
-def check_interleaved(rows: Rows, group: NDArray[np.int64]) -> None:
-    """Refuse a host's rows that jump to and fro, as two recordings of it do where no column says which row is whose.
+def edges_of(group: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """Find where each group of sorted rows begins and ends."""
+    return list(pairwise([0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), group.size]))
+
+
+def members_of(group: NDArray[np.int32]) -> list[NDArray[np.int64]] | list[slice]:
+    """The rows of each group, in their order: slices where those of each group stand together."""
+    if (np.diff(group) >= 0).all():
+        return [slice(low, high) for low, high in edges_of(group)]
+    order = np.argsort(group, kind="stable")
+    return list(np.split(order, np.flatnonzero(np.diff(group[order])) + 1))
+
+
+def check_interleaved(rows: Rows, group: NDArray[np.int32]) -> None:
+    """Refuse a host's sorted rows that jump to and fro, as two recordings do where no column says which row is whose.
 
     Their steps alternate, or half of their channels are nearer to the last sample but one than to the last. Who names
     the episodes has said that they are one. Raises DataError.
     """
     if rows.t is None or rows.episode is not None:
         return
-    order = np.lexsort((rows.t, group))
-    for members in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        some = members[:INTERLEAVED_ROWS]
-        if some.size >= INTERLEAVED_MIN and (_steps_alternate(rows.t[some]) or _values_alternate(rows.values[some])):
+    for low, high in edges_of(group):
+        some = slice(low, min(high, low + INTERLEAVED_ROWS))
+        t, values = rows.t[some], sliced(rows.values, some.start, some.stop)
+        if t.size >= INTERLEAVED_MIN and (_steps_alternate(t) or _values_alternate(values)):
             raise DataError(
-                f"The rows of {name_of(rows, int(some[0]))} jump to and fro between two courses: two recordings, one "
+                f"The rows of {name_of(rows, low)} jump to and fro between two courses: two recordings, one "
                 "between the samples of the other? Add a column 'episode' that says whose each row is (one name for "
                 "all, if it is one recording)."
             )
@@ -327,20 +385,20 @@ def _values_alternate(values: NDArray[np.float32]) -> bool:
 
 
 def name_of(rows: Rows, row: int) -> str:
-    host = f"the host {str(rows.host[row])!r}"
-    return host if rows.episode is None else f"the episode {str(rows.episode[row])!r} of {host}"
+    host = f"the host {rows.host[row]!r}"
+    return host if rows.episode is None else f"the episode {rows.episode[row]!r} of {host}"
 
 
-def check_rates(rows: Rows, group: NDArray[np.int64], hz: float, *, said: bool, slower: bool = False) -> None:
+def check_rates(rows: Rows, group: NDArray[np.int32], hz: float, *, said: bool, slower: bool = False) -> None:
     """Refuse recordings of another rate, or only those that no mean brings to it (``slower``). Raises DataError."""
     assert rows.t is not None
     first = np.unique(group, return_index=True)[1].tolist()
     by_group = times.usual_steps(rows.t, group, [str(number) for number in range(len(first))])
     odd = {n: step for n, step in by_group.items() if abs(step * hz - 1) > times.RATE_LEAVE}
-    hosts = {str(rows.host[first[int(n)]]) for n in odd}
+    hosts = {rows.host[first[int(n)]] for n in odd}
     steps = {}
     for host in sorted(hosts):
-        mine = [n for n in by_group if str(rows.host[first[int(n)]]) == host]
+        mine = [n for n in by_group if rows.host[first[int(n)]] == host]
         if all(n in odd for n in mine):
             steps[f"the host {host!r}"] = by_group[mine[0]]
         else:
@@ -348,10 +406,10 @@ def check_rates(rows: Rows, group: NDArray[np.int64], hz: float, *, said: bool, 
     times.check_rates(steps, hz, said=said, slower=slower)
 
 
-def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int64]) -> float:
+def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int32]) -> float:
     """The sampling rate of rows whose ``group`` is their recording (or window), checked against each."""
     assert rows.t is not None
-    order = np.lexsort((rows.t, group))
+    order = times.by_time(rows.t, group)
     steps = np.diff(rows.t[order])[np.diff(group[order]) == 0]
     usual = steps[steps > 0]
     if usual.size == 0:

@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from training.data.classes import listed
 from training.data.errors import DataError
 from training.data.ingest import times
+from training.data.ingest.coded import numbered
 from training.data.ingest.columns import Wanted, channel_names
 from training.data.ingest.even import GAP, SHORT
-from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, local_times, rounded_times
+from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, rounded_times
 from training.data.ingest.incidents import Labelled, label_samples, read_incidents, with_labels
 from training.data.ingest.ingested import Counts, Empty, Ingested, Said, channel_specs, following, measured, unite
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, Recorded, with_specs
@@ -40,13 +41,12 @@ from training.data.ingest.roles import Role
 from training.data.ingest.rows import (
     Cut,
     Rows,
-    check_begun_once,
     check_interleaved,
     check_labels_repeated,
     check_numbers,
     check_rates,
     clock_of,
-    codes,
+    edges_of,
     hosts_of,
     missing_roles,
     name_of,
@@ -54,9 +54,10 @@ from training.data.ingest.rows import (
     rate_of,
     read_rows,
 )
-from training.data.ingest.tables import Table, left, read_table
+from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
+from training.data.scratch import ROOM, Room, blocks, columns, release, sliced
 
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least
@@ -79,12 +80,14 @@ def read_long(
     roles: Mapping[Role, str],
     log: Log | None = None,
     columns: Sequence[str] = (),
+    room: Room = ROOM,
 ) -> Ingested:
     """Read and cut the table; ``roles`` is what the flags say of its columns, ``columns`` the names of all of them.
 
-    Raises DataError.
+    What comes out does not depend on the ``room``. Raises DataError.
     """
-    return cut_table(read_table(path, roles, wanted.ignore, columns), cut, said=said, wanted=wanted, log=log)
+    table = read_table(path, roles, wanted.ignore, columns, room)
+    return cut_table(table, cut, said=said, wanted=wanted, log=log, room=room)
 
 
 def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None) -> Ingested:
@@ -105,13 +108,15 @@ def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log:
     ours = [name for name in found.channels if name in table.rows.columns]
     wanted = replace(wanted, level=tuple(dict.fromkeys((*wanted.level, *ours))))
     cut = replace(cut, window_samples=WINDOW_SAMPLES)
-    windows = cut_table(table, cut, said=said, wanted=wanted, log=log)
+    windows = cut_table(stored(table), cut, said=said, wanted=wanted, log=log)
     channels = with_specs(windows.channels, ours)
     X = np.stack([compress(window.T, channels).T for window in windows.X])
     return replace(windows, X=X, channels=channels, notes=(*windows.notes, *notes))
 
 
-def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None) -> Ingested:
+def cut_table(
+    table: Stored, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None, room: Room = ROOM
+) -> Ingested:
     """Cut the rows of a table into windows. Raises DataError."""
     path = table.path
     by_log = Labelled()
@@ -120,37 +125,35 @@ def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | 
     elif Role.LABEL not in table.roles.columns:
         raise DataError(
             f"{path} has no column of labels: name it with --label NAME, or bring a log of incidents with "
-            f"--labels-from FILE; its columns are {listed([table.named(name) for name in table.rows.columns])}."
+            f"--labels-from FILE; its columns are {listed([table.named(name) for name in table.columns])}."
         )
     if Role.WINDOW not in table.roles.columns:
         _check_timed(table)
-    names = channel_names(table.rows.columns, table.roles, wanted, str(path))
+    names = channel_names(table.columns, table.roles, wanted, str(path))
     table, unlabelled = only_labelled(table, said.unlabelled)
-    check_numbers(path, table.rows, names)
-    rows = as_measured(read_rows(table, names, cut, said, wanted), names, wanted)
-    columns = table.rows.columns
-    table = replace(table, rows=table.rows.select(pl.exclude(names)))  # their values are in `rows`: one copy is enough
-    if Role.WINDOW in table.roles.columns:
-        if cut.window_s is not None:
-            raise DataError(
-                f"{path} has a column {table.called(Role.WINDOW)!r} of windows, so --window-s has nothing to cut."
-            )
-        if cut.episode_s is not None:
-            raise DataError(
-                f"{path} has a column {table.called(Role.WINDOW)!r} of windows, so --episode-s has nothing to cut."
-            )
-        windows = _given_windows(rows, cut)
+    check_numbers(table)
+    rows = as_measured(read_rows(table, cut, said, wanted, room), names, wanted, room)
+    named, height, meanings = table.columns, table.height, _meanings(table, rows.t_role)
+    roles, layout, called = table.roles, table.layout, table.called(Role.TIME)
+    del table  # whose values are in `rows`, sorted
+    if Role.WINDOW in roles.columns:
+        for flag, length in (("--window-s", cut.window_s), ("--episode-s", cut.episode_s)):
+            if length is not None:
+                raise DataError(
+                    f"{path} has a column {roles.columns[Role.WINDOW]!r} of windows, so {flag} has nothing to cut."
+                )
+        windows = _given_windows(rows, cut, room)
     else:
-        rows, windows = _cut_windows(rows, cut, np.isin(names, wanted.counter))
-    left_out = [f"column {name}: a second label" for name in table.roles.second_labels]
+        rows, windows = _cut_windows(rows, cut, np.isin(names, wanted.counter), room)
+    left_out = [f"column {name}: a second label" for name in roles.second_labels]
     left_out += [f"column {name}: --ignore" for name in wanted.ignore]
     left_out += [*unlabelled, *by_log.left_out, *rows.left_out]
-    layout = f" ({table.layout})" if table.layout else ""
+    shown = f" ({layout})" if layout else ""
     return Ingested(
         X=windows.X,
-        label=rows.labels.of_window[windows.first],
+        label=np.array(rows.labels.names)[rows.label[windows.first]],
         episode=windows.episode,
-        host=rows.host[windows.first],
+        host=rows.host.strings(windows.first),
         t_start=windows.t_start,
         channels=channel_specs(names, [name in wanted.oracle for name in names], counters=wanted.counter),
         label_names=rows.labels.names,
@@ -158,20 +161,20 @@ def cut_table(table: Table, cut: Cut, *, said: Said, wanted: Wanted, log: Log | 
         sample_hz=windows.hz,
         stride_s=windows.stride_s,
         timing=windows.timing,
-        source=f"{path.name}: {table.rows.height:,} rows{layout}",
-        roles=_meanings(table, rows.t_role),
+        source=f"{path.name}: {height:,} rows{shown}",
+        roles=meanings,
         rate_why=windows.rate_why,
-        clock="" if rows.t is None else table.called(Role.TIME),
+        clock="" if rows.t is None else called,
         gaps=windows.gaps,
-        missing=int(np.isnan(rows.values).sum()),
+        missing=windows.missing,
         left_out=(*left_out, *windows.left_out),
-        notes=(*missing_roles(columns, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
+        notes=(*missing_roles(named, is_cut=bool(windows.notes)), *windows.notes, *by_log.notes, *rows.notes),
         empty=windows.empty,
         counts=windows.counts,
     )
 
 
-def _labelled(table: Table, cut: Cut, log: Log) -> tuple[Table, Labelled]:
+def _labelled(table: Stored, cut: Cut, log: Log) -> tuple[Stored, Labelled]:
     """The rows of the table to which the log gives a label. Raises DataError."""
     if Role.LABEL in table.roles.columns:
         raise DataError(
@@ -189,7 +192,7 @@ def _labelled(table: Table, cut: Cut, log: Log) -> tuple[Table, Labelled]:
     return with_labels(table, by_log, log.path.name), by_log
 
 
-def _meanings(table: Table, t_role: str) -> dict[str, str]:
+def _meanings(table: Stored, t_role: str) -> dict[str, str]:
     """The meaning of each column that is no channel, in the order of the table."""
     meant = {
         Role.LABEL: "class",
@@ -198,7 +201,7 @@ def _meanings(table: Table, t_role: str) -> dict[str, str]:
         Role.EPISODE: "recording",
         Role.WINDOW: "window",
     }
-    found = {table.called(Role(name)): meant[Role(name)] for name in table.rows.columns if name in table.roles.columns}
+    found = {table.called(Role(name)): meant[Role(name)] for name in table.columns if name in table.roles.columns}
     return found | ({} if table.roles.clock is None else {table.roles.clock: "time of day"})
 
 
@@ -216,45 +219,43 @@ class _Windows(NamedTuple):
     gaps: int = 0
     notes: tuple[str, ...] = ()
     counts: Mapping[str, Counts] = {}
+    missing: int = 0
 
 
 # -- windows that were cut before --------------------------------------------------------------------------------------
 
 
-def _given_windows(rows: Rows, cut: Cut) -> _Windows:
+def _given_windows(rows: Rows, cut: Cut, room: Room) -> _Windows:
     window = rows.window
     assert window is not None
     known = (rows.host,) if rows.episode is None else (rows.host, rows.episode)
-    recording, group = codes(*known), codes(*known, window)
+    recording, group = numbered(*known), rows.recording
     counts = np.bincount(group)
-    order = np.lexsort((np.arange(group.size) if rows.t is None else rows.t, group))
-    edges = np.r_[0, np.cumsum(counts)[:-1]]
-    first = order[edges]
+    first = np.cumsum(counts) - counts  # as the rows are sorted
     usual = int(np.bincount(counts).argmax())
     odd = np.flatnonzero(counts != usual)
     if odd.size:
         row = int(first[odd[0]])
         raise DataError(
-            f"The window {str(window[row])!r} of {name_of(rows, row)} has {counts[odd[0]]} samples where others "
+            f"The window {window[row]!r} of {name_of(rows, row)} has {counts[odd[0]]} samples where others "
             f"have {usual}: all windows must have the same number."
         )
     samples = int(counts[0])
     if rows.t is None:
-        apart = np.flatnonzero(np.diff(order.reshape(-1, samples), axis=1).max(axis=1, initial=1) != 1)
+        place = np.arange(group.size) if rows.place is None else rows.place
+        apart = np.flatnonzero(np.diff(place.reshape(-1, samples), axis=1).max(axis=1, initial=1) != 1)
         if apart.size:
             row = int(first[apart[0]])
             raise DataError(
-                f"The rows of the window {str(window[row])!r} of {name_of(rows, row)} do not stand together, and "
+                f"The rows of the window {window[row]!r} of {name_of(rows, row)} do not stand together, and "
                 "without a column 't' only their place orders them: do two recordings share the id (add a column "
                 "'episode'), or does the table hold a copy?"
             )
-    label = rows.labels.of_window[order].reshape(-1, samples)
+    label = rows.label.reshape(-1, samples)
     if (label != label[:, :1]).any():
         row = int(first[np.flatnonzero((label != label[:, :1]).any(axis=1))[0]])
-        raise DataError(
-            f"{rows.path} has a window with more than one label: {str(window[row])!r} of {name_of(rows, row)}."
-        )
-    episode = unite(rows.host[first], window[first] if rows.episode is None else rows.episode[first])
+        raise DataError(f"{rows.path} has a window with more than one label: {window[row]!r} of {name_of(rows, row)}.")
+    episode = unite(rows.host.strings(first), (window if rows.episode is None else rows.episode).strings(first))
     timing, why, hz = Timing.SECONDS, "--hz", cut.hz or 1.0
     if rows.t is None:
         timing, why = (Timing.SECONDS, "--hz") if cut.hz else (Timing.NONE, "neither t nor --hz")
@@ -263,7 +264,7 @@ def _given_windows(rows: Rows, cut: Cut) -> _Windows:
     else:
         hz = rate_of(rows, cut, group)
         why = "--hz" if cut.hz else "read off t"
-        _check_inside(rows, window, order.reshape(-1, samples), hz)
+        _check_inside(rows, samples, hz)
         check_rates(rows, group, hz, said=cut.hz is not None)
         t_start = rows.t[first]
         recordings = [str(number) for number in range(int(recording.max()) + 1)]
@@ -274,21 +275,39 @@ def _given_windows(rows: Rows, cut: Cut) -> _Windows:
                 f"{rows.path} has columns 'window' and 't': leave --stride-s out, by t it is {usual_step:g} s."
             )
         stride_s = usual_step
-    X = np.ascontiguousarray(rows.values[order].reshape(-1, samples, rows.values.shape[1]).transpose(0, 2, 1))
-    return _Windows(X, first, episode, t_start, hz, stride_s, timing, why)
+    X = room.empty((first.size, rows.values.shape[1], samples), np.float32)
+    _fill(X, 0, rows.values, 0, np.arange(0, group.size, samples), room)
+    return _Windows(X, first, episode, t_start, hz, stride_s, timing, why, missing=_unknown(rows.values))
 
 
-def _check_inside(rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64], hz: float) -> None:
+def _fill(
+    X: NDArray[np.float32], at: int, values: NDArray[np.float32], low: int, begins: NDArray[np.int64], room: Room
+) -> None:
+    """Put the windows that begin at these rows behind ``low`` into ``X``, from its window ``at`` on."""
+    samples = X.shape[2]
+    for start, some in blocks(begins, 8 * room.rows(X[:1].nbytes)):
+        part = sliced(values, low + int(some[0]), low + int(some[-1]) + samples)
+        X[at + start : at + start + some.size] = sliding_window_view(part, samples, axis=0)[some - some[0]]
+        release(X)
+
+
+def _unknown(values: NDArray[np.float32], low: int = 0, high: int | None = None) -> int:
+    """Count the values of these rows that nothing was measured for."""
+    return sum(int(np.isnan(column).sum()) for column in columns(values[low:high]))
+
+
+def _check_inside(rows: Rows, samples: int, hz: float) -> None:
     """Refuse a window whose rows are not the samples of one stretch. Raises DataError."""
     assert rows.t is not None
-    steps = np.diff(rows.t[places], axis=1)
+    assert rows.window is not None
+    steps = np.diff(rows.t.reshape(-1, samples), axis=1)
     equal = np.flatnonzero((steps == 0).any(axis=1))
     wide = np.flatnonzero((steps > times.UNLIKE / hz).any(axis=1))
     for found, what in ((equal, "two rows of one time"), (wide, "a gap inside")):
         if found.size:
-            row = int(places[found[0], 0])
+            row = int(found[0]) * samples
             raise DataError(
-                f"The window {str(window[row])!r} of {name_of(rows, row)} has {what}: two recordings share the id "
+                f"The window {rows.window[row]!r} of {name_of(rows, row)} has {what}: two recordings share the id "
                 "(add a column 'episode'), or the table holds a copy."
             )
 
@@ -296,34 +315,31 @@ def _check_inside(rows: Rows, window: NDArray[np.str_], places: NDArray[np.int64
 # -- recordings, cut here ----------------------------------------------------------------------------------------------
 
 
-def _check_timed(table: Table) -> None:
+def _check_timed(table: Stored) -> None:
     """Refuse a table without windows and without the times to cut it by. Raises DataError."""
     if Role.TIME not in table.roles.columns:
         raise DataError(
             f"{table.path} has no column of windows, so it needs one of times (--time NAME) and --window-s to be cut; "
-            f"its columns are {listed([table.named(name) for name in table.rows.columns])}."
+            f"its columns are {listed([table.named(name) for name in table.columns])}."
         )
 
 
-def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows, _Windows]:
+def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) -> tuple[Rows, _Windows]:
     if cut.window_s is None and cut.window_samples is None:
         raise DataError(
             f"{rows.path} has no column of windows, so it needs --window-s: the seconds that a window is to have."
         )
     assert rows.t is not None
-    ids = rows.host if rows.episode is None else rows.episode
-    group = codes(rows.host, ids)
-    check_begun_once(rows, group, f"two recordings share the id (add a column 'episode'){local_times(rows)}.")
+    group = rows.recording
     check_interleaved(rows, group)
     check_night(rows, group)
     hz = rate_of(rows, cut, group)
     check_labels_repeated(rows)
     check_years(rows, group)
     check_rates(rows, group, hz, said=cut.hz is not None, slower=True)
-    rows = evenly(rows, group, hz, totals, said=cut.hz is not None)
+    rows = evenly(rows, group, hz, totals, said=cut.hz is not None, room=room)
     assert rows.t is not None
-    ids = rows.host if rows.episode is None else rows.episode
-    group = codes(rows.host, ids)
+    group = rows.recording
     rounded = rounded_times(rows, group, hz) if cut.hz is None else ()
     window_s = cut.window_s or float(cut.window_samples or 0) / hz
     samples = round(window_s * hz)
@@ -333,30 +349,30 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
             "none: mend --window-s, or say the unit of t with --t-unit s, ms, us or ns."
         )
     stride = max(1, round((cut.stride_s or window_s / 2) * hz))
-    order = np.lexsort((rows.t, group))
-    recordings = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
-    label = rows.labels.of_window
-    names = unite(rows.host[[m[0] for m in recordings]], ids[[m[0] for m in recordings]])
+    recordings = edges_of(group)
+    begun = np.array([low for low, _ in recordings])
+    names = unite(rows.host.strings(begun), rows.ids.strings(begun))
     episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
-    places: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # the rows of an episode, and which begin windows
+    places: list[tuple[int, NDArray[np.int64]]] = []  # the first row of an episode, and which begin windows
     episode, empty = [], []
     counts: dict[str, Counts] = {}
     short, stretched = dict.fromkeys(rows.labels.names, 0), dict.fromkeys(rows.labels.names, 0)
-    for name, members in episodes.items():
-        t = rows.t[members]
-        counts[name] = _counts(t, rows.values[members], hz)
-        edges = stretch_edges(t, label[members], hz)
-        for low, high in pairwise(edges.tolist()):
-            of = str(label[members[low]])
-            stretched[of] += 1
-            short[of] += high - low < samples
+    for name, (low, high) in episodes.items():
+        t, label = rows.t[low:high], rows.label[low:high]
+        counts[name] = _counts(t, _unknown(rows.values, low, high) / (t.size * rows.values.shape[1]), hz)
+        edges = stretch_edges(t, label, hz)
+        lengths = np.diff(edges)
+        for number, of in enumerate(rows.labels.names):
+            mine = lengths[label[edges[:-1]] == number]
+            stretched[of] += mine.size
+            short[of] += int((mine < samples).sum())
         begins = starts_between(edges, samples, stride)
         if begins.size:
-            places.append((members, begins))
+            places.append((low, begins))
             episode.append(np.full(begins.size, name))
         else:
             duration = float(t[-1] - t[0] + 1 / hz)
-            empty.append(Empty(name, str(rows.host[members[0]]), float(t[0]), duration, t.size))
+            empty.append(Empty(name, rows.host[low], float(t[0]), duration, t.size))
     if not places:
         raise DataError(
             f"{rows.path} has no stretch of {window_s:g} s without a gap or a change of label "
@@ -367,12 +383,13 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
         for of in rows.labels.names
         if short[of]
     ]
-    first = np.concatenate([members[begins] for members, begins in places])
-    X = np.empty((first.size, rows.values.shape[1], samples), dtype=np.float32)
+    first = np.concatenate([low + begins for low, begins in places])
+    X = room.empty((first.size, rows.values.shape[1], samples), np.float32)
     at = 0
-    for members, begins in places:
-        X[at : at + begins.size] = sliding_window_view(rows.values[members], samples, axis=0)[begins]
+    for low, begins in places:
+        _fill(X, at, rows.values, low, begins, room)
         at += begins.size
+        room.progress("cutting", at / first.size)
     return rows, _Windows(
         X,
         first,
@@ -384,45 +401,49 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_]) -> tuple[Rows,
         "--hz" if cut.hz else "read off t",
         tuple(left_out),
         tuple(empty),
-        sum(int((np.diff(rows.t[members]) > GAP / hz).sum()) for members in recordings),
+        sum(int((np.diff(rows.t[low:high]) > GAP / hz).sum()) for low, high in recordings),
         (*notes, *rounded),
         counts,
+        _unknown(rows.values),
     )
 
 
-def _counts(t: NDArray[np.float64], values: NDArray[np.floating[Any]], hz: float) -> Counts:
+def _counts(t: NDArray[np.float64], nan_share: float, hz: float) -> Counts:
     steps = np.diff(t)
     gaps = steps[steps > GAP / hz]
-    return Counts(t.size, gaps.size, float(gaps.max(initial=0.0)), float(np.isnan(values).mean()))
+    return Counts(t.size, gaps.size, float(gaps.max(initial=0.0)), nan_share)
 
 
 def _episodes(
-    rows: Rows, recordings: Mapping[str, NDArray[np.int64]], cut: Cut, window_s: float
-) -> tuple[dict[str, NDArray[np.int64]], tuple[str, ...]]:
+    rows: Rows, recordings: Mapping[str, tuple[int, int]], cut: Cut, window_s: float
+) -> tuple[dict[str, tuple[int, int]], tuple[str, ...]]:
     """Cut long recordings into episodes by ``cut.episode_s``, or by a rule where no column names episodes.
 
+    Each is known by its first row, and the one behind its last.
     Windows of one recording resemble their neighbours, so that no split may part them at a single sample: a window's
     length is left out between two episodes.
     """
     assert rows.t is not None
     if rows.episode is not None and cut.episode_s is None:
         return dict(recordings), ()
-    episodes: dict[str, NDArray[np.int64]] = {}
+    episodes: dict[str, tuple[int, int]] = {}
     lengths: list[float] = []
     left_out = 0
-    for name, members in recordings.items():
-        t = rows.t[members] - rows.t[members[0]]
+    for name, (low, high) in recordings.items():
+        t = rows.t[low:high] - rows.t[low]
         length = cut.episode_s or episode_length(float(t[-1]), window_s)
         if length is None or length > t[-1]:
-            episodes[name] = members
+            episodes[name] = (low, high)
             continue
         number = (t // length).astype(np.int64)
         keep = (number == 0) | (t - number * length >= window_s)
         left_out += int((~keep).sum())
         lengths.append(length)
         width = len(str(int(number[-1]) + 1))
-        for each in np.unique(number[keep]).tolist():
-            episodes[f"{name} part {each + 1:0{width}d}"] = members[keep & (number == each)]
+        there = np.flatnonzero(keep)
+        for first, end in edges_of(number[there]):
+            each = int(number[there[first]])
+            episodes[f"{name} part {each + 1:0{width}d}"] = (low + int(there[first]), low + int(there[end - 1]) + 1)
     if not lengths:
         return episodes, ()
     least, most = f"{min(lengths):,.6g} s", f"{max(lengths):,.6g} s"

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from errno import ENOSPC
+from io import BytesIO
 from pathlib import Path
+from typing import Protocol
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from psutil import virtual_memory
 
 from training.data.errors import DataError
-from training.data.ingest.dialect import as_utf8, decimal_commas, dialect_of, plain_numbers, read_text, with_points
+from training.data.ingest.coded import Coded
+from training.data.ingest.dialect import as_utf8, dialect_of
 from training.data.ingest.roles import Role, Roles, roles_of
+from training.data.ingest.text import Looked, Text, has_changed, looked_at
+from training.data.scratch import ROOM, Room, release
 
 PARQUET = ".parquet"
 TEXT = (".csv", ".tsv", ".txt")
-MEMORY_TIMES = 3  # of a table's text: what reading, cutting and describing it takes, as measured with 60 columns
+ROW_BYTES = 100  # of memory a row, beside the values of channels, as measured
+PACKED_BYTES = 128  # of a row's time, label and names, before they are packed
 NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers
 
 
@@ -28,16 +38,95 @@ class Table:
     roles: Roles
     layout: str = ""  # how it is written, as far as that is unusual
 
+
+class Held:
+    """The values of a channel as they came: what is to be known of them before they are numbers."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.is_number = True
+        self.rows = self.odd = self.odd_row = 0  # cells of text that are no numbers, and the row of the first
+        self.first_odd = ""
+        self.largest = 0  # of whole numbers
+
+    def add(self, column: pl.Series, at: int) -> None:
+        """Look at some more values, of which the first stands in the row ``at``."""
+        self.rows += column.len()
+        self.is_number &= column.dtype.is_numeric() or column.dtype == pl.Boolean
+        if column.dtype.is_integer() and column.null_count() < column.len():
+            ends = (int(column.min()), int(column.max()))  # type: ignore[arg-type]
+            self.largest = max(self.largest, *map(abs, ends))
+        if column.dtype == pl.String:
+            odd = (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true()
+            if odd.len() and not self.odd:
+                self.first_odd, self.odd_row = str(column[int(odd[0])]), at + int(odd[0])
+            self.odd += odd.len()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A table whose channels are numbers in an array that may be larger than memory; its other columns are packed.
+
+    A column with a role has the role's name; ``roles`` holds what it is called in the file. ``values`` is float64
+    (S, C), NaN where nothing was measured, of ``channels`` in the order of their names. Only the rows ``keep`` count.
+    """
+
+    path: Path
+    roles: Roles
+    layout: str
+    columns: tuple[str, ...]  # all, in the order of the file
+    channels: tuple[str, ...]
+    values: NDArray[np.float64]
+    held: Mapping[str, Held]
+    packed: tuple[bytes, ...]  # the columns with a role, some rows at a time
+    keep: NDArray[np.bool_] | None = None
+    labels: Coded | None = None  # of the rows that are kept, where they are not the table's own
+
+    @property
+    def height(self) -> int:
+        """The number of rows that count."""
+        return len(self.values) if self.keep is None else int(self.keep.sum())
+
     def called(self, role: Role) -> str:
         """The column's name in the file."""
         return self.roles.columns.get(role, str(role))
 
     def named(self, column: str) -> str:
-        """The name in the file of a column of ``rows``."""
+        """The name in the file of a column."""
         return self.called(Role(column)) if column in self.roles.columns else column
 
+    def parts(self, role: Role) -> Iterator[pl.Series]:
+        """The cells of a column with a role, some rows at a time."""
+        at = 0
+        for packed in self.packed:
+            part = pl.read_ipc(BytesIO(packed), columns=[str(role)])[str(role)]
+            keep, at = None if self.keep is None else self.keep[at : at + part.len()], at + part.len()
+            yield (part if keep is None else part.filter(pl.Series(keep))).alias(self.called(role))
 
-def read_table(path: Path, said: Mapping[Role, str], ignored: Collection[str], columns: Sequence[str] = ()) -> Table:
+    def only(self, keep: NDArray[np.bool_], labels: Coded | None = None) -> Stored:
+        """The table with only those of its rows that ``keep`` marks, and with other ``labels`` for these."""
+        if self.keep is not None:
+            whole = self.keep.copy()
+            whole[whole] = keep
+            keep = whole
+        return replace(self, keep=keep, labels=labels)
+
+
+class Source(Protocol):
+    """A table: its columns that are read, the number of its rows, and how it is written if that is unusual."""
+
+    names: tuple[str, ...]
+    rows: int
+    layout: str
+
+    def frames(self, narrow: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:
+        """Some rows of some columns, and the number of the first; those that are ``narrow`` come together."""
+        ...
+
+
+def read_table(
+    path: Path, said: Mapping[Role, str], ignored: Collection[str], columns: Sequence[str] = (), room: Room = ROOM
+) -> Stored:
     """Read the table without the columns ``ignored``, and find those that mean something.
 
     ``columns`` names those of a file that does not. Raises DataError.
@@ -47,35 +136,53 @@ def read_table(path: Path, said: Mapping[Role, str], ignored: Collection[str], c
         found = roles_of(names, said, str(path)).columns
         return [found[role] for role in NAMES if role in found]
 
-    rows, layout = read_plain(path, ignored, ids, columns)
-    roles = roles_of(rows.columns, said, str(path))
-    return Table(path=path, rows=_renamed(rows, roles), roles=roles, layout=layout)
+    with _opened(path, ignored, ids, columns, room) as source:
+        return _stored(path, source, roles_of(source.names, said, str(path)), room)
 
 
-def read_plain(
+def read_plain(path: Path) -> pl.DataFrame:
+    """Read a small table as it is. Raises DataError."""
+    with _opened(path, (), lambda _: (), (), ROOM) as source:
+        frames = [frame for _, frame in source.frames(source.names)]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=source.names)
+
+
+def stored(table: Table, room: Room = ROOM) -> Stored:
+    """The same of a table in memory."""
+    return _stored(table.path, _InMemory(table), table.roles, room)
+
+
+@contextmanager
+def _opened(
     path: Path,
-    ignored: Collection[str] = (),
-    as_text: Callable[[Sequence[str]], Collection[str]] = lambda _: (),
-    columns: Sequence[str] = (),
-) -> tuple[pl.DataFrame, str]:
-    """Read the table as it is, without the columns ``ignored``; also how it is written, as far as that is unusual.
+    ignored: Collection[str],
+    as_text: Callable[[Sequence[str]], Collection[str]],
+    columns: Sequence[str],
+    room: Room,
+) -> Iterator[Source]:
+    """Look at the table in a file; ``as_text`` chooses, among its columns, those that stay as they are written.
 
-    ``as_text`` chooses, among the names of the columns, those that stay as they are written. Raises DataError.
+    Raises DataError, also at the end, for a file that has changed.
     """
     try:
         before = path.stat()
         if path.suffix.lower() == PARQUET:
             if columns:
                 raise DataError(f"{path} names its columns: leave --columns out.")
-            rows, layout = pl.read_parquet(path), ""
-            rows = rows.select(left(rows.columns, ignored, path))
+            yield _Parquet(path, ignored, room)
         else:
-            rows, layout = _read_text(path, ignored, as_text, columns)
+            dialect = dialect_of(path, columns)
+            with as_utf8(path, dialect) as file:
+                text = Text(path=path, file=file, dialect=dialect, room=room)
+                names = left(text.names, ignored, path)
+                looked = looked_at(replace(text, as_text=as_text(names)), lambda all_: left(all_, ignored, path))
+                yield _Frames(looked)
         after = path.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            raise DataError(f"{path} changed while it was read: wait for its recorder to end, or bring a copy.")
-        return rows, layout
+            raise has_changed(path)
     except OSError as error:
+        if error.errno == ENOSPC:
+            raise  # of the disk that holds what was read
         raise DataError(f"{path} cannot be read ({error.strerror or error}).") from None
     except UnicodeError:
         raise DataError(
@@ -86,40 +193,101 @@ def read_plain(
         raise DataError(f"{path} is not a table in long form ({reason}).") from None
 
 
-def _read_text(
-    path: Path,
-    ignored: Collection[str],
-    as_text: Callable[[Sequence[str]], Collection[str]],
-    columns: Sequence[str],
-) -> tuple[pl.DataFrame, str]:
-    dialect = dialect_of(path, columns)
-    with as_utf8(path, dialect) as file:
-        everything = read_text(file, dialect, rows=0).columns
-        names = left(everything, ignored, path)
-        check_fits(path, path.stat().st_size * len(names) // len(everything), virtual_memory().available)
-        kept = as_text(names)
-        rows = read_text(file, dialect, kept)
-        names = [name for name in names if name in rows.columns]
-        _check_header(path, rows)
-        layout = [dialect.sentence()]
-        measured = [name for name in names if name not in kept]
-        if decimal_commas(rows, measured):
-            rows = with_points(read_text(file, dialect, all_text=True), measured, dialect.delimiter, str(path))
-            layout.append("decimal commas")
-        rows = plain_numbers(rows, measured)
-    return rows.select(names), ", ".join(part for part in layout if part)
+class _Frames:
+    """A table of text: all columns of some rows at a time."""
+
+    def __init__(self, looked: Looked) -> None:
+        self.names, self.rows, self.layout = looked.names, looked.rows, looked.layout
+        self._looked = looked
+
+    def frames(self, narrow: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:  # noqa: ARG002 - a Source
+        at = 0
+        for part in self._looked.parts():
+            yield at, part
+            at += part.height
+
+
+class _Parquet:
+    """A Parquet file: a column of all rows at a time, but for the narrow ones."""
+
+    def __init__(self, path: Path, ignored: Collection[str], room: Room) -> None:
+        self.names = tuple(left(list(pl.read_parquet_schema(path)), ignored, path))
+        self.rows = int(pl.scan_parquet(path).select(pl.len()).collect().item())
+        self.layout = ""
+        self._path, self._room = path, room
+
+    def frames(self, narrow: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:
+        step = self._room.rows(PACKED_BYTES)
+        for at in range(0, self.rows, step) if narrow else ():
+            yield at, pl.scan_parquet(self._path).select(narrow).slice(at, step).collect()
+        others = [name for name in self.names if name not in narrow]
+        for number, name in enumerate(others):
+            yield 0, pl.read_parquet(self._path, columns=[name], memory_map=False)
+            self._room.progress("reading", (number + 1) / len(others))
+
+
+class _InMemory:
+    """A table that is in memory already."""
+
+    def __init__(self, table: Table) -> None:
+        self.names, self.rows, self.layout = tuple(table.rows.columns), table.rows.height, table.layout
+        self._rows = table.rows
+
+    def frames(self, narrow: Sequence[str]) -> Iterator[tuple[int, pl.DataFrame]]:  # noqa: ARG002 - a Source
+        yield 0, self._rows
+
+
+def _stored(path: Path, source: Source, roles: Roles, room: Room) -> Stored:
+    """Put the columns of a table where each belongs. Raises DataError."""
+    own = {str(role) for role in roles.columns}  # in memory the columns have the roles' names already
+    meant = {name: str(role) for role, name in roles.columns.items()}
+    columns = [
+        meant.get(name, name) for name in source.names if name != roles.clock and name not in roles.second_labels
+    ]
+    channels = sorted(name for name in columns if name not in own)
+    narrow = [name for name in source.names if name in roles.names or name in own]
+    check_fits(path, source.rows * ROW_BYTES, virtual_memory().available)
+    values = room.empty((source.rows, len(channels)), np.float64, "F")
+    held = {name: Held() for name in channels}
+    packed = []
+    for at, frame in source.frames(narrow):
+        for name in frame.columns:
+            if name in held:
+                _fill(values[at : at + frame.height, channels.index(name)], frame[name], held[name], at)
+        release(values)
+        if frame.height and set(narrow) <= set(frame.columns):
+            meaning = _renamed(frame.select(narrow), roles, meant)
+            file = BytesIO()
+            meaning.write_ipc(file, compression="zstd")
+            packed.append(file.getvalue())
+    return Stored(
+        path=path,
+        roles=roles,
+        layout=source.layout,
+        columns=tuple(columns),
+        channels=tuple(channels),
+        values=values,
+        held=held,
+        packed=tuple(packed),
+    )
+
+
+def _fill(place: NDArray[np.float64], column: pl.Series, held: Held, at: int) -> None:
+    held.add(column, at)
+    if held.is_number:
+        place[:] = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
 def check_fits(path: Path, size: int, free: int) -> None:
-    """Refuse a table of ``size`` bytes that would fill the ``free`` memory: the system would end the program.
+    """Refuse a table that needs so many bytes where fewer are free: the system would end the program.
 
     Raises DataError.
     """
-    if size * MEMORY_TIMES > free:
-        needed, left_over = (f"{count / 2**30:,.1f} GiB" for count in (size * MEMORY_TIMES, free))
+    if size > free:
+        needed, left_over = (f"{count / 2**30:,.1f} GiB" for count in (size, free))
         raise DataError(
-            f"{path} needs about {needed} of memory, and {left_over} are free: "
-            "leave columns out with --ignore, or bring fewer rows (a lower rate, or fewer hosts)."
+            f"{path} needs about {needed} of memory, and {left_over} are free: bring fewer rows (a lower rate, or "
+            "fewer hosts)."
         )
 
 
@@ -131,20 +299,7 @@ def left(names: Sequence[str], ignored: Collection[str], path: Path) -> list[str
     return [name for name in names if name not in ignored]
 
 
-def _check_header(path: Path, rows: pl.DataFrame) -> None:
-    """Refuse files that were put one behind the other with their headers. Raises DataError."""
-    texts = [name for name in rows.columns if rows[name].dtype == pl.String]
-    if not texts:
-        return
-    again = rows.select(pl.all_horizontal(pl.col(name) == name for name in texts)).to_series().arg_true()
-    if again.len():
-        raise DataError(
-            f"Row {int(again[0]) + 1} of {path} repeats the names of the columns: take that line out, and give each "
-            "part an episode of its own if the parts are recordings."
-        )
-
-
-def _renamed(rows: pl.DataFrame, roles: Roles) -> pl.DataFrame:
+def _renamed(rows: pl.DataFrame, roles: Roles, meant: Mapping[str, str]) -> pl.DataFrame:
     """The rows with each role's column under the role's name, without second labels. Raises DataError."""
     if roles.clock is not None:
         day, clock = roles.columns[Role.TIME], roles.clock
@@ -158,7 +313,6 @@ def _renamed(rows: pl.DataFrame, roles: Roles) -> pl.DataFrame:
     nested = [name for name in roles.names if name in rows.columns and rows[name].dtype.is_nested()]
     if nested:
         raise DataError(f"The column {nested[0]!r} holds lists or structs: bring one value in each row.")
-    names = {name: str(role) for role, name in roles.columns.items()}
     return rows.select(
-        pl.col(name).alias(names.get(name, name)) for name in rows.columns if name not in roles.second_labels
+        pl.col(name).alias(meant.get(name, name)) for name in rows.columns if name not in roles.second_labels
     )

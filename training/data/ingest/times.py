@@ -7,7 +7,7 @@ they cannot sensibly be (one sample a quarter of an hour). All functions are pur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training.data.errors import DataError
+from training.data.ingest.coded import Coded
 
 Floats = NDArray[np.float64]
 
@@ -47,21 +48,27 @@ class Said:
 
 def from_column(column: pl.Series, said: Said, where: str) -> tuple[Floats, str]:
     """Seconds of a table's column of times, and what it was read as. Raises DataError."""
-    what = f"The column {column.name!r} of {where}"
-    if column.null_count():
+    return from_parts(lambda: [column], said, where)
+
+
+def from_parts(parts: Callable[[], Iterable[pl.Series]], said: Said, where: str) -> tuple[Floats, str]:
+    """The same of a column that is read, twice, some cells at a time."""
+    first = next(iter(parts()))
+    what = f"The column {first.name!r} of {where}"
+    if any(part.null_count() for part in parts()):
         raise DataError(f"{what} has empty cells or values that are no times.")
-    zones = isinstance(column.dtype, pl.Datetime) and column.dtype.time_zone is not None
+    zones = isinstance(first.dtype, pl.Datetime) and first.dtype.time_zone is not None
     form = ""
-    if said.format is not None and column.dtype.is_integer():  # %Y%m%d%H%M%S
-        column = column.cast(pl.String)
-    if column.dtype == pl.String:
-        numbers = column.cast(pl.Float64, strict=False)
-        if numbers.null_count() == 0 and said.format is None:
-            column = numbers
-        else:
-            column, zones, form = _dates(column, said, what)
+    is_text = first.dtype == pl.String or (said.format is not None and first.dtype.is_integer())  # %Y%m%d%H%M%S
+    column = first.clear()
+    if is_text and said.format is None and _are_numbers(parts()):
+        column = pl.concat([part.cast(pl.Float64) for part in parts()])
+    elif is_text:
+        column, zones, form = _dates(lambda: (part.cast(pl.String) for part in parts()), said, what)
     elif said.format is not None:
-        raise DataError(f"{what} holds {column.dtype}, so --time-format has nothing to say: leave it out.")
+        raise DataError(f"{what} holds {first.dtype}, so --time-format has nothing to say: leave it out.")
+    else:
+        column = pl.concat(parts())
     if column.dtype == pl.Date:
         column = column.cast(pl.Datetime("us"))
     if isinstance(column.dtype, pl.Datetime | pl.Duration):
@@ -75,7 +82,11 @@ def from_column(column: pl.Series, said: Said, where: str) -> tuple[Floats, str]
     return _numbers(column.cast(pl.Float64).to_numpy(), said, what)
 
 
-def _dates(column: pl.Series, said: Said, what: str) -> tuple[pl.Series, bool, str]:
+def _are_numbers(parts: Iterable[pl.Series]) -> bool:
+    return all(part.cast(pl.Float64, strict=False).null_count() == 0 for part in parts)
+
+
+def _dates(parts: Callable[[], Iterable[pl.Series]], said: Said, what: str) -> tuple[pl.Series, bool, str]:
     """Dates from text in UTC, whether they name a zone, and which reading of days and months was taken."""
     failed = DataError(
         f"{what} holds values that are no dates: say their format, as in --time-format '%d.%m.%Y %H:%M:%S'."
@@ -83,26 +94,86 @@ def _dates(column: pl.Series, said: Said, what: str) -> tuple[pl.Series, bool, s
     try:
         if said.format is not None:
             zones = "%z" in said.format or "%Z" in said.format
-            return _of_our_time(column.str.to_datetime(said.format, time_zone="UTC"), what), zones, ""
-        column = column.str.replace(r"\s*(?i:utc|gmt)\s*$", "Z")
-        parts = column.str.extract_groups(DATE + REST).struct.unnest()
-        first, sign, second, third, clock = (parts[name] for name in parts.columns)
-        if first.null_count() or sign.n_unique() > 1:
+            found = [part.str.to_datetime(said.format, time_zone="UTC") for part in parts()]
+            return _of_our_time(pl.concat(found), what), zones, ""
+        form = _Form()
+        for part in parts():
+            form.add(_zulu(part))
+        if form.lacks or len(form.signs) > 1:
             raise DataError(
                 f"{what} must hold seconds, or dates such as 2026-11-20 07:29:03 (--time-format says others)."
             )
-        order = _order_of_date(first, str(sign[0]), second, what)
-        year, month, day = ((first, second, third), (third, second, first), (third, first, second))[order]
-        named = column.str.contains(ZONE)
-        if named.any() and not named.all():
+        order = form.order(what)
+        if form.named and form.unnamed:
             raise DataError(f"{what} names a time zone in some rows and none in others: write all times in UTC.")
-        text = year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2) + " " + _clock(clock)
-        half = "%I:%M:%S%.f %p" if clock.str.contains(HALF_DAY).any() else "%H:%M:%S%.f"
-        zone = "%#z" if named.all() else ""
-        dates = text.str.to_datetime(f"%Y-%m-%d {half}{zone}", time_zone="UTC")
+        half = "%I:%M:%S%.f %p" if form.half else "%H:%M:%S%.f"
+        zone = "" if form.unnamed else "%#z"
+        found = [
+            _written(_zulu(part), order).str.to_datetime(f"%Y-%m-%d {half}{zone}", time_zone="UTC") for part in parts()
+        ]
     except pl.exceptions.PolarsError:
         raise failed from None
-    return _of_our_time(dates, what), bool(named.all()), ("", "", ", the month first")[order] if sign[0] != "." else ""
+    said_form = "" if form.signs == {"."} else ("", "", ", the month first")[order]
+    return _of_our_time(pl.concat(found), what), not form.unnamed, said_form
+
+
+def _zulu(text: pl.Series) -> pl.Series:
+    return text.str.replace(r"\s*(?i:utc|gmt)\s*$", "Z")
+
+
+def _parts_of_dates(text: pl.Series) -> list[pl.Series]:
+    found = text.str.extract_groups(DATE + REST).struct.unnest()
+    return [found[name] for name in found.columns]
+
+
+def _written(text: pl.Series, order: int) -> pl.Series:
+    """The dates as year, month, day and time of day."""
+    first, _, second, third, clock = _parts_of_dates(text)
+    year, month, day = ((first, second, third), (third, second, first), (third, first, second))[order]
+    return year + "-" + month.str.zfill(2) + "-" + day.str.zfill(2) + " " + _clock(clock)
+
+
+class _Form:
+    """The form of dates, as far as all cells together show it."""
+
+    def __init__(self) -> None:
+        self.signs: set[str] = set()
+        self.lacks = self.half = self.named = self.unnamed = False
+        self._digits = 9  # of the shortest first number
+        self._over: list[bool] = [False, False]  # 12: the first number, the second
+        self._shown = ""
+
+    def add(self, text: pl.Series) -> None:
+        first, sign, second, _, clock = _parts_of_dates(text)
+        self.lacks |= first.null_count() > 0
+        if self.lacks or not text.len():
+            return
+        self._shown = self._shown or f"{first[0]}{sign[0]}{second[0]}{sign[0]}…"
+        self.signs |= set(sign.unique())
+        digits = first.str.len_chars().min()
+        self._digits = min(self._digits, int(digits))  # type: ignore[arg-type]
+        for place, part in enumerate((first, second)):
+            self._over[place] |= bool((part.cast(pl.Int64) > 12).any())
+        named = text.str.contains(ZONE)
+        self.named |= bool(named.any())
+        self.unnamed |= not named.all()
+        self.half |= bool(clock.str.contains(HALF_DAY).any())
+
+    def order(self, what: str) -> int:
+        """Find what dates begin with: 0 the year, 1 the day (before a point, or over 12), 2 the month.
+
+        Raises DataError.
+        """
+        if self._digits == 4:
+            return 0
+        if self.signs == {"."}:
+            return 1
+        if self._over[0] == self._over[1]:
+            raise DataError(
+                f"{what} holds dates such as {self._shown}, of which the first number may be the day or the month: say "
+                "it with --time-format '%d/%m/%Y %H:%M:%S' or '%m/%d/%Y %H:%M:%S'."
+            )
+        return 1 if self._over[0] else 2
 
 
 def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
@@ -114,21 +185,6 @@ def _of_our_time(dates: pl.Series, what: str) -> pl.Series:
             "--time-format '%d.%m.%y %H:%M:%S'."
         )
     return dates
-
-
-def _order_of_date(first: pl.Series, sign: str, second: pl.Series, what: str) -> int:
-    """Find what dates begin with: 0 the year, 1 the day (before a point, or over 12), 2 the month. Raises DataError."""
-    if first.str.len_chars().min() == 4:
-        return 0
-    if sign == ".":
-        return 1
-    one, two = (bool((part.cast(pl.Int64) > 12).any()) for part in (first, second))
-    if one == two:
-        raise DataError(
-            f"{what} holds dates such as {first[0]}{sign}{second[0]}{sign}…, of which the first number may be the day "
-            "or the month: say it with --time-format '%d/%m/%Y %H:%M:%S' or '%m/%d/%Y %H:%M:%S'."
-        )
-    return 1 if one else 2
 
 
 def _clock(clock: pl.Series) -> pl.Series:
@@ -190,11 +246,14 @@ def is_night_of_clocks(hour: int) -> bool:
     return at.weekday() == 6 and at.hour < 4 and at.month in (3, 4, 9, 10, 11)
 
 
-def check_one_clock(t: Floats, host: NDArray[np.str_]) -> None:
+def check_one_clock(t: Floats, host: Coded) -> None:
     """Refuse hosts of which some count from 1970 and others from elsewhere. Raises DataError."""
     first: dict[bool, str] = {}
-    for name in np.unique(host).tolist():
-        middle = float(np.median(t[host == name]))
+    for number, name in enumerate(host.names.tolist()):
+        mine = t[host.codes == number]
+        if not mine.size:
+            continue
+        middle = float(np.median(mine))
         first.setdefault(EPOCH_S[0] <= middle <= EPOCH_S[1], name)
     if len(first) > 1:
         raise DataError(
@@ -270,12 +329,20 @@ def check_unlike_hosts(steps: Mapping[str, float]) -> None:
         )
 
 
+def by_time(t: Floats, group: NDArray[Any]) -> NDArray[np.int64] | slice:
+    """The order of rows by group and time: a slice of all where they stand in it."""
+    step = np.diff(group)
+    if ((step > 0) | ((step == 0) & (t[1:] >= t[:-1]))).all():
+        return slice(None)
+    return np.lexsort((t, group))
+
+
 def usual_steps(t: Floats, group: NDArray[Any], names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
     """The median step of each group's sorted times, by name, where there are enough steps to tell.
 
     ``group`` has a number into ``names`` for each time.
     """
-    order = np.lexsort((t, group))
+    order = by_time(t, group)
     steps, of = np.diff(t[order]), group[order][1:]
     keep = (of == group[order][:-1]) & (steps > 0)
     steps, of = steps[keep], of[keep]

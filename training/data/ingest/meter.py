@@ -1,0 +1,45 @@
+"""The share of an ingest that is done, and the time that is left, told to who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# Shares of the time that a large table takes, as measured.
+STEPS = {
+    "looking at the columns": 0.20,
+    "looking at cells of text": 0.0,
+    "reading": 0.15,
+    "sorting": 0.05,
+    "resampling": 0.0,
+    "cutting": 0.05,
+    "judging": 0.30,
+    "writing": 0.25,
+}
+QUIET_S = 3.0  # a table that takes no longer needs no such words
+
+
+class Meter:
+    """Tells at most every ``every_s`` seconds. ``now`` gives seconds, ``tell`` takes a line."""
+
+    def __init__(self, now: Callable[[], float], tell: Callable[[str], None], every_s: float) -> None:
+        """Begin now."""
+        self._now, self._tell, self._every_s = now, tell, every_s
+        self._begun = now()
+        self._next = self._begun + QUIET_S
+        self._done = 0.0
+
+    def __call__(self, what: str, share: float) -> None:
+        """Take the share of a step that is done; of two that are told the larger one counts."""
+        names = list(STEPS)
+        before = sum(STEPS[name] for name in names[: names.index(what)])
+        self._done = max(self._done, before + STEPS[what] * share)
+        at = self._now()
+        if at < self._next:
+            return
+        self._next = at + self._every_s
+        left_s = (at - self._begun) * (1 - self._done) / max(self._done, 0.01)
+        self._tell(f"{self._done:4.0%}  {what}, about {_spoken(left_s)} left")
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
