@@ -53,7 +53,9 @@ def test_an_incident_is_over_after_quiet_and_the_next_one_is_another():
     assert [one.last for one in done] == [4.0]
     assert state.open is not None
     assert state.open.began == 68.0
-    assert stepped(ONE, windows([1, *[-1] * 30, 1]))[0] == []  # 58 s of quiet are less than 60
+    for windows_of_quiet, ended in ((30, 0), (31, 1)):  # 58 s of quiet are less than 60
+        made = windows([1, *[-1] * windows_of_quiet, 1])
+        assert len(stepped(ONE, made)[0]) == len(batched(ONE, made)) - 1 == ended
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,7 @@ def test_windows_are_not_joined_across_a_gap_nor_across_recordings():
     near = [*windows([-1, 1]), *windows([1], start=10.0)]  # 4 s behind the end: two strides
     far = [*windows([-1, 1]), *windows([1], start=10.5)]
     assert len(batched(rule, near)) == 1
+    assert stepped(rule, near)[1].open is not None
     assert batched(rule, far) == []
     assert stepped(rule, far)[1].open is None
     runs = Runs.of(np.array(["a", "b"]), np.array([0.0, 2.0]), np.array([4.0, 6.0]))
@@ -96,7 +99,10 @@ rules = st.builds(
     st.sampled_from([3.0, 20.0, 60.0]),
 )
 streams = st.lists(
-    st.tuples(st.sampled_from([0.0, 1.0, 2.0, 2.0, 2.0, 9.0, 70.0]), st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.7, 3.0])),
+    st.tuples(
+        st.sampled_from([0.0, 1.0, 2.0, 2.0, 2.0, 8.0, 9.0, 64.0, 70.0]),
+        st.sampled_from([-2.0, -0.3, 0.0, 0.1, 0.7, 3.0]),
+    ),
     max_size=40,
 )
 
@@ -208,6 +214,10 @@ def test_fewest_false_incidents_first_then_catches_then_delay():
     real = [[(1, 1.0)] * 8 for _ in range(6)]
     chosen = choose(line([*noisy, *real]), np.arange(3), 2.0)
     assert (chosen.rule.join, chosen.rule.k, chosen.rule.n) == (Join.COUNT, 2, 2)  # the quickest without a false one
+    # Fewer false incidents count for more than catches, as long as four of five are caught.
+    mixed = [*[[(1, 1.0)] * 8] * 8, *[[(1, 1.0)]] * 2]
+    assert choose(line([*noisy, *mixed]), np.arange(3), 2.0).rule == chosen.rule
+    assert choose(line([*noisy, *mixed, [(1, 1.0)]]), np.arange(3), 2.0).rule == ONE
     brief = [[(1, 1.0)] for _ in range(6)]
     assert choose(line([*noisy, *brief]), np.arange(3), 2.0).rule == ONE  # any other would catch nothing
     assert choose(line(noisy), np.arange(3), 2.0).rule == usual(2.0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import subprocess
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -12,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import telemetry_builders as made
+from places import ROOT
 from trainer_builders import arguments, run
 
 from training.contract import Exit
@@ -339,3 +342,38 @@ def test_old_streams_are_forgotten_and_a_strange_file_is_left_alone(tmp_path: Pa
     with pytest.raises(StateError, match="is no state file"):
         streams.load(file)
     assert file.read_text() == '{"format": "x"}'
+
+
+# -- the service -------------------------------------------------------------------------------------------------------
+
+UNIT = ROOT / "etc" / "cis490-watch.service"
+ANALYZE = shutil.which("systemd-analyze")
+
+
+def test_the_unit_starts_what_the_program_understands() -> None:
+    start = UNIT.read_text(encoding="utf-8").partition("ExecStart=")[2].replace("\\\n", " ").partition("\n")[0]
+    settings = {
+        "${CIS490_WATCH_MODEL}": "/models/gbt_realistic.ckpt.json",
+        "${CIS490_WATCH_REFERENCE}": "/reference",
+        "$CIS490_WATCH_FLAGS": "--webhook https://hooks.example/office --threads 2",
+    }
+    for name, value in settings.items():
+        start = start.replace(name, value)
+    words = start.split()
+    assert words[1:3] == ["-m", program.PROGRAM]
+    names = program._parser().parse_args(words[3:])
+    # Its limits on memory would make the unit look like a container.
+    assert (names.view, names.reference, names.threads) == ("machine", ["/reference"], 2)
+    assert str(names.state) == "/var/lib/cis490-watch/state.json"
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed here")
+def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path) -> None:
+    unit = tmp_path / UNIT.name
+    unit.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/cis490/.venv/bin/python", sys.executable))
+    verify = [str(ANALYZE), "verify", "--man=no", "--recursive-errors=no", str(unit)]
+    done = subprocess.run(verify, capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    security = [str(ANALYZE), "security", "--offline=true", "--no-pager", "--threshold=20", str(unit)]
+    done = subprocess.run(security, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr

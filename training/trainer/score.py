@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.families import Family
     from training.trainer.inputs import Inputs
+    from training.trainer.levels import Levels
     from training.trainer.streams import Called
     from training.trainer.task import Fitted
 
@@ -97,6 +98,7 @@ class Judged:
     references: References
     hosts: HostThresholds | None = None
     notes: tuple[str, ...] = ()
+    levels: Levels | None = None  # of anomaly scores
 
     @property
     def name(self) -> str:
@@ -188,15 +190,15 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     return judged_by(model, loaded[0], str(data))
 
 
-def judged_by(model: Model, loaded: Dataset, name: str) -> Judged:
-    """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``."""
+def judged_by(model: Model, loaded: Dataset, name: str, *, known: Judged | None = None) -> Judged:
+    """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``.
+
+    ``known`` are other windows of hosts with the same references, which are then not scored again.
+    """
     import numpy as np
 
     from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.inputs import from_dataset
-    from training.trainer.levels import Levels
-    from training.trainer.references import references_of
-    from training.trainer.seen import fresh_references
 
     document, fitted = model.document, model.fitted
     labels = document["label_map"]
@@ -204,21 +206,36 @@ def judged_by(model: Model, loaded: Dataset, name: str) -> Judged:
     outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features)
     if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
         raise BadData(f"{model.path} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
-    said, recorded = outputs.score, document.get("levels")
+    if known is not None:
+        references, levels = known.references, known.levels
+    else:
+        references, levels = _references(document, fitted, inputs, anomalies=outputs.score is not None)
+    said = outputs.score
     notes: list[str] = []
-    fresh, levels = fresh_references(document, inputs), None
-    if said is not None and recorded is not None:
-        raw = references_of(fitted, inputs, fresh, None)
-        levels = Levels.elsewhere(raw.score, raw.host, recorded)
+    if said is not None and levels is not None:
         said, notes = levels.applied(said, inputs.rows.host), levels.notes(inputs.rows.host)
-    references = references_of(fitted, inputs, fresh, levels)
     try:
         classes = Classes.of(labels, loaded.benign)
         scored = Scored.build(inputs.rows, proba=outputs.proba, score=said, classes=classes)
     except ValueError as error:
         raise BadData(f"{model.path} does not fit {name}: {error}") from None
     hosts = _hosts(document, references)
-    return Judged(document, inputs, scored, classes, references, hosts, tuple(notes))
+    return Judged(document, inputs, scored, classes, references, hosts, tuple(notes), levels)
+
+
+def _references(
+    document: Mapping[str, Any], fitted: Fitted, inputs: Inputs, *, anomalies: bool
+) -> tuple[References, Levels | None]:
+    """The scores of the references here that trained nothing, and the levels of anomaly scores that follow."""
+    from training.trainer.levels import Levels
+    from training.trainer.references import references_of
+    from training.trainer.seen import fresh_references
+
+    fresh, recorded, levels = fresh_references(document, inputs), document.get("levels"), None
+    if anomalies and recorded is not None:
+        raw = references_of(fitted, inputs, fresh, None)
+        levels = Levels.elsewhere(raw.score, raw.host, recorded)
+    return references_of(fitted, inputs, fresh, levels), levels
 
 
 def _hosts(document: Mapping[str, Any], references: References) -> HostThresholds | None:

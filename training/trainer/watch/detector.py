@@ -109,8 +109,15 @@ class Detector:
         self._chosen: Chosen = choose_channels((), self._schema)
         self._usable = [self._chosen.views.get(name, view) == view for name in self._schema.channel_names]
         self._counters = np.array([channel.kind == Kind.COUNTER for channel in self._schema.channels])
-        self._first = np.full(len(self._schema.channels), np.nan)
         self._stream = self._begin()
+        self._reference: WindowSet | None = None  # one of its windows: it says that there are some
+        self._known: Judged | None = None
+        if own.windows is not None and len(own.windows.rows):
+            rows = own.windows.rows
+            unlabelled = _rows(host, rows.t_start.tolist(), rows.t_end.tolist(), [0] * len(rows))
+            self._reference = own.windows
+            self._known = self._judge(WindowSet(X=own.windows.X, rows=unlabelled))
+            self._reference = WindowSet(X=own.windows.X[:1], rows=rows.take(np.arange(1)))
         self._early: list[WindowSet] = []
         self.judged: Judged | None = None
 
@@ -128,9 +135,7 @@ class Detector:
         names = self._schema.channel_names
         found = [sample.get(name) if usable else None for name, usable in zip(names, self._usable, strict=True)]
         values = np.array([np.nan if value is None else float(value) for value in found])
-        # Counters begin at zero, as in a recording.
-        self._first = np.where(np.isnan(self._first) & self._counters, values, self._first)
-        seen = self._scored(self._stream.push(t, np.where(self._counters, values - self._first, values)))
+        seen = self._scored(self._stream.push(t, values))
         if self._stream.blind_s > BLIND_S:
             self._stream = self._begin()
         return seen
@@ -174,8 +179,8 @@ class Detector:
             self.judged, self._early = self._judge(WindowSet(X=X, rows=rows)), []
 
     def _judge(self, windows: WindowSet) -> Judged:
-        data: Dataset = unwritten(windows, self._schema, self._own.windows)
-        return judged_by(self._model, data, f"what {self._host} shows")
+        data: Dataset = unwritten(windows, self._schema, self._reference)
+        return judged_by(self._model, data, f"what {self._host} shows", known=self._known)
 
 
 def _rows(host: str, starts: Sequence[float], ends: Sequence[float], labels: Sequence[int]) -> Rows:
