@@ -47,6 +47,9 @@ MANIFEST = ROOT / "examples" / "demo_manifest.toml"
 WORK = ROOT / "demo"
 RUNS_KEPT = 3
 HOSTS = ("office-print", "spectral-desktop")
+WATCHING = "gbt_realistic.ckpt.json"
+OWN = "this-host"
+REFERENCE_S, WATCHED_S, QUIET_S = 42, 30, 12
 START_S = 60.0
 STOP_S = 30.0
 Json = dict[str, Any]
@@ -119,6 +122,7 @@ class Demo:
         self.console.print(forecasts(self.foretold, jobs))
         good = self._say_models(jobs, models)
         site = self._write_site()
+        good = self._watch_this_host() and good
         self._say_next(jobs, self.clock.monotonic() - began, site)
         return 0 if good else 1
 
@@ -279,6 +283,42 @@ class Demo:
             f"`{_short(Path(sys.executable))} -m training.data.record --help`, and read docs/operations.md.",
             highlight=False,
         )
+
+    def _watch_this_host(self) -> bool:
+        """Use a model where it stands: record this host's ordinary work, then watch, and stage something unusual.
+
+        Returns False where that did not work; on systems that have no /proc there is nothing to do.
+        """
+        found = sorted((self.folder / "fetched").rglob(WATCHING))
+        if not found or sys.platform != "linux":
+            return True
+        self._step(f"Recording {REFERENCE_S} s of this host's ordinary work, its reference")
+        reference = self.folder / "reference"
+        record = ["training.data.record", "--host", OWN]
+        recorded = self._start(
+            "reference", [*record, "--baseline", "--duration-s", REFERENCE_S, "--out", reference, "--seed", 1]
+        )
+        if not self._wait_for(recorded):
+            self.console.print(cell(f"This host could not be recorded: {self._tail('reference')}", "red"))
+            return False
+        self._step(
+            f"Watching this host for {WATCHED_S} s with {found[0].name.partition('.')[0]}; after {QUIET_S} s somebody "
+            f"here grinds hashes, as a miner does"
+        )
+        watch = self._start(
+            "watch",
+            ["training.trainer.watch", found[0], "--host", OWN, "--reference", reference, "--for", WATCHED_S,
+             "--state", self.folder / "watch.json"],
+        )  # fmt: skip
+        self.stopping.wait(QUIET_S)
+        staged = self._start(
+            "staged",
+            [*record, "--scenario", "hash_grind", "--duration-s", WATCHED_S - QUIET_S, "--out", self.folder / "staged"],
+        )
+        ended = self._wait_for(watch)
+        self._wait_for(staged)
+        self.console.print(Text("\n".join(f"  {line}" for line in printable_lines(_read(self.folder / "watch.log")))))
+        return ended
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
