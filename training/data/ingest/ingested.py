@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -433,7 +433,30 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
                 "digest": digest.hexdigest(),
             }
         )
-    return rows + [_empty_row(windows, one) for one in windows.empty]
+    rows += [_empty_row(windows, one) for one in windows.empty]
+    return rows + _reference_rows(windows, {str(row["episode_id"]) for row in rows})
+
+
+def _reference_rows(windows: Ingested, known: Collection[str]) -> list[dict[str, Any]]:
+    """A row for each recording that is a reference and nothing else."""
+    if windows.reference is None:
+        return []
+    own = windows.reference.rows
+    ids, first = np.unique(own.episode, return_index=True)
+    return [
+        {
+            "episode_id": name,
+            "host": str(own.host[place]),
+            "scenario": windows.scenario,
+            "baseline": True,
+            "started_at": float(own.t_start[own.episode == name].min()),
+            "windows": 0,
+            "ok": True,
+            "reasons": [],
+        }
+        for name, place in zip(ids.tolist(), first.tolist(), strict=True)
+        if name not in known
+    ]
 
 
 def _empty_row(windows: Ingested, one: Empty) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.data.classes import benign_of, listed
 from training.data.errors import DataError
@@ -38,18 +39,24 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
                 f"The channel {channel.name!r} is a {mine.kind} in {mine.unit or 'no unit'} here, and by --like a "
                 f"{channel.kind} in {channel.unit or 'no unit'}: rename it, or leave it out with --ignore."
             )
-    X = ROOM.empty((len(windows.X), len(schema.channels), windows.X.shape[2]), np.float32)
-    for start, part in blocks(windows.X):
-        for place, channel in enumerate(schema.channels):
-            X[start : start + len(part), place] = part[:, own[channel.name]] if channel.name in own else np.nan
-        release(X)
+
+    def on_channels(X: NDArray[np.float32]) -> NDArray[np.float32]:
+        found = ROOM.empty((len(X), len(schema.channels), X.shape[2]), np.float32)
+        for start, part in blocks(X):
+            for place, channel in enumerate(schema.channels):
+                found[start : start + len(part), place] = part[:, own[channel.name]] if channel.name in own else np.nan
+            release(found)
+        return found
+
+    reference = windows.reference
     lacking = [channel.name for channel in schema.channels if channel.name not in own]
     beyond = sorted(set(own) - set(schema.channel_names))
     notes = [f"Channels of --like that nothing measures here are missing: {listed(lacking)}."] if lacking else []
     out = [f"channels that --like has not: {listed(beyond)}"] if beyond else []
     return replace(
         _labelled(windows, schema),
-        X=X,
+        X=on_channels(windows.X),
+        reference=None if reference is None else replace(reference, X=on_channels(reference.X)),
         channels=schema.channels,
         sample_hz=schema.sample_hz,
         stride_s=schema.stride_s,

@@ -7,6 +7,7 @@ host     (N)  optional            which machine recorded it
 channel  (C)  optional            names; absent: c0, c1, …
 oracle   (C)  optional booleans   channels that the realistic mode must not see
 t        (N)  optional            start of each window in seconds or as a date, on one clock for all
+reference (N) optional booleans   windows of a host's reference (see `own`)
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from training.data.ingest.columns import Wanted, check_named, check_rounding, ch
 from training.data.ingest.ingested import (
     UNKNOWN_HOST,
     Ingested,
+    Labels,
     Said,
     channel_specs,
     following,
@@ -34,6 +36,7 @@ from training.data.ingest.ingested import (
     own_episodes,
     unite,
 )
+from training.data.ingest.own import marked, marks
 from training.data.missing import judge_stand_ins, labelled, say_missing
 from training.data.schema import Timing
 from training.data.spelling import tidy
@@ -46,6 +49,7 @@ ROLES = {
     "channel": "names of the channels",
     "oracle": "hidden from realistic",
     "t": "time in seconds",
+    "reference": "reference of its host",
 }
 KEYS = tuple(ROLES)
 
@@ -75,6 +79,12 @@ def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wa
         left_out.append(f"{n - len(X):,} windows: --unlabelled")
         n = len(X)
     labels = name_labels(y, said)
+    if columns["reference"] is not None:
+        number = {name: place for place, name in enumerate(labels.names)}
+        of_window = np.array([number[name] for name in labels.of_window.tolist()], dtype=np.int32)
+        mark = marks(columns["reference"], "array 'reference'", "rename it if it is none")
+        of_window, kinds = marked(of_window, labels.names, labels.benign.names, mark)
+        labels = Labels(np.array(kinds)[of_window], kinds, labels.benign)
     names = [f"c{number}" for number in range(n_channels)]
     if columns["channel"] is not None:
         names = columns["channel"].astype(str).tolist()

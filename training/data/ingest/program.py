@@ -37,6 +37,7 @@ from training.data.ingest.ingested import Ingested, Said, described, without_mis
 from training.data.ingest.like import made_like
 from training.data.ingest.meter import Meter
 from training.data.ingest.npz import read_npz
+from training.data.ingest.own import set_apart
 from training.data.ingest.recorders.pcp import PcpCut, read_pcp
 from training.data.ingest.recorders.perfmon import read_perfmon
 from training.data.ingest.recorders.prometheus import Asked, read_file, read_server
@@ -126,7 +127,7 @@ def _room(args: argparse.Namespace) -> Room:
 def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
     """Read what is named, and judge it. Raises DataError."""
     most = 0.0 if args.drop_nan else args.max_missing
-    windows = without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room)
+    windows = set_apart(without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room), room)
     if not args.pcp:
         wanted = _wanted(args)
         known = (channel.name for channel in windows.channels if channel.transform != "none")

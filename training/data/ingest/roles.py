@@ -22,6 +22,7 @@ class Role(StrEnum):
     HOST = "host"
     EPISODE = "episode"
     WINDOW = "window"
+    REFERENCE = "reference"
 
     @property
     def flag(self) -> str:
@@ -34,6 +35,7 @@ _FLAGS = {
     Role.HOST: "--host-column",
     Role.EPISODE: "--episode",
     Role.WINDOW: "--window-column",
+    Role.REFERENCE: "--reference-column",
 }
 MEANINGS = {
     Role.TIME: "times",
@@ -41,6 +43,7 @@ MEANINGS = {
     Role.HOST: "hosts",
     Role.EPISODE: "recordings",
     Role.WINDOW: "windows, as they were cut before",
+    Role.REFERENCE: "marks of the hosts' references: true where a row is of one",
 }
 # Each role's names without case, spaces, underscores, a unit and a closing "id", the surest first.
 NAMES: Mapping[Role, tuple[str, ...]] = {
@@ -55,6 +58,7 @@ NAMES: Mapping[Role, tuple[str, ...]] = {
     Role.HOST: ("host", "hostname", "machine", "computer", "node", "nodename", "server", "rechner"),
     Role.EPISODE: ("episode", "session", "recording", "run", "trial"),
     Role.WINDOW: ("window",),
+    Role.REFERENCE: ("reference",),
 }
 LABEL_FIRST = ("label", "y", "phase")  # the first of them is the label, the others are second labels
 DAYS, CLOCKS = ("date", "datum"), ("time", "zeit", "uhrzeit")  # a date in one column, the time of day in the next

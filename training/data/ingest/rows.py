@@ -19,6 +19,7 @@ from training.data.ingest import times
 from training.data.ingest.coded import Coded, numbered
 from training.data.ingest.columns import Wanted
 from training.data.ingest.ingested import UNKNOWN_HOST, Said, measured, name_labels
+from training.data.ingest.own import marked, marks
 from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Held, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
@@ -195,6 +196,9 @@ def read_rows(table: Stored, cut: Cut, said: Said, wanted: Wanted, room: Room) -
     notes = judge_stand_ins(zip(table.channels, columns(values), strict=True), wanted.level)
     label, labels = _classes(table, said)
     _check_sense(table.called(Role.LABEL), labels, said)
+    if Role.REFERENCE in table.columns:
+        label, names = marked(label, labels.names, labels.benign.names, _marks(table))
+        labels = Classes(names, labels.benign)
     return Rows(
         path=table.path,
         values=values,
@@ -208,6 +212,16 @@ def read_rows(table: Stored, cut: Cut, said: Said, wanted: Wanted, room: Room) -
         left_out=tuple(left_out),
         notes=tuple(notes),
     )
+
+
+def _marks(table: Stored) -> NDArray[np.bool_]:
+    """The rows that are of a host's reference. Raises DataError."""
+    name = table.called(Role.REFERENCE)
+    if any(part.null_count() for part in table.parts(Role.REFERENCE)):
+        raise DataError(f"The column {name!r} has empty cells: say in each row whether it is of a reference.")
+    way_out = f"rename it or say --ignore {shlex.quote(quoted(name))} if it is none"
+    parts = [marks(part.to_numpy(), f"column {name!r}", way_out) for part in table.parts(Role.REFERENCE)]
+    return np.concatenate(parts)
 
 
 def _check_whole(largest: int, name: str) -> None:

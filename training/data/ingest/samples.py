@@ -8,6 +8,7 @@ hold numbers (`columns` says which names are refused):
     window    optional: rows of equal value are one window, as they were cut before
     episode   optional: which rows belong to one recording (absent: each window, or each host, is one)
     host      optional: which machine recorded it
+    reference optional: true or 1 where a row is of the host's reference (see `own`)
 
 Ids may start again on every host: a recording is known by host and episode, a window by host, episode and window.
 Without ``window`` the recordings are cut here: by ``window_s`` and ``stride_s``, never across a recording, a gap or a
@@ -200,6 +201,7 @@ def _meanings(table: Stored, t_role: str) -> dict[str, str]:
         Role.HOST: "host",
         Role.EPISODE: "recording",
         Role.WINDOW: "window",
+        Role.REFERENCE: "reference of its host",
     }
     found = {table.called(Role(name)): meant[Role(name)] for name in table.columns if name in table.roles.columns}
     return found | ({} if table.roles.clock is None else {table.roles.clock: "time of day"})

@@ -1,0 +1,82 @@
+"""References in windows from elsewhere: marked in the file, and set apart from all that trains or tests.
+
+Until windows are cut, the mark is a label of its own: no window crosses a change of label, so none holds both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.classes import listed
+from training.data.dataset import REFERENCE, WindowSet
+from training.data.errors import DataError
+from training.data.ingest.ingested import Ingested
+from training.data.rows import Rows
+from training.data.scratch import ROOM, Room
+
+MARK = "(reference)"  # the label, until the windows are set apart
+
+
+def marks(values: NDArray[np.generic], what: str, way_out: str) -> NDArray[np.bool_]:
+    """Read true and false, 1 and 0. Raises DataError for anything else."""
+    if values.dtype.kind in "fiub" and np.isin(values, (0, 1)).all():
+        return values.astype(bool)
+    words = [word.strip().casefold() for word in values.astype(str).tolist()]
+    odd = [word for word in words if word not in ("true", "false", "1", "0")]
+    if odd:
+        raise DataError(
+            f"The {what} marks which rows are of a host's reference by true or false, or 1 or 0, and holds {odd[0]!r}: "
+            f"mend it, or {way_out}."
+        )
+    return np.array([word in ("true", "1") for word in words], dtype=np.bool_)
+
+
+def marked(
+    label: NDArray[np.int32], names: tuple[str, ...], benign: Collection[str], mark: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Class numbers of rows or windows, and the classes' names, with one more for references. Raises DataError.
+
+    Refuses references of a class that is not benign.
+    """
+    if MARK in names:
+        raise DataError(f"A class is called {MARK}, which means something else here: rename it.")
+    if not mark.any():
+        return label, names
+    if mark.all():
+        raise DataError(
+            "Everything is marked as reference, which trains and tests nothing: bring what a host does besides as well."
+        )
+    odd = sorted({names[number] for number in np.unique(label[mark]).tolist()} - set(benign))
+    if odd:
+        raise DataError(
+            f"A reference shows a host's ordinary work, and some of it is labelled {listed(odd)}: mend the label, or "
+            "the mark."
+        )
+    return np.where(mark, np.int32(len(names)), label), (*names, MARK)
+
+
+def set_apart(windows: Ingested, room: Room = ROOM) -> Ingested:
+    """The windows without those of references, which stand beside them. Raises DataError where no others are left."""
+    mark = windows.label == MARK
+    if not mark.any():
+        return windows
+    if mark.all():
+        raise DataError("Only windows of references are left: allow more missing values, or bring longer recordings.")
+    names = tuple(name for name in windows.label_names if name != MARK)
+    own, rest = (windows.take(keep, room.taken(windows.X, keep)) for keep in (mark, ~mark))
+    rest = replace(rest, label_names=names)
+    rows = Rows.of(
+        episode=own.episode,
+        host=own.host,
+        t_start=own.t_start,
+        t_end=own.t_end,
+        label=np.full(own.label.size, REFERENCE),
+    )
+    hosts, counts = np.unique(own.host, return_counts=True)
+    said = listed([f"{name} {count:,}" for name, count in zip(hosts.tolist(), counts.tolist(), strict=True)])
+    note = f"Windows of references, which tell their hosts' levels and are not among the others: {said}."
+    return replace(rest, reference=WindowSet(X=own.X, rows=rows), notes=(*rest.notes, note))
