@@ -112,6 +112,24 @@ def test_every_mistake_of_a_matrix_is_told_at_once():
     ]
 
 
+def test_jobs_that_differ_in_more_than_seeds_are_those_written_by_hand():
+    own = "priority = 3\nmin_cores = 2\nmax_run_s = 60\n"
+    axes = 'model = ["gbt", "cnn"], mode = ["oracle", "realistic"], seed = [1, 2], "hyper.lr" = [0.1, 0.2]'
+    made = load(f'{HEAD}[[jobs]]\nname = "all"\n{own}matrix = {{ {axes} }}\n').jobs
+    assert len({job.job_id for job in made}) == 16
+    by_hand = (
+        f'[[jobs]]\nname = "{each.name}"\nmodel = "{each.model}"\nmode = "{each.mode}"\n{own}'
+        f"seed = {each.seed}\nhyper.lr = {each.hyper['lr']}\n"
+        for each in made
+    )
+    assert load(HEAD + "".join(by_hand)).jobs == made
+
+
+def test_mistakes_behind_sound_jobs_of_a_matrix_are_told():
+    text = HEAD + GBT + 'matrix = { seed = [1, 2, -1], "hyper.lr" = [0.1, "x"] }'
+    assert [each.key for each in mistakes(text)] == ['jobs[0].matrix."hyper.lr"[1]', "jobs[0].matrix.seed[2]"]
+
+
 def test_values_that_their_flag_takes_for_one_are_the_same_model():
     message = only(
         HEAD + GBT + "matrix = { hyper.lr = [0.1] }\n" + GBT.replace('"gbt"\nmodel', '"b"\nmodel') + "hyper.lr = 1e-1"

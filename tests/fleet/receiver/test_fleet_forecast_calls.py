@@ -53,7 +53,10 @@ def test_jobs_that_no_forecast_names_are_not_asked_about_again_and_again(
         pi.claim(a_capability())
         look()
         assert len(made) == 2, "another attempt"
-        look()
+        for ram in (5.0, 6.0):
+            receiver.client("pi").claim(a_capability() | {"ram_available_gib": ram})
+            look()
+        assert len(made) == 2, "less memory is free, on the same host"
         receiver.client("desk").claim(a_capability(ram=8000.0))
         for _ in range(3):
             look()

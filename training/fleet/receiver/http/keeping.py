@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from training.fleet.queue.forecasts import keep, untold
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.steps import carry_out
+from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.retention import Kind, Removal
 
 
@@ -40,13 +38,14 @@ class ForecastKeeper:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._asked: set[tuple[str, int, int]] = set()  # job, generation and attempt that no forecast named
-        self._hosts: list[tuple[str, Mapping[str, Any], bool]] = []
+        self._hosts: list[tuple[Host, bool]] = []
 
     async def look(self) -> None:
         """Make a forecast if it may tell something new."""
         context = self._context
         service = context.service
-        hosts = [(known.name, known.capability, service.alive(known)) for known in service.known_hosts()]
+        # The memory that is free at this moment is another in each ask, and makes no other host of it.
+        hosts = [(service.host_of(known).at_best(), service.alive(known)) for known in service.known_hosts()]
         if context.halted is not None or not hosts:
             return
         if hosts != self._hosts:
