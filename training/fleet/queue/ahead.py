@@ -148,10 +148,12 @@ class Ahead:
     def _steps(self, hosts: Sequence[Host], policy: Policy, now: float) -> Steps[None]:
         """Make the schedule of what is there now. Where nothing waits, who is there does not matter."""
         waiting: list[Waiting] = []
+        self.kinds.renew()
         for each in self.kinds.waiting():
             waiting.append(each)
+            self.kinds.work(each.job_class)  # a part of look() below, in pieces
             if len(waiting) * len(hosts) > self.at_once:
-                yield 2 * _FACT + each.count // 2
+                yield 5 * _FACT + each.count // 2
         waiting.sort(key=lambda each: (-each.priority, each.since, each.job_class.class_id))
         if not waiting:
             self.rolling.renew((), (), now)

@@ -77,6 +77,7 @@ class Kinds:
         self.learned = learned
         self._speeds = Speeds()  # as learned, and with what attempts under way say
         self._made_of: object = None
+        self._works_of: object = None
         self._works: dict[int, Workload] = {}  # of classes
         self._told: dict[int, dict[Machine, Prediction]] = {}
 
@@ -111,9 +112,7 @@ class Kinds:
 
         Of each attempt a word is taken when it has done a fiftieth of its work, and whenever that has doubled.
         """
-        learned, version = self.learned.speeds(), self.learned.version()
-        if not isinstance(self._made_of, tuple) or self._made_of[0] != version:
-            self._works = {}
+        learned, version = self.learned.speeds(), self.renew()
         learned.expect(self.work(each) for each in waiting)
         words = {}
         for each, on in live:
@@ -124,6 +123,13 @@ class Kinds:
         if self._made_of != (version, words.keys()):
             self._made_of = version, words.keys()
             self._speeds, self._told = learned.with_words(words.values()), {}
+
+    def renew(self) -> object:
+        """Forget what was read of classes if something was learned since; returns the version of what was learned."""
+        version = self.learned.version()
+        if self._works_of != version:
+            self._works_of, self._works = version, {}
+        return version
 
     def work(self, of: JobClass) -> Workload:
         """Return what bears on the durations of a class."""

@@ -274,7 +274,7 @@ def _scheduled(
         level = _Level([kind for kind in kinds if kind.priority == priority and kind.count > 0], rows, ends)
         homeless += level.homeless
         if before is not None:
-            level.keep(before, slots)
+            yield from level.keep(before, slots)
         yield from level.assign()
         yield from level.relieve()
         for n, counts in enumerate(level.counts):
@@ -314,14 +314,16 @@ class _Level:
         self.ends = ends
         self.counts: list[dict[int, int]] = [{} for _ in ends]  # of each slot: kind → jobs
 
-    def keep(self, before: Schedule, slots: Sequence[Slot]) -> None:
+    def keep(self, before: Schedule, slots: Sequence[Slot]) -> Steps[None]:
         """Give jobs to the slots that had them before."""
         known = {kind.key: k for k, kind in enumerate(self.kinds)}
         had: dict[str, list[tuple[Share, ...]]] = {}
         for slot, shares in zip(before.slots, before.shares, strict=True):
             had.setdefault(slot.host, []).append(shares)
         for at, slot in enumerate(slots):
-            for share in had[slot.host].pop(0) if had.get(slot.host) else ():
+            kept = had[slot.host].pop(0) if had.get(slot.host) else ()
+            yield 20 * len(kept)
+            for share in kept:
                 k = known.get(share.kind, -1)
                 if k >= 0 and self.times[k][at] < NEVER and self.left[k]:
                     self._move(k, at, min(share.count, self.left[k]))
@@ -332,9 +334,11 @@ class _Level:
         left = self.left
         # Parts are measured by the time in which these slots could do it all, each job where it is fastest.
         span = sum(min(row) * count for row, count in zip(self.times, left, strict=True)) / max(1, len(self.ends))
-        near = {k: _Near(k, self.times[k], self.ends) for k, count in enumerate(left) if count}
-        choice = {k: each.choice() for k, each in near.items()}
-        yield 2 * len(near) * len(self.ends)
+        near, choice = dict[int, _Near](), dict[int, _Choice]()
+        for k in [k for k, count in enumerate(left) if count]:
+            near[k] = _Near(k, self.times[k], self.ends)
+            choice[k] = near[k].choice()
+            yield 2 * len(self.ends)
         while choice:
             _, _, minus_k, at, _ = max(choice.values())
             k = -minus_k
