@@ -10,9 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -22,6 +20,7 @@ import msgspec
 import numpy as np
 import polars as pl
 import pytest
+from small_servers import serving
 
 from training.data import ingest
 from training.data.channels import CHANNELS
@@ -337,21 +336,8 @@ class Server(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
-def serving():
-    server = HTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 def test_servers_that_refuse_break_off_or_are_away_are_named_without_their_password(run, tmp_path):
-    with serving() as port:
+    with serving(HTTPServer(("127.0.0.1", 0), Server)) as port:
         said = {}
         for status in (401, 403, 400, 404, 200):
             said[status] = refused(run, "--prometheus", f"http://me:secret@127.0.0.1:{port}/{status}")

@@ -69,7 +69,7 @@ def test_from_a_prometheus_that_runs_to_a_report(server, tmp_path):
 
 
 def of_sysstat(path):
-    """What sadf wrote of a minute, again and again at the pace of that Prometheus."""
+    """A file of the minute that sadf wrote, repeated at the pace of that Prometheus."""
     document = json.loads((Path(__file__).parents[1] / "data" / "recorded" / "sysstat.json").read_text())
     host = document["sysstat"]["hosts"][0]
     rng = np.random.default_rng(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socketserver
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email import message_from_bytes
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_servers import serving
 
 from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
 from training.fleet.receiver.notify import senders
@@ -23,18 +23,6 @@ from training.fleet.service.notify.secret import SendError, read_secret
 
 NOTICE = Notice(7, 1.0, NoticeKind.FAILURE, "gbt – ä", "job gbt – ä failed: no data", event=41, job_id="ab" * 32)
 MESSAGE = message([NOTICE], "d" * 32)
-
-
-@contextmanager
-def serving(server: socketserver.TCPServer) -> Iterator[int]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class Hook(BaseHTTPRequestHandler):
