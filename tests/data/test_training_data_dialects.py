@@ -281,3 +281,72 @@ def test_a_date_and_a_time_of_day_are_one_time(ingested):
     assert ingested.load().rows.t_start.min() == BEGIN.timestamp()
     said = ingested.refused(rows.with_columns(Time=pl.int_range(pl.len())), *CUT)
     assert "'Date' and 'Time' may both be the time" in said
+
+
+# -- what a flag settles, or a sentence --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", ["UTC+2", "GMT+02:00", " utc+0200", "+02:00"])
+def test_an_offset_may_follow_utc(offset):
+    seconds, role = from_column(pl.Series("t", [f"2026-11-20 09:29:0{n} {offset}".strip() for n in "34"]), Said(), "a")
+    assert seconds.tolist() == [(dt.datetime(2026, 11, 20, 7, 29, 3, tzinfo=dt.UTC)).timestamp() + n for n in (0, 1)]
+    assert role == "dates with a time zone"
+
+
+@pytest.mark.parametrize("zone", ["CEST", "EST", "Europe/Berlin"])
+def test_a_zone_by_its_name_is_refused_by_its_name(zone):
+    with pytest.raises(DataError, match=f"names its time zone {zone}, .* with their offset"):
+        from_column(pl.Series("t", [f"2026-11-20 09:29:03 {zone}"]), Said(), "a.csv")
+
+
+def test_half_days_are_no_zones():
+    seconds, _ = from_column(pl.Series("t", ["11/20/2026 7:29:03 PM", "11/20/2026 7:29:04 PM"]), Said(), "a.csv")
+    assert seconds[1] - seconds[0] == 1
+
+
+@pytest.mark.parametrize(("decimal", "values"), [("comma", [1.234, 2.345]), ("point", [1234, 2345])])
+def test_a_flag_says_what_a_comma_before_three_digits_is(tmp_path, decimal, values):
+    path = tmp_path / "a.csv"
+    path.write_text("t;x;label\n1;1,234;a\n2;2,345;a\n")
+    with pytest.raises(DataError, match="--decimal comma \\(or point\\)"):
+        read_table(path, {}, ())
+    read = read_table(path, {}, (), decimal={"comma": ",", "point": "."}[decimal])
+    assert whole(read)["x"].to_list() == values
+    assert whole(read)["t"].to_list() == [1, 2]
+
+
+def test_points_between_thousands_beside_decimal_commas_that_are_said(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("t;x;label\n1;1.234;a\n2;12.345;a\n")
+    assert whole(read_table(path, {}, (), decimal=","))["x"].to_list() == [1234, 12345]
+    assert whole(read_table(path, {}, ()))["x"].to_list() == [1.234, 12.345]
+    recordings().write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="leave --decimal out"):
+        read_table(tmp_path / "a.parquet", {}, (), decimal=",")
+
+
+@pytest.mark.parametrize("unit", ["%", " %", " MB/s", "°C"])
+def test_a_unit_behind_each_number_is_named(ingested, unit):
+    rows = recordings().with_columns(x=pl.col("x").cast(pl.String) + unit)
+    assert f"numbers with a unit behind them, the first '{rows['x'][0]}'" in ingested.refused(rows, *CUT)
+
+
+def test_the_hour_that_spring_leaves_out_is_noted(ingested):
+    begin = dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC).timestamp()
+    rows = recordings("a", 1, samples=240).drop("episode", "host")
+    local = begin + 30 * np.arange(240.0) + np.where(np.arange(240) >= 120, 3600, 0)
+    text = [dt.datetime.fromtimestamp(at, dt.UTC).strftime("%Y-%m-%d %H:%M:%S") for at in local]
+    cut = ("--window-s", "120")
+    notes = ingested.taken(rows.with_columns(t=pl.Series(text)), *cut)["understood"]["notes"]
+    assert any("the hour that clocks leave out in spring" in note for note in notes)
+    later = [dt.datetime.fromtimestamp(at + 7 * 86_400 + 3600, dt.UTC).strftime("%Y-%m-%d %H:%M:%S") for at in local]
+    notes = ingested.taken(rows.with_columns(t=pl.Series(later)), *cut)["understood"]["notes"]
+    assert not any("in spring" in note for note in notes)
+
+
+def test_a_table_without_times_or_labels_is_told_the_flags(ingested):
+    rows = recordings()
+    assert "--time NAME, or, if its rows are cut into windows already" in ingested.refused(rows.drop("t"), *CUT)
+    assert "--window-column NAME" in ingested.refused(rows.with_columns(t=pl.lit(5)), *CUT)
+    halves = rows.with_columns(label=pl.int_range(pl.len()) / 7)
+    assert "bring a log of incidents with --labels-from" in ingested.refused(halves, *CUT)

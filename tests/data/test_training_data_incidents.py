@@ -163,3 +163,11 @@ def test_a_sample_has_the_label_of_the_incidents_in_whose_time_it_lies(spans, re
     assert labelled.label.strings().tolist() == expected
     counted = sum(int(text.split(" of ")[0].replace(",", "")) for text in labelled.left_out)
     assert counted == expected.count("")
+
+
+def test_an_incident_of_no_host_beside_others_is_named_with_its_log(ingested):
+    rows = recordings().drop("label")
+    log = pl.DataFrame({"start": [5, 50], "end": [9, 60], "label": ["attack"] * 2, "host": ["a", None]})
+    refused = ingested.refused(rows, *CUT, *written(ingested, log))
+    assert "Row 2 of" in refused
+    assert "incidents.csv has no 'host': write the incident once for each host" in refused

@@ -231,28 +231,45 @@ def as_number(name: str, cells: Cells) -> pl.Expr | None:
     return (_without_groups(text) if english else text).cast(pl.Float64, strict=False)
 
 
-def numbers_with_points(columns: Mapping[str, Cells], delimiter: str, where: str) -> dict[str, pl.Expr]:
+def numbers_with_points(
+    columns: Mapping[str, Cells], delimiter: str, where: str, decimal: str | None = None
+) -> dict[str, pl.Expr]:
     """The numbers of those columns that hold some, in a table with decimal commas. Raises DataError.
 
     ``1,234`` and ``1.234`` beside decimal commas are thousands or decimals: a column in which no cell tells is refused.
     With other signs than commas between columns ``1,234`` is a decimal where another column's commas surely are, no
-    column has decimal points, and no whole number stands in its own.
+    column has decimal points, and no whole number stands in its own. ``decimal`` is what the user says of the sign
+    before decimals, a comma or a point.
     """
+    if decimal is not None:
+        return _as_said(columns, decimal)
     commas = any(cells.any("surely commas") for cells in columns.values())
     points = any(cells.any("surely points") for cells in columns.values())
     numbers = {}
     for name, cells in columns.items():
-        decimal = delimiter != "," and commas and not points and not cells.any(WHOLE)
-        unclear = POINT_GROUPS if decimal else f"{COMMA_GROUPS}|{POINT_GROUPS}" if delimiter != "," else COMMA_GROUPS
+        fraction = delimiter != "," and commas and not points and not cells.any(WHOLE)
+        unclear = POINT_GROUPS if fraction else f"{COMMA_GROUPS}|{POINT_GROUPS}" if delimiter != "," else COMMA_GROUPS
         if cells.each(unclear) and cells.any(unclear):
             raise DataError(
-                f"The column {name!r} of {where} holds {cells.first(unclear)}, which is a thousand or a fraction: "
-                "write its numbers without a sign between thousands, or leave the column out with --ignore."
+                f"The column {name!r} of {where} holds {cells.first(unclear)}, which is a thousand or a fraction: say "
+                "which sign stands before decimals with --decimal comma (or point), or leave the column out with "
+                "--ignore."
             )
         converted = cells.each(COMMA_DECIMAL)
         if not cells.count("failed_points" if converted else "failed_raw"):
             text = pl.col(name)
             numbers[name] = (_with_points(text) if converted else text).cast(pl.Float64, strict=False)
+    return numbers
+
+
+def _as_said(columns: Mapping[str, Cells], decimal: str) -> dict[str, pl.Expr]:
+    numbers = {}
+    for name, cells in columns.items():
+        with_points, without = cells.count("failed_points"), cells.count("failed_english")
+        if decimal == "," and not with_points and (cells.any(",") or cells.each(POINT_GROUPS)):
+            numbers[name] = _with_points(pl.col(name)).cast(pl.Float64, strict=False)
+        elif decimal == "." and not without and cells.any(","):
+            numbers[name] = _without_groups(_without_words(pl.col(name))).cast(pl.Float64, strict=False)
     return numbers
 
 

@@ -147,6 +147,23 @@ def check_night(rows: Rows, group: NDArray[np.int32]) -> None:
                 )
 
 
+def hour_left_out(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
+    """Note local times of a night when clocks were set forward: an hour without samples, and what seems a gap."""
+    assert rows.t is not None
+    if not rows.t_role.startswith(times.NO_ZONE):
+        return ()
+    wide = np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.t) > HOUR_S))
+    for row in wide.tolist():
+        before, after = float(rows.t[row]), float(rows.t[row + 1])
+        if times.is_hour_left_out(before, after, 1 / hz):
+            note = (
+                f"No sample of {name_of(rows, row)} lies between {times.shown(before)} and {times.shown(after)}, the "
+                "hour that clocks leave out in spring: local times? Bring UTC, or each time of summer is an hour off."
+            )
+            return (note,)
+    return ()
+
+
 def _step(t: NDArray[np.float64], is_night: NDArray[np.bool_]) -> float:
     """The usual step outside of that hour."""
     t = np.sort(t[~is_night])

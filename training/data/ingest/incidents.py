@@ -85,7 +85,12 @@ def read_incidents(path: Path, clock: times.Said) -> Incidents:
     if backward.size:
         raise DataError(f"Row {int(backward[0]) + 1} of {path} ends before it begins, or at once: mend it.")
     label = tidy(rows[names["label"]].cast(pl.String).to_numpy().astype(str), "label")
-    hosts = None if host is None else tidy(rows[host].cast(pl.String).fill_null("").to_numpy().astype(str), "host")
+    if host is not None and (empty := rows[host].cast(pl.String).fill_null("").str.strip_chars() == "").any():
+        raise DataError(
+            f"Row {int(empty.arg_true()[0]) + 1} of {path} has no {host!r}: write the incident once for each host that "
+            "it concerns, or take the column out if each concerns all."
+        )
+    hosts = None if host is None else tidy(rows[host].cast(pl.String).to_numpy().astype(str), "host")
     others = {
         name: frozenset(rows[name].drop_nulls().cast(pl.String))
         for name in rows.columns

@@ -181,8 +181,8 @@ def name_labels(y: NDArray[Any], said: Said = Said()) -> Labels:
             numbers = y.astype(np.int64)
         if not np.array_equal(numbers, y):
             raise DataError(
-                "The labels are numbers that are not whole: give class numbers or names, or name another column with "
-                "--label."
+                "The labels are numbers that are not whole: name another column with --label; if there is none, leave "
+                "this one out with --ignore, and bring a log of incidents with --labels-from."
             )
         return _name_numbers(numbers, said, is_bool=y.dtype.kind == "b")
     labels = tidy(y.astype(str), "label")

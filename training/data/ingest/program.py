@@ -60,13 +60,14 @@ from training.streams import replace_unprintable
 SUFFIXES = (".npz", PARQUET, *TEXT)
 # Options of tables alone, as the parser stores them.
 OF_TABLES = (
-    *("window_s", "stride_s", "episode_s", "oracle", "time_format", "labels_from", "rest", "columns"),
+    *("window_s", "stride_s", "episode_s", "oracle", "time_format", "labels_from", "rest", "columns", "decimal"),
     *(role.name for role in Role),
 )
 OF_LABELS = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
 OF_SERVERS = ("since", "until", "query", "match")
 RECORDERS = ("pcp", "prometheus", "sysstat", "perfmon")
 DAY_S = 86_400.0
+DECIMALS = {"comma": ",", "point": "."}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -173,6 +174,8 @@ def _parser() -> argparse.ArgumentParser:
         )
     parser.add_argument("--columns", type=_names, default=(), metavar="NAME,NAME",
                         help="names of all columns of a text table whose first line does not name them")  # fmt: skip
+    parser.add_argument("--decimal", choices=tuple(DECIMALS),
+                        help="sign before the decimals of a text table (default: by its cells)")  # fmt: skip
     parser.add_argument("--hz", type=_positive, help="samples a second (default: by the times, else unknown)")
     parser.add_argument("--window-s", type=_positive, help="length of the windows to cut from samples, in seconds")
     parser.add_argument(
@@ -323,13 +326,16 @@ def _read(args: argparse.Namespace, room: Room) -> Ingested:
         roles=roles,
         log=log,
         columns=args.columns,
+        decimal=None if args.decimal is None else DECIMALS[args.decimal],
         room=room,
     )
 
 
 def _read_recorder(args: argparse.Namespace, option: str, log: Log | None) -> Ingested:
     """Read what another recorder measured. Raises DataError."""
-    _without_effect(args, f"--{option}", *(role.name for role in Role), "counter", "t_unit", "time_format", "columns")
+    _without_effect(
+        args, f"--{option}", *(role.name for role in Role), "counter", "t_unit", "time_format", "columns", "decimal"
+    )
     if log is None:
         _without_effect(args, f"--{option} without --labels-from", *OF_LABELS)
     if option != "prometheus":

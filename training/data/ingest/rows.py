@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from training.data.spelling import tidy
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence
+UNIT_BEHIND = r"\s*[+-]?\d[\d.,' ]*\s*(%|[A-Za-zµ°][A-Za-z/°]{0,6})\s*$"  # 5.3 %, 12 MB/s
 ALSO_BENIGN = ("healthy", "good", "legit", "gutartig")  # names of columns that are 1 where all is well
 INTERLEAVED_MIN, INTERLEAVED_ROWS = 20, 4096  # rows that show it, and that are enough
 RUN_MIN = 4.0  # rows in a row with rising times, on average, that shuffling does not make
@@ -145,6 +147,8 @@ def check_numbers(table: Stored) -> None:
 
 def _other_than_numbers(held: Held) -> str:
     """Describe what a column holds instead of numbers; of text, the first cell that is no number, as one spoils all."""
+    if held.odd and held.odd == held.rows and re.match(UNIT_BEHIND, held.first_odd):
+        return f"numbers with a unit behind them, the first {held.first_odd!r} (write it into the column's name)"
     if not held.odd or held.odd == held.rows:
         return "no numbers"
     return (
@@ -429,6 +433,9 @@ def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int32]) -> float:
     if usual.size == 0:
         if cut.hz:
             return cut.hz
-        raise DataError(f"The times of {rows.path} do not rise: give the sampling rate with --hz.")
+        raise DataError(
+            f"The times of {rows.path} do not rise: name the column that holds them with --time NAME, or bring windows "
+            "(--window-column NAME) with their rate (--hz)."
+        )
     times.check_step(float(np.median(usual)), cut.t_unit, f"The samples of {rows.path}")
     return cut.hz or measured(1 / float(np.median(usual)))

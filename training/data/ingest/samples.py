@@ -34,7 +34,7 @@ from training.data.ingest import times
 from training.data.ingest.coded import numbered
 from training.data.ingest.columns import Wanted, channel_names
 from training.data.ingest.even import GAP, SHORT
-from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, rounded_times
+from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
 from training.data.ingest.incidents import Labelled, label_samples, read_incidents, with_labels
 from training.data.ingest.ingested import Counts, Empty, Ingested, Said, channel_specs, following, measured, unite
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, Recorded, with_specs
@@ -81,13 +81,15 @@ def read_long(
     roles: Mapping[Role, str],
     log: Log | None = None,
     columns: Sequence[str] = (),
+    decimal: str | None = None,
     room: Room = ROOM,
 ) -> Ingested:
     """Read and cut the table; ``roles`` is what the flags say of its columns, ``columns`` the names of all of them.
 
-    What comes out does not depend on the ``room``. Raises DataError.
+    ``decimal`` is the sign before decimals, where it is said. What comes out does not depend on the ``room``. Raises
+    DataError.
     """
-    table = read_table(path, roles, wanted.ignore, columns, room)
+    table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal)
     return cut_table(table, cut, said=said, wanted=wanted, log=log, room=room)
 
 
@@ -111,6 +113,8 @@ def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log:
     cut = replace(cut, window_samples=WINDOW_SAMPLES)
     windows = cut_table(stored(table), cut, said=said, wanted=wanted, log=log)
     channels = with_specs(windows.channels, ours)
+    if log is None:
+        windows = replace(windows, benign=replace(windows.benign, why="as nobody labelled anything"))
     X = np.stack([compress(window.T, channels).T for window in windows.X])
     return replace(windows, X=X, channels=channels, notes=(*windows.notes, *notes))
 
@@ -321,8 +325,9 @@ def _check_timed(table: Stored) -> None:
     """Refuse a table without windows and without the times to cut it by. Raises DataError."""
     if Role.TIME not in table.roles.columns:
         raise DataError(
-            f"{table.path} has no column of windows, so it needs one of times (--time NAME) and --window-s to be cut; "
-            f"its columns are {listed([table.named(name) for name in table.columns])}."
+            f"{table.path} has no column of times, by which it would be cut: name it with --time NAME, or, if its rows "
+            "are cut into windows already, the column that numbers these with --window-column NAME (and --hz); its "
+            f"columns are {listed([table.named(name) for name in table.columns])}."
         )
 
 
@@ -342,7 +347,7 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
     rows = evenly(rows, group, hz, totals, said=cut.hz is not None, room=room)
     assert rows.t is not None
     group = rows.recording
-    rounded = rounded_times(rows, group, hz) if cut.hz is None else ()
+    rounded = (*hour_left_out(rows, group, hz), *(rounded_times(rows, group, hz) if cut.hz is None else ()))
     window_s = cut.window_s or float(cut.window_samples or 0) / hz
     samples = round(window_s * hz)
     if samples < 1:

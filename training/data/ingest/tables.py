@@ -125,18 +125,24 @@ class Source(Protocol):
 
 
 def read_table(
-    path: Path, said: Mapping[Role, str], ignored: Collection[str], columns: Sequence[str] = (), room: Room = ROOM
+    path: Path,
+    said: Mapping[Role, str],
+    ignored: Collection[str],
+    columns: Sequence[str] = (),
+    room: Room = ROOM,
+    *,
+    decimal: str | None = None,
 ) -> Stored:
     """Read the table without the columns ``ignored``, and find those that mean something.
 
-    ``columns`` names those of a file that does not. Raises DataError.
+    ``columns`` names those of a file that does not, ``decimal`` is the sign before decimals. Raises DataError.
     """
 
     def ids(names: Sequence[str]) -> list[str]:
         found = roles_of(names, said, str(path)).columns
         return [found[role] for role in NAMES if role in found]
 
-    with _opened(path, ignored, ids, columns, room) as source:
+    with _opened(path, ignored, ids, columns, room, decimal) as source:
         return _stored(path, source, roles_of(source.names, said, str(path)), room)
 
 
@@ -159,6 +165,7 @@ def _opened(
     as_text: Callable[[Sequence[str]], Collection[str]],
     columns: Sequence[str],
     room: Room,
+    decimal: str | None = None,
 ) -> Iterator[Source]:
     """Look at the table in a file; ``as_text`` chooses, among its columns, those that stay as they are written.
 
@@ -169,11 +176,13 @@ def _opened(
         if path.suffix.lower() == PARQUET:
             if columns:
                 raise DataError(f"{path} names its columns: leave --columns out.")
+            if decimal is not None:
+                raise DataError(f"{path} holds numbers and no text: leave --decimal out.")
             yield _Parquet(path, ignored, room)
         else:
             dialect = dialect_of(path, columns)
             with as_utf8(path, dialect) as file:
-                text = Text(path=path, file=file, dialect=dialect, room=room)
+                text = Text(path=path, file=file, dialect=dialect, room=room, decimal=decimal)
                 names = left(text.names, ignored, path)
                 looked = looked_at(replace(text, as_text=as_text(names)), lambda all_: left(all_, ignored, path))
                 yield _Frames(looked)

@@ -43,6 +43,7 @@ class Text:
     dialect: Dialect
     room: Room
     as_text: Collection[str] = ()
+    decimal: str | None = None  # the sign before decimals, where the user says it
 
     @property
     def names(self) -> list[str]:
@@ -197,10 +198,10 @@ def looked_at(text: Text, choose: Callable[[Sequence[str]], list[str]]) -> Looke
     numbers: Mapping[str, pl.Expr] = {}
     read: Mapping[str, PolarsType] | None = types
     cells = _cells(text, [name for name in measured if types[name] == pl.String and name not in words])
-    if any(one.has_decimal_commas for one in cells.values()):
+    if text.decimal == "," or any(one.has_decimal_commas for one in cells.values()):
         cells = _cells(text, measured)
-        numbers, read = numbers_with_points(cells, text.dialect.delimiter, str(text.path)), None
-        layout.append("decimal commas")
+        numbers, read = numbers_with_points(cells, text.dialect.delimiter, str(text.path), text.decimal), None
+        layout.append("commas between thousands" if text.decimal == "." else "decimal commas")
     numbers = {**{name: made for name, one in cells.items() if (made := as_number(name, one)) is not None}, **numbers}
     return Looked(
         text=text,

@@ -26,6 +26,12 @@ DATE = r"^\s*(\d{1,4})([-/.])(\d{1,2})[-/.](\d{1,4})"  # with its year first or 
 REST = r"(?:[T ,]+(.*?))?\s*$"  # the time of day, and the zone
 NO_ZONE = "dates, read as UTC"  # a role
 HALF_DAY = r"(?i)[ap]m\s*$"
+OFFSETS = (  # what stands behind a time of UTC+2, as it is usually written
+    (r"(?i)\s*(?:utc|gmt)\s*$", "Z"),
+    (r"(?i)\s*(?:utc|gmt)([+-])(\d(?::?\d{2})?)$", "${1}0${2}"),
+    (r"(?i)\s*(?:utc|gmt)([+-]\d{2}(?::?\d{2})?)$", "${1}"),
+)
+NAMED_ZONE = r"\d\s*([A-Za-z]{2,5}|[A-Z][a-z]+/[A-Za-z_]+)\s*$"
 ZONE = r":\d{2}(\.\d+)?\s*(Z|[+-]\d{2}(:?\d{2})?)$"
 EPOCH_S = (1e9, 4.1e9)  # 2001 to 2099
 YEARS = (1970, 2099)
@@ -99,6 +105,11 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: Said, what: str) -> t
         form = _Form()
         for part in parts():
             form.add(_zulu(part))
+        if form.zone:
+            raise DataError(
+                f"{what} names its time zone {form.zone}, which says no offset for sure: write the times in UTC, or "
+                "with their offset (2026-11-20 07:29:03+02:00)."
+            )
         if form.lacks or len(form.signs) > 1:
             raise DataError(
                 f"{what} must hold seconds, or dates such as 2026-11-20 07:29:03 (--time-format says others)."
@@ -118,7 +129,9 @@ def _dates(parts: Callable[[], Iterable[pl.Series]], said: Said, what: str) -> t
 
 
 def _zulu(text: pl.Series) -> pl.Series:
-    return text.str.replace(r"\s*(?i:utc|gmt)\s*$", "Z")
+    for written, usual in OFFSETS:
+        text = text.str.replace(written, usual)
+    return text
 
 
 def _parts_of_dates(text: pl.Series) -> list[pl.Series]:
@@ -139,6 +152,7 @@ class _Form:
     def __init__(self) -> None:
         self.signs: set[str] = set()
         self.lacks = self.half = self.named = self.unnamed = False
+        self.zone = ""  # by its name
         self._digits = 9  # of the shortest first number
         self._over: list[bool] = [False, False]  # 12: the first number, the second
         self._shown = ""
@@ -154,6 +168,9 @@ class _Form:
         self._digits = min(self._digits, int(digits))  # type: ignore[arg-type]
         for place, part in enumerate((first, second)):
             self._over[place] |= bool((part.cast(pl.Int64) > 12).any())
+        zones = text.str.extract(NAMED_ZONE).drop_nulls()
+        zones = zones.filter(~zones.str.contains("(?i)^[ap]m$"))
+        self.zone = self.zone or (str(zones[0]) if zones.len() else "")
         named = text.str.contains(ZONE)
         self.named |= bool(named.any())
         self.unnamed |= not named.all()
@@ -238,6 +255,14 @@ def shown(seconds: float) -> str:
     if EPOCH_S[0] <= seconds <= EPOCH_S[1]:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return f"{seconds:,.10g} s"
+
+
+def is_hour_left_out(before: float, after: float, step: float) -> bool:
+    """Tell whether two times stand around an hour that local clocks leave out: from 2 to 3 on a Sunday in March."""
+    begin = np.floor(after / 3600) * 3600 - 3600
+    at = datetime.fromtimestamp(begin, UTC)
+    around = before < begin and after - before <= 3600 + 2 * step
+    return bool(around and at.weekday() == 6 and at.hour == 2 and at.month == 3)
 
 
 def is_night_of_clocks(hour: int) -> bool:
