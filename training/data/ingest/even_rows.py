@@ -31,35 +31,35 @@ def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted, room: Room) ->
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:
         raise DataError("--counter needs a column of times: a rate is a change by the second.")
-    found, left = _once(rows, totals)
+    rows, left = _once(rows, totals)
     if rows.t is not None and rows.window is None:
         check_begun_once(
-            found, found.recording, f"two recordings share the id (add a column 'episode'){local_times(rows)}."
+            rows, rows.recording, f"two recordings share the id (add a column 'episode'){local_times(rows)}."
         )
-    group = found.recording
-    order = times.by_time(np.zeros(group.size) if found.t is None else found.t, group)
+    group = rows.recording
+    order = times.by_time(np.zeros(group.size) if rows.t is None else rows.t, group)
     if not isinstance(order, slice):
-        found, group = found.take(order), group[order]
+        rows, group = rows.take(order), group[order]
         left = order if left is None else left[order]
     values, notes = room.empty((group.size, len(names)), np.float32, "F"), []
     for place, (name, column) in enumerate(zip(names, columns(rows.values), strict=True)):
         measured = np.array(column if left is None else column[left])
         if totals[place]:
-            assert found.t is not None
+            assert rows.t is not None
             known = np.flatnonzero(~np.isnan(measured))
             steps = np.diff(measured[known])[np.diff(group[known]) == 0]
             check_total(name, steps)
             resets = int((steps < 0).sum())
             if resets:
                 notes.append(f"{name} falls {_times(resets)}, where a total was reset: nothing grew there.")
-            measured = even.rates(measured, found.t, group)
+            measured = even.rates(measured, rows.t, group)
         else:  # a rate is a difference, and has no offset to lose its changes in
-            check_rounding_of(name, measured, found.host.codes)
+            check_rounding_of(name, measured, rows.host.codes)
         with np.errstate(over="ignore"):  # what no 32-bit number holds becomes infinite, and is refused as that
             values[:, place] = measured
         release(values)
         room.progress("sorting", (place + 1) / len(names))
-    return replace(found, values=values, place=left, notes=(*found.notes, *notes))
+    return replace(rows, values=values, place=left, notes=(*rows.notes, *notes))
 
 
 def _times(count: int) -> str:
@@ -103,7 +103,11 @@ def _once(rows: Rows, totals: NDArray[np.bool_]) -> tuple[Rows, NDArray[np.int64
 def _has_doubles(t: NDArray[np.float64], group: NDArray[np.int32]) -> bool:
     """Tell whether two rows of one recording have one time."""
     order = times.by_time(t, group)
-    return bool(((t[order][1:] == t[order][:-1]) & (group[order][1:] == group[order][:-1])).any())
+    t = t[order]
+    same = t[1:] == t[:-1]
+    del t
+    group = group[order]
+    return bool((same & (group[1:] == group[:-1])).any())
 
 
 def _rises(t: NDArray[np.float64], group: NDArray[np.int32]) -> bool:
