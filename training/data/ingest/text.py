@@ -81,7 +81,7 @@ class Text:
                 filled.update(here)
                 for name in here:
                     known[name] = _common(known.get(name), part[name].dtype)
-                    if known[name] == pl.String and name not in words and has_words(part[name].head(HEAD)):
+                    if part[name].dtype == pl.String and name not in words and has_words(part[name].head(HEAD)):
                         words.add(name)
                 self.room.progress(say, file.tell() / max(1, size))
         return Types({name: known.get(name, pl.String) for name in names}, rows, set(names) - filled, words)
