@@ -70,6 +70,7 @@ class _Split(msgspec.Struct):
 
 class _Levels(msgspec.Struct):
     usual: float | None
+    own: dict[str, float] = {}
 
 
 class _Level(msgspec.Struct):
@@ -84,6 +85,7 @@ class _Hosts(msgspec.Struct):
     margin: float
     log_odds: bool
     levels: dict[str, _Level]
+    kept: dict[str, float] = {}
 
 
 class _Threshold(msgspec.Struct):

@@ -45,8 +45,8 @@ class Levels:
 
     @classmethod
     def elsewhere(cls, score: FloatArray, host: NDArray[np.str_], recorded: Mapping[str, Any]) -> Levels:
-        """On other data: the hosts' own levels there, and the usual one that was ``recorded`` in training."""
-        return cls(_known(score, host), recorded["usual"])
+        """On other data: hosts' levels there, and those ``recorded``: the usual one, and of hosts adapted to."""
+        return cls({**recorded.get("own", {}), **_known(score, host)}, recorded["usual"])
 
     def applied(self, score: FloatArray, host: NDArray[np.str_]) -> FloatArray:
         """The scores (N,) from the level of each one's host; as they are when there is no usual level."""

@@ -35,9 +35,19 @@ class RunKey:
 
 
 def run_key(
-    args: TrainerArgs, *, data: str, validation: str | None, schema: str, device: str, libraries: Iterable[str]
+    args: TrainerArgs,
+    *,
+    data: str,
+    validation: str | None,
+    schema: str,
+    device: str,
+    libraries: Iterable[str],
+    adapted: Mapping[str, Any] | None = None,
 ) -> RunKey:
-    """The key of this run; ``data``, ``validation`` (of its table) and ``schema`` are their digests."""
+    """The key of this run; ``data``, ``validation`` (of its table) and ``schema`` are their digests.
+
+    ``adapted`` names what a model is adapted from and to, where it is.
+    """
     spec = {
         "model": args.model,
         "mode": args.mode.value,
@@ -46,6 +56,7 @@ def run_key(
         "train_hosts": list(args.train_hosts),
         "seed": args.seed,
         "n_resamples": args.n_resamples,
+        **({} if adapted is None else {"adapted": adapted}),
     }
     return RunKey(
         {

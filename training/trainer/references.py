@@ -6,6 +6,8 @@ window serves both, and those of hosts that train nothing all tell levels.
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.split import Split
+from training.trainer.contract import BadData
 from training.trainer.evaluation.host_thresholds import FEWEST, References
 from training.trainer.inputs import Inputs
 from training.trainer.levels import Levels
@@ -27,12 +30,15 @@ class Parted:
     level: IntArray
 
 
-def part(inputs: Inputs, split: Split, *, supervised: bool) -> Parted:
-    """Part the references. Nothing trains where no class, or more than one, is what a reference shows."""
+def part(inputs: Inputs, split: Split, *, supervised: bool, also: Collection[str] = ()) -> Parted:
+    """Part the references of hosts that train, and ``also`` of these.
+
+    Nothing trains where no class, or more than one, is what a reference shows.
+    """
     host = inputs.reference_host
     trains: list[int] = []
     if supervised and len(inputs.classes.benign) == 1:
-        for name in sorted(set(inputs.rows.host[learnt_from(split)].tolist())):
+        for name in sorted({*inputs.rows.host[learnt_from(split)].tolist(), *also}):
             places = np.flatnonzero(host == name)
             if places.size - places.size // 2 >= FEWEST:
                 trains += places[: places.size // 2].tolist()
@@ -69,6 +75,77 @@ def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
         host=np.concatenate((inputs.rows.host, inputs.reference_host[train])),
         split=replace(split, train=np.concatenate((split.train, np.arange(n, n + train.size)))),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """References of hosts that are new to a model, to adapt it to them; ``inputs`` has them as its references.
+
+    ``base`` is the digest of the checkpoint, ``data`` that of the data set that it was trained on. ``kept`` has the
+    thresholds of the hosts before the model learns from their references.
+    """
+
+    inputs: Inputs
+    base: str
+    data: str
+    split: str  # the fingerprint
+    kept: Mapping[str, float]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(sorted(set(self.inputs.reference_host.tolist())))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the windows and their hosts."""
+        digest = hashlib.sha256(np.ascontiguousarray(self.inputs.reference_tensors).tobytes())
+        digest.update("\0".join(self.inputs.reference_host.tolist()).encode())
+        return digest.hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values for checkpoint and run key: what was adapted, and to what."""
+        windows = {name: int((self.inputs.reference_host == name).sum()) for name in self.hosts}
+        return {"checkpoint": self.base, "data": self.data, "reference": self.digest, "windows": windows}
+
+    def require(self, fewest: int, what: str) -> None:
+        """Refuse references of too few windows. Raises ``BadData``."""
+        for name, windows in self.to_dict()["windows"].items():
+            if windows < fewest:
+                raise BadData(
+                    f"the reference of {name} has {windows} windows, and {what} needs {fewest}: record a longer one "
+                    "(python -m training.data.record --baseline)"
+                )
+
+    def onto(self, inputs: Inputs) -> Inputs:
+        """The data set that the model was trained on, with these references. Raises ``BadData`` for another one."""
+        if inputs.digest != self.data:
+            raise BadData(
+                "--data is not the data set that the model was trained on: name that one, or leave --data out to set "
+                "the level alone"
+            )
+        own = self.inputs
+        rest = ~np.isin(inputs.reference_host, self.hosts)
+        return replace(
+            inputs,
+            reference=np.concatenate((inputs.reference[rest], own.reference)),
+            reference_features=np.concatenate((inputs.reference_features[rest], own.reference_features)),
+            reference_tensors=np.concatenate((inputs.reference_tensors[rest], own.reference_tensors)),
+            reference_host=np.concatenate((inputs.reference_host[rest], own.reference_host)),
+        )
+
+    def check(self, inputs: Inputs, split: Split) -> None:
+        """Refuse another split than the model's, and hosts that have trained it. Raises ``BadData``."""
+        if split.fingerprint != self.split:
+            raise BadData(
+                "the data set is divided by other rules now than when the model was trained (an earlier version made "
+                "it): train it anew"
+            )
+        known = sorted(set(inputs.rows.host[learnt_from(split)].tolist()) & set(self.hosts))
+        if known:
+            raise BadData(
+                f"{known[0]} has trained this model already: build its data set again with the new reference, and "
+                "train it anew"
+            )
 
 
 class _Stacked:

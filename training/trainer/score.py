@@ -219,7 +219,7 @@ def judged_by(model: Model, loaded: Dataset, name: str, *, known: Judged | None 
         scored = Scored.build(inputs.rows, proba=outputs.proba, score=said, classes=classes)
     except ValueError as error:
         raise BadData(f"{model.path} does not fit {name}: {error}") from None
-    hosts = _hosts(document, references)
+    hosts = _hosts(document, references, inputs.schema_fields)
     return Judged(document, inputs, scored, classes, references, hosts, tuple(notes), levels)
 
 
@@ -238,14 +238,15 @@ def _references(
     return references_of(fitted, inputs, fresh, levels), levels
 
 
-def _hosts(document: Mapping[str, Any], references: References) -> HostThresholds | None:
+def _hosts(document: Mapping[str, Any], references: References, schema: Mapping[str, Any]) -> HostThresholds | None:
     """The thresholds of hosts, by the references here; None for a model that learnt no rule for them."""
     from training.trainer.evaluation.host_thresholds import HostThresholds
 
     threshold = document.get("threshold") or {}
     if threshold.get("threshold") is None or threshold.get("hosts") is None:
         return None
-    return HostThresholds.recorded(threshold["hosts"], threshold["threshold"]).elsewhere(references)
+    found = HostThresholds.recorded(threshold["hosts"], threshold["threshold"])
+    return found.elsewhere(references, measured=schema["normaliser"].get("type") == "host_baseline")
 
 
 def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:

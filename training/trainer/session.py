@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.lacking import prices
 from training.trainer.levels import Levels
 from training.trainer.ranges import ranges_of
-from training.trainer.references import Joined, Parted, join, part, references_of
+from training.trainer.references import Added, Joined, Parted, join, part, references_of
 from training.trainer.seen import keep
 from training.trainer.task import Fitted, IntArray, Task
 
@@ -40,8 +40,13 @@ NOTHING_HIDDEN = (
 CALIBRATED_ON = "benign windows of the calibration side, which trained and stopped nothing"
 
 
-def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None = None) -> None:
-    """Train what ``args`` ask for; raises a ``TrainerError``, or ``Interrupted`` with the state kept."""
+def train(
+    args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None = None, *, added: Added | None = None
+) -> None:
+    """Train what ``args`` ask for; raises a ``TrainerError``, or ``Interrupted`` with the state kept.
+
+    With references ``added``, a model is trained again that learns from them as well.
+    """
     clock = clock or SystemClock()
     began = clock.now()
     progress.event("start", model=args.model, mode=args.mode.value, seed=args.seed)
@@ -52,6 +57,9 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
         device = machine.pick_device(args.device, prefers_cuda=family.prefers_cuda)
         inputs = read_inputs(args, takes=family.takes)
         split = _split(args, inputs, supervised=family.supervised)
+        if added is not None:
+            inputs = added.onto(inputs)
+            added.check(inputs, split)
         key = machine.run_key(
             args,
             data=inputs.digest,
@@ -59,13 +67,14 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
             schema=inputs.schema_hash,
             device=device,
             libraries=family.libraries,
+            adapted=None if added is None else added.to_dict(),
         )
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
     keeper = checkpoint.StateFile(_state_path(args), key.digest, clock, facts=key.facts)
     if (odd := keeper.stranger()) is not None:
         progress.event("afresh", reason=odd)
-    parted = part(inputs, split, supervised=family.supervised)
+    parted = part(inputs, split, supervised=family.supervised, also=() if added is None else added.hosts)
     joined = join(inputs, split, parted.train)
     task = Task(
         model=args.model,
@@ -90,13 +99,14 @@ def train(args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None
         trained_s = progress.elapsed_s
         progress.event("evaluate")
         levels = None if family.supervised else _levels(inputs, split, fitted)
-        judged = Judged(inputs, split, parted, joined, fitted, levels)
+        judged = Judged(inputs, split, parted, joined, fitted, levels, {} if added is None else added.kept)
         point, choice, channels, report = _judge(args, judged, key, stop, takes=family.takes)
         stop.check()
     except Interrupted:
         keeper.save()
         raise
     document = {**_document(args, judged, point, key), "channels": channels}
+    document |= {} if added is None else {"adapted": {**added.to_dict(), "trained": True}}
     document["incidents"] = None if choice is None else choice.to_dict()
     path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.suffix)
     stem = f"{args.model}_{args.mode}_{'train' if family.supervised else 'pretrain'}"
@@ -137,6 +147,7 @@ class Judged:
     joined: Joined
     fitted: Fitted
     levels: Levels | None
+    kept: Mapping[str, float]
 
     def scored(self, rows: IntArray) -> Scored:
         """Score windows. Raises ``BadArguments`` where the model answers with no numbers."""
@@ -165,6 +176,8 @@ def _judge(
     point = None
     if classes.benign:
         point = operating_point(cal, target, classes=classes, references=references)
+        if point.hosts is not None and judged.kept:
+            point = replace(point, hosts=replace(point.hosts, kept=judged.kept))
     sides = sides_of(split, inputs.rows, classes)
     evaluation = evaluate(
         test,

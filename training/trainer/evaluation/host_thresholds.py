@@ -17,7 +17,7 @@ on its test side. Probabilities are compared as log odds: between .98 and .99 li
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -151,7 +151,8 @@ class LeftOut:
 class HostThresholds:
     """The thresholds of hosts with a level; every other host has the calibrated one.
 
-    ``why`` says in words what ``left_out`` says in figures: the reason for the rule.
+    ``why`` says in words what ``left_out`` says in figures: the reason for the rule. ``kept`` has the thresholds of
+    hosts whose reference trains: they are of before, as what has learnt from a reference scores it too low.
     """
 
     rule: Rule
@@ -161,9 +162,12 @@ class HostThresholds:
     scale: Scale
     why: str = ""
     left_out: tuple[LeftOut, ...] = ()
+    kept: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, host: str) -> float:
         """The threshold of a host, in the unit of the scores."""
+        if host in self.kept:
+            return self.kept[host]
         if self.rule is Rule.CALIBRATED or host not in self.levels:
             return self.calibrated
         start = self.scale.back(self.levels[host].start(self.margin))
@@ -174,9 +178,16 @@ class HostThresholds:
         names, place = np.unique(host, return_inverse=True)
         return np.array([self.of(str(name)) for name in names], dtype=np.float64)[place]
 
-    def elsewhere(self, references: References) -> HostThresholds:
-        """The same rule on other data: their own levels, and for hosts without a reference there those known."""
-        return replace(self, levels={**self.levels, **references.levels(self.scale)})
+    def elsewhere(self, references: References, *, measured: bool = False) -> HostThresholds:
+        """The same rule on other data: hosts have the levels of their references there, others those known.
+
+        Where values are ``measured`` from a host's own reference, a level of before says nothing of a host without one.
+        """
+        own = references.levels(self.scale)
+        if not measured:
+            return replace(self, levels={**self.levels, **own})
+        here = set(references.host.tolist())
+        return replace(self, levels=own, kept={name: start for name, start in self.kept.items() if name in here})
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values for checkpoints and reports."""
@@ -188,6 +199,7 @@ class HostThresholds:
             "log_odds": self.scale.odds,
             "levels": {name: level.to_dict() for name, level in self.levels.items()},
             "left_out": [one.to_dict() for one in self.left_out],
+            "kept": dict(self.kept),
         }
 
     @classmethod
@@ -203,6 +215,7 @@ class HostThresholds:
             },
             scale=Scale(bool(document["log_odds"])),
             why=document["why"],
+            kept=document.get("kept", {}),
         )
 
 

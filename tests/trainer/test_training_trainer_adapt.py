@@ -1,0 +1,156 @@
+"""A model adapted to a host that it has not seen: its level alone, or trained again with the host's reference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trainer_builders import SHORT, arguments, make_data, run
+
+from training.contract import Exit
+from training.data.dataset import load_processed
+from training.trainer import checkpoint
+from training.trainer.adapt import main
+from training.trainer.compare import compare
+from training.trainer.score import judge
+from training.trainer.seen import fresh_references
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+HOST = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.3")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("adapt"), reference=True)
+
+
+def trained(model: str, data: Path, out: Path) -> Path:
+    ended = run(arguments(model, data, out, *SHORT[model], *HOST))
+    assert ended.code == Exit.DONE, ended.sentence
+    return out / "artifacts" / f"{model}_oracle.ckpt.json"
+
+
+@pytest.fixture(scope="module")
+def base(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained("gbt", data, tmp_path_factory.mktemp("base"))
+
+
+def document(path: Path) -> Mapping[str, Any]:
+    return checkpoint.read(path).document
+
+
+def test_without_data_only_the_level_is_set_and_that_is_said(
+    base: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For data that bring no reference: a level of their own host would stand before it."""
+    assert main([str(base), str(data), "--out-dir", str(tmp_path)]) == Exit.DONE
+    assert "the weights are as they were: without --data only the level of gamma was set" in capsys.readouterr().err
+    path = tmp_path / base.name
+    before, after = document(base), document(path)
+    assert checkpoint.read(path).sidecar == checkpoint.read(base).sidecar
+    assert after["adapted"] == {
+        "checkpoint": before["digest"],
+        "data": before["run_key"]["data"],
+        "reference": after["adapted"]["reference"],
+        "windows": {"gamma": 12},
+        "trained": False,
+    }
+    bare = make_data(tmp_path / "bare")
+    level = judge(base, data)
+    told, untold = judge(path, bare), judge(base, bare)
+    assert told.hosts is not None
+    assert level.hosts is not None
+    assert untold.hosts is not None
+    assert told.hosts.of("gamma") == level.hosts.of("gamma")
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp"])
+def test_with_its_data_a_model_learns_from_the_reference_as_well(
+    model: str, base: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = base if model == "gbt" else trained(model, data, tmp_path / "base")
+    asked = [str(start), str(data), "--data", str(data), "--n-resamples", "200"]
+    assert main([*asked, "--out-dir", str(tmp_path / "one")]) == Exit.DONE
+    assert main([*asked, "--out-dir", str(tmp_path / "two")]) == Exit.DONE
+    path = tmp_path / "one" / start.name
+    for one in (tmp_path / "one").iterdir():  # equal runs give equal bytes
+        if "timing" not in one.name:
+            assert one.read_bytes() == (tmp_path / "two" / one.name).read_bytes(), one.name
+    found = document(path)
+    assert found["adapted"]["trained"] is True
+    assert found["adapted"]["checkpoint"] == document(start)["digest"]
+    assert found["run_key"]["digest"] != document(start)["run_key"]["digest"]
+    assert checkpoint.read(path).sidecar != checkpoint.read(start).sidecar
+    judged, before = judge(path, data), judge(start, data)
+    # Half of the reference has trained, and is known by its content; the threshold is that of before.
+    fresh = judged.inputs.reference_host[fresh_references(found, judged.inputs)].tolist()
+    assert fresh.count("gamma") == 6
+    assert judged.hosts is not None
+    assert before.hosts is not None
+    assert judged.hosts.of("gamma") == before.hosts.of("gamma")
+    report = json.loads((tmp_path / "one" / f"{model}_oracle_train.json").read_text())
+    assert "Of the references of alpha, beta, gamma the first half has trained" in " ".join(report["notes"])
+    assert compare(judged, before, n_resamples=200)["windows"] == report["split"]["n"]["test"]["windows"]
+    capsys.readouterr()
+    assert main([str(path), str(data), "--data", str(data), "--out-dir", str(tmp_path / "three")]) == Exit.BAD_DATA
+    assert "adapted by training already" in capsys.readouterr().err
+
+
+def test_what_cannot_be_adapted_is_refused_in_one_sentence(
+    base: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*asked: object) -> str:
+        assert main([*map(str, asked), "--out-dir", str(tmp_path / "out")]) == Exit.BAD_DATA
+        found = capsys.readouterr().err
+        assert found.count("error: ") == 1
+        return found
+
+    other = make_data(tmp_path / "other", reference=True, seed=4)
+    bare = make_data(tmp_path / "bare")
+    assert "--data is not the data set that the model was trained on" in said(base, data, "--data", other)
+    assert "has no reference window of a host that is new to the model" in said(base, bare)
+    unled = trained("gbt", bare, tmp_path / "unled")
+    assert "has no rule by which a reference changes its threshold" in said(unled, data)
+    assert "cannot be read" in said(tmp_path / "nothing.ckpt.json", data)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_short_reference_is_refused_with_what_is_needed(
+    base: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from training.data import dataset
+
+    def short(windows: int) -> None:
+        def load(*asked: Any, **options: Any) -> Any:
+            from dataclasses import replace
+
+            found = load_processed(*asked, **options)
+            keep = np.flatnonzero(found.reference_host == "gamma")[:windows]
+            keep = np.concatenate((np.flatnonzero(found.reference_host != "gamma"), keep))
+            return replace(found, reference=found.reference[keep], reference_host=found.reference_host[keep])
+
+        monkeypatch.setattr(dataset, "load_processed", load)
+
+    short(3)
+    assert main([str(base), str(data), "--out-dir", str(tmp_path)]) == Exit.BAD_DATA
+    assert "the reference of gamma has 3 windows, and a level needs 4" in capsys.readouterr().err
+    short(6)
+    assert main([str(base), str(data), "--out-dir", str(tmp_path)]) == Exit.DONE
+    assert main([str(base), str(data), "--data", str(data), "--out-dir", str(tmp_path)]) == Exit.BAD_DATA
+    assert "has 6 windows, and a training needs 7" in capsys.readouterr().err
+
+
+def test_an_anomaly_score_gets_a_level_and_no_training(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = trained("transformer_ssl", data, tmp_path / "base")
+    assert main([str(base), str(data), "--out-dir", str(tmp_path / "level")]) == Exit.DONE
+    own = document(tmp_path / "level" / base.name)["levels"]["own"]
+    assert own == {"gamma": document(base)["levels"]["known"]["gamma"]}
+    asked = [str(base), str(data), "--data", str(data), "--out-dir", str(tmp_path / "fit")]
+    assert main(asked) == Exit.BAD_DATA
+    assert "references do not train it" in capsys.readouterr().err
