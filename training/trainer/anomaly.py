@@ -85,6 +85,31 @@ class Distances(nn.Module):
         lof = self.density[who].mean(dim=1) / density
         return torch.stack((knn, lof, turned.norm(dim=1)), dim=1)
 
+    def parts(self, vectors: Tensor) -> Tensor:
+        """(n, 3, D): each dimension's share of each score, in the order of ``names``; of local density its distances'.
+
+        A squared distance is a sum over the dimensions, whitened ones by their products with the others: such a part
+        may be negative, and the parts of a score add up to 1.
+        """
+        standard, references = self._standardise(vectors.double()), self.references.double()
+        precision = self.whiten.double() @ self.whiten.double().T
+        by_white = torch.cdist(standard @ self.whiten.double(), references @ self.whiten.double())
+        by_plain = torch.cdist(standard, references)
+
+        def near(apart: Tensor) -> Tensor:
+            who = apart.topk(self.neighbours, largest=False).indices
+            return standard[:, None] - references[who]  # (n, k, D)
+
+        def divided(gap: Tensor, turned: Tensor) -> Tensor:
+            squares = gap * turned
+            length = squares.sum(dim=-1, keepdim=True).clamp_min(EPSILON).sqrt()
+            parts = (squares / length).sum(dim=1)
+            return parts / parts.sum(dim=1, keepdim=True).clamp_min(EPSILON)
+
+        white, plain, whole = near(by_white), near(by_plain), standard[:, None]
+        found = divided(white, white @ precision), divided(plain, plain), divided(whole, whole @ precision)
+        return torch.stack(found, dim=1)
+
     def _standardise(self, vectors: Tensor) -> Tensor:
         return ((vectors - self.mean) * self.gain).clamp(-FARTHEST, FARTHEST)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from training.trainer.contract import BadArguments
 from training.trainer.linear import Linear, fit_linear
+from training.trainer.reasons import Asked
 from training.trainer.task import (
     FloatArray,
     History,
@@ -63,6 +64,21 @@ class Part:
         matrix = _matrix(values, self.linear, threads)
         return softmax(_logits(self.booster, matrix) / self.temperature)
 
+    def margins(self, values: NDArray[np.float32], threads: int) -> FloatArray:
+        """(n, K, 1) logits as they are compared: divided by the temperature."""
+        return _logits(self.booster, _matrix(values, self.linear, threads))[..., None] / self.temperature
+
+    def contributions(self, values: NDArray[np.float32], threads: int) -> FloatArray:
+        """(n, K, F + 1) what each feature adds to each logit, and last what is there without any; exact for trees."""
+        matrix = _matrix(values, self.linear, threads)
+        raw = np.asarray(self.booster.predict(matrix, pred_contribs=True), dtype=np.float64)
+        found = raw if raw.ndim == 3 else np.stack((np.zeros_like(raw), raw), axis=1)
+        if self.linear is not None:  # so far its margin is there without any feature
+            line = self.linear.contributions(values)
+            found[:, -line.shape[1] :, :-1] += line
+            found[:, -line.shape[1] :, -1] -= line.sum(axis=2)
+        return found / self.temperature
+
 
 @dataclass(frozen=True, slots=True)
 class Gbt:
@@ -86,6 +102,42 @@ class Gbt:
         values = self._usual_where_absent(X[rows])
         each = [part.proba(values, self.threads) for part in self.parts]
         return Outputs(proba=np.average(each, axis=0, weights=[part.weight for part in self.parts]))
+
+    def usual(self) -> NDArray[np.float32]:
+        """(F,) the median of each feature in training."""
+        line = self.parts[1].linear
+        assert line is not None
+        return line.center.astype(np.float32)
+
+    def carried(self, asked: Asked) -> FloatArray:
+        return self.contributions(asked.X, asked.alarm)[:, :-1] @ asked.parts
+
+    def contributions(self, X: NDArray[np.float32], alarm: NDArray[np.bool_]) -> FloatArray:
+        """(n, F + 1): what each feature adds to the margin of an alarm, and last what is there without any.
+
+        The margin is the mean over the parts, by their weights, of the log odds; of several classes on one side their
+        margins count by their probabilities. Each row sums to it (see `margin`).
+        """
+        return self._averaged(self._usual_where_absent(X), alarm, Part.contributions)
+
+    def margin(self, X: NDArray[np.float32], alarm: NDArray[np.bool_]) -> FloatArray:
+        """(n,): the margin that contributions add up to."""
+        return self._averaged(self._usual_where_absent(X), alarm, Part.margins)[:, 0]
+
+    def _averaged(
+        self,
+        values: NDArray[np.float32],
+        alarm: NDArray[np.bool_],
+        of: Callable[[Part, NDArray[np.float32], int], FloatArray],
+    ) -> FloatArray:
+        """Of (n, K, …) of each part the mean over parts and classes: those of an alarm less the others."""
+        each = []
+        for part in self.parts:
+            proba = part.proba(values, self.threads)
+            sign = np.where(alarm, 1.0, -1.0)
+            total = np.where(alarm, *(proba[:, mine].sum(axis=1, keepdims=True) for mine in (alarm, ~alarm)))
+            each.append(np.einsum("nk,nk...->n...", sign * proba / total, of(part, values, self.threads)))
+        return np.average(each, axis=0, weights=[part.weight for part in self.parts])
 
     def _usual_where_absent(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         absent = np.isnan(values)

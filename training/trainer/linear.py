@@ -42,6 +42,10 @@ class Linear:
             found[start : start + BLOCK] = self._standard(part) @ self.weights + self.bias
         return found.squeeze(1) if found.shape[1] == 1 else found
 
+    def contributions(self, X: NDArray[np.float32]) -> Vector:
+        """(n, K, F): what each feature adds to each margin, K = 1 for two classes; the bias is the rest of it."""
+        return np.asarray(self._standard(X.astype(np.float64))[:, None, :] * self.weights.T)
+
     def _standard(self, values: Vector) -> Vector:
         standard = (np.arcsinh((values - self.center) / self.scale) - self.mean) * self.gain
         standard[np.isnan(standard)] = 0.0

@@ -64,6 +64,11 @@ class QuantileNormal(nn.Module):
         share = torch.where(gap > 0, (x - low) / gap.where(gap > 0, torch.ones_like(gap)), 1.0)
         return torch.where(absent, torch.nan, (z_low + share * (z_high - z_low)).T.contiguous())
 
+    @property
+    def middle(self) -> Tensor:
+        """(F,) the medians in training."""
+        return self.knots[:, KNOTS // 2]
+
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "knots": KNOTS, "fitted_on": "train", "held_in": "sidecar"}
 
@@ -120,6 +125,11 @@ class RobustAsinh(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return (torch.asinh((x - self.center) / self.scale) - self.mean) * self.gain
+
+    @property
+    def middle(self) -> Tensor:
+        """(C, 1) the medians in training."""
+        return self.center
 
     def describe(self) -> dict[str, Any]:
         numbers = {

@@ -5,8 +5,9 @@ trained on; anything else is refused before a weight is read. Each window gets i
 probability of each class where the model has classes, whether it raises an alarm, and the side it was
 on when the model was trained (``new``: on none). What a reader of the scores must know stands on standard error, and a
 summary: windows, alarms, incidents, which channels hosts lack and what that costs, and whether to believe it.
-``--incidents`` writes the incidents to a file. With ``--state`` a recording may come in pieces: incidents that were
-open at the end of one go on in the next, and what was scored before changes nothing.
+``--incidents`` writes the incidents to a file, ``--explain`` adds the channels that carried each alarm. With
+``--state`` a recording may come in pieces: incidents that were open at the end of one go on in the next, and what was
+scored before changes nothing.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from training.trainer.families import Family
     from training.trainer.inputs import Inputs
     from training.trainer.levels import Levels
+    from training.trainer.reasons import Reasons
     from training.trainer.streams import Called
     from training.trainer.task import Fitted
 
 FORMATS = (".csv", ".parquet", ".json")
+EXPLAINED = ("why", "why_seconds")
 PROGRAM = "training.trainer.score"
 # What the libraries raise for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
@@ -64,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--state", type=Path, help="file that keeps open incidents from one call to the next (default: none)"
     )
+    parser.add_argument(
+        "--explain", action="store_true", help="add which channels carried each alarm, and which seconds of the window"
+    )
     parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     names = parser.parse_args(argv)
     limit_threads(max(names.threads, 1))
@@ -77,12 +83,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         judged = judge(names.checkpoint, names.data, threads=max(names.threads, 1))
         side = sides(judged)
         found, notes = incidents(judged, names.state)
-        write(table(judged, side), names)
+        reasons = why(judged) if names.explain else None
+        write(table(judged, side, reasons), names)
         if names.incidents is not None:
-            write_file(incident_table(judged, found), names.incidents)
+            write_file(incident_table(judged, found, reasons), names.incidents)
         for remark in (*remarks(judged, side), *notes):
             print(f"note: {remark}", file=sys.stderr)
-        print("\n".join(lines(judged, found)), file=sys.stderr)
+        print("\n".join(lines(judged, found, reasons)), file=sys.stderr)
 
     return perform(work, out=sys.stderr)
 
@@ -96,6 +103,7 @@ class Judged:
     scored: Scored
     classes: Classes
     references: References
+    fitted: Fitted
     hosts: HostThresholds | None = None
     notes: tuple[str, ...] = ()
     levels: Levels | None = None  # of anomaly scores
@@ -220,7 +228,7 @@ def judged_by(model: Model, loaded: Dataset, name: str, *, known: Judged | None 
     except ValueError as error:
         raise BadData(f"{model.path} does not fit {name}: {error}") from None
     hosts = _hosts(document, references, inputs.schema_fields)
-    return Judged(document, inputs, scored, classes, references, hosts, tuple(notes), levels)
+    return Judged(document, inputs, scored, classes, references, fitted, hosts, tuple(notes), levels)
 
 
 def _references(
@@ -255,8 +263,19 @@ def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
     return table(judged, sides(judged))
 
 
-def table(judged: Judged, side: NDArray[np.str_] | None) -> Any:
-    """A polars frame with a row a window."""
+def why(judged: Judged) -> Reasons:
+    """The reasons of the alarms. Raises ``BadArguments`` where the model has no threshold."""
+    import numpy as np
+
+    from training.trainer.reasons import explain
+
+    if judged.alarm is None:
+        raise BadArguments(f"{judged.name} has no threshold, so no window is an alarm to explain: leave out --explain")
+    return explain(judged.fitted, judged.inputs, np.flatnonzero(judged.alarm))
+
+
+def table(judged: Judged, side: NDArray[np.str_] | None, reasons: Reasons | None = None) -> Any:
+    """A polars frame with a row a window; with ``reasons`` also what carried the alarms that were explained."""
     import polars as pl
 
     rows, scored, document = judged.inputs.rows, judged.scored, judged.document
@@ -276,7 +295,23 @@ def table(judged: Judged, side: NDArray[np.str_] | None) -> Any:
         columns["class"] = [by_number[k] for k in judged.classes.likeliest(scored.proba)]
     columns["threshold"] = [None] * scored.y.size if judged.thresholds is None else judged.thresholds
     columns["alarm"] = [None] * scored.y.size if judged.alarm is None else judged.alarm
-    return pl.DataFrame(columns, schema_overrides={"threshold": pl.Float64, "alarm": pl.Boolean, "side": pl.String})
+    if reasons is not None:
+        columns |= _explained(reasons, scored.y.size)
+    texts = dict.fromkeys(("side", *EXPLAINED), pl.String)
+    known = {name: texts[name] for name in columns if name in texts}
+    return pl.DataFrame(columns, schema_overrides={"threshold": pl.Float64, "alarm": pl.Boolean, **known})
+
+
+def _explained(reasons: Reasons, windows: int) -> dict[str, list[str | None]]:
+    """The columns of `EXPLAINED`: ``name 41 %, …`` and, of models that learn from samples, ``1-2 s, …``."""
+    from training.trainer.reasons import in_words
+
+    columns: dict[str, list[str | None]] = {name: [None] * windows for name in EXPLAINED}
+    for number, row in enumerate(reasons.rows.tolist()):
+        columns["why"][row] = in_words(reasons.named(reasons.share[number]))
+        spans = reasons.moments(number)
+        columns["why_seconds"][row] = ", ".join(f"{start:g}-{end:g}" for start, end in spans) or None
+    return columns
 
 
 def incidents(judged: Judged, state: Path | None = None) -> tuple[list[Called], list[str]]:
@@ -312,8 +347,8 @@ def incidents(judged: Judged, state: Path | None = None) -> tuple[list[Called], 
     return found, [] if note is None else [note]
 
 
-def incident_table(judged: Judged, found: Sequence[Called]) -> Any:
-    """A polars frame with a row an incident; times are those of the windows."""
+def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | None = None) -> Any:
+    """A polars frame with a row an incident; times are those of the windows. With ``reasons`` also what carried it."""
     import polars as pl
 
     columns: dict[str, Any] = {
@@ -328,15 +363,33 @@ def incident_table(judged: Judged, found: Sequence[Called]) -> Any:
         "over": pl.Boolean,
         "model": pl.String,
     }
+    whys = [] if reasons is None else [(why_of(judged, one, reasons),) for one in found]
+    columns |= {} if reasons is None else {"why": pl.String}
     rows = [
         (
             *(one.id, one.stream.removeprefix(f"{one.host}/"), one.host),
             *(one.incident.began, one.incident.raised, one.incident.last, one.incident.alarms, one.incident.peak),
             *(one.over, judged.name),
+            *(whys[number] if whys else ()),
         )
-        for one in found
+        for number, one in enumerate(found)
     ]
     return pl.DataFrame(rows, schema=columns, orient="row")
+
+
+def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
+    """The channels that carried an incident's alarms in this data set; None where none of them was explained."""
+
+    from training.trainer.evaluation.incidents import runs_of, stride_of
+    from training.trainer.reasons import in_words
+
+    rows = judged.inputs.timed
+    runs = runs_of(rows, stride_of(rows, nominal_s=float(judged.inputs.schema_fields["stride_s"])))
+    within = (runs.t_start >= one.incident.began) & (runs.t_end <= one.incident.last)
+    host, episode = rows.host[runs.order], rows.episode[runs.order]
+    mine = (host == one.host) & (episode == one.stream.removeprefix(f"{one.host}/"))
+    share = reasons.mean(runs.order[within & mine])
+    return None if share is None else in_words(reasons.named(share))
 
 
 def sides(judged: Judged) -> NDArray[np.str_] | None:

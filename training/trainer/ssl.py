@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from training.trainer import loop
-from training.trainer.anomaly import MOST_REFERENCES, Distances, Surprise, fisher
+from training.trainer.anomaly import EPSILON, MOST_REFERENCES, Distances, Surprise, fisher
 from training.trainer.blocks import known
 from training.trainer.contract import BadData
 from training.trainer.flags import Value
 from training.trainer.masked import MaskedModel
 from training.trainer.normalise import RobustAsinh, spread
+from training.trainer.reasons import Asked
 from training.trainer.supervised import AT_ONCE, from_bytes, loop_spec, to_bytes
-from training.trainer.task import History, IntArray, Outputs, Task, auroc
+from training.trainer.task import FloatArray, History, IntArray, Outputs, Task, auroc
 from training.trainer.windows import Windows, windows
 
 SIDECAR = ".pt"
@@ -107,6 +108,24 @@ class Detector(nn.Module):
         )
         return torch.cat(columns, dim=1)
 
+    def parts(self, given: Given, of_features: Tensor) -> Tensor:
+        """(n, S, C): each channel's share of each score; none of those of embeddings, which know no channels.
+
+        ``of_features`` (F, C) says how much of each feature is each channel's.
+        """
+        seen = self._views(given)
+        errors = seen.errors.nan_to_num(0.0)
+        masked = errors / errors.sum(dim=1, keepdim=True).clamp_min(EPSILON)
+        embedding = torch.zeros(len(errors), len(Distances.names), errors.shape[1], dtype=torch.double)
+        found = (
+            masked.unsqueeze(1),
+            self.by_residual.parts(seen.residuals),
+            embedding,
+            self.by_level.parts(seen.levels),
+            self.by_feature.parts(seen.features) @ of_features,
+        )
+        return torch.cat(found, dim=1)
+
     def _views(self, given: Given) -> Views:
         """On the CPU in double precision."""
         parts = []
@@ -162,6 +181,20 @@ class Anomaly:
         given = Given(seen, torch.from_numpy(features[rows]))
         surprise = self.detector.surprise(self.detector.scores(given))
         return Outputs(score=fisher(surprise, list(self.members)))
+
+    def usual(self) -> NDArray[np.float32]:
+        """(C, 1) the median of each channel in training."""
+        return self.detector.normalise.middle.numpy()
+
+    def carried(self, asked: Asked) -> FloatArray:
+        """(n, C): the channels' shares of the distances, each as much as its surprise is of the score."""
+        self.detector.eval()
+        seen = windows(asked.X, asked.rows, self.detector.normalise, self.device, resident_bytes=0)
+        given = Given(seen, torch.from_numpy(asked.features))
+        members = list(self.members)
+        surprise = self.detector.surprise(self.detector.scores(given))[:, members]
+        parts = self.detector.parts(given, torch.from_numpy(asked.parts))[:, members]
+        return np.asarray((surprise.unsqueeze(-1) * parts).mean(dim=1).numpy())
 
     def sidecar(self) -> bytes:
         return to_bytes(self.detector)

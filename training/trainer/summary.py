@@ -12,7 +12,8 @@ from training.trainer.evaluation.facts import span
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.page import gap
 from training.trainer.lacking import lacked, price_of
-from training.trainer.score import Judged
+from training.trainer.reasons import Reasons, in_words
+from training.trainer.score import Judged, why_of
 from training.trainer.streams import Called, rule_of
 
 MAY_COST = 0.02  # of the AUROC: what costs less is not worth a doubt
@@ -21,14 +22,15 @@ TIMES = 3.0  # the promised alarms, from which something else than the promise i
 SHOWN = 8  # hosts by name
 
 
-def lines(judged: Judged, called: Sequence[Called] = ()) -> list[str]:
-    """The summary; each line begins with what it is about. ``called`` are the incidents."""
+def lines(judged: Judged, called: Sequence[Called] = (), reasons: Reasons | None = None) -> list[str]:
+    """The summary; each line begins with what it is about. ``called`` are the incidents, ``reasons`` of the alarms."""
     missing = lacked(judged.inputs, judged.document)
     doubts = [*_of_missing(judged, missing), *_of_hosts(judged), *_of_alarms(judged)]
     rows = [
         ("scored", _scored(judged)),
         *(("host", line) for line in _by_host(judged)),
         *(("incidents", line) for line in _incidents(judged, called)),
+        *(("why", line) for line in _why(judged, called, reasons)),
         *(("level", line) for line in _levels(judged)),
         *(("missing", line) for line in _missing(judged, missing)),
         *(("doubt", line) for line in doubts),
@@ -85,6 +87,23 @@ def _incident(one: Called) -> str:
     incident, recording = one.incident, one.stream.removeprefix(f"{one.host}/")
     alarms = f"{incident.alarms} alarms in {span(incident.last - incident.began)}"
     return f"{one.host}, {recording}: {alarms}, called {span(incident.raised - incident.began)} after they began"
+
+
+def _why(judged: Judged, called: Sequence[Called], reasons: Reasons | None) -> list[str]:
+    """A line for each host, and for each incident, with the channels that carried its alarms."""
+    if reasons is None:
+        return []
+    host = judged.inputs.rows.host
+    by_host = [(name, reasons.mean(np.flatnonzero(host == name))) for name in np.unique(host).tolist()]
+    shown = [f"{name}: {in_words(reasons.named(share))}" for name, share in by_host if share is not None][:SHOWN]
+    if not shown:
+        return ["no alarm, so nothing to explain"]
+    for one in called[:SHOWN]:
+        named = why_of(judged, one, reasons) or "none of its alarms was among those explained"
+        shown.append(f"{one.host}, {one.stream.removeprefix(f'{one.host}/')}: {named}")
+    if reasons.rows.size < reasons.alarms:
+        shown.append(f"of {reasons.alarms:,} alarms {reasons.rows.size:,} were explained, evenly drawn")
+    return [*shown, "shares are of what raised the scores: they carried them, which is not to say that they caused it"]
 
 
 def _levels(judged: Judged) -> list[str]:

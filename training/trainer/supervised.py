@@ -15,9 +15,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from training.trainer import loop
+from training.trainer.blocks import known
 from training.trainer.contract import Keeper
 from training.trainer.flags import Value
 from training.trainer.nets import Net, build
+from training.trainer.reasons import Asked
 from training.trainer.task import (
     FloatArray,
     History,
@@ -36,6 +38,7 @@ LIBRARIES = ("torch",)
 MOST_REFITTED = 20_000  # windows; with more, the validation windows are not missed
 LEAST_SHARE = 3  # the second training has at least one in so many of the epochs allowed
 AT_ONCE = 512  # windows in one forward pass when nothing is learnt
+STEPS = 16  # of integrated gradients
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,19 @@ class Classifier:
         # Read block by block, never all at once: new windows may be many.
         given = windows(X, rows, self.net.normalise, self.device, resident_bytes=0)
         return Outputs(proba=softmax(mean_logits(self.net, given) / self.temperature))
+
+    def usual(self) -> NDArray[np.float32]:
+        """The medians in training: of each feature (F,), or of each channel (C, 1)."""
+        return self.net.normalise.middle.numpy()
+
+    def carried(self, asked: Asked) -> FloatArray:
+        """Integrated gradients of the log odds, on the straight way from what is usual: they add up to its rise.
+
+        Better than taking a channel away alone, which misses what two channels say together: of `cnn`'s alarms on an
+        unseen host 1 % stayed without the five channels that it named first, and 9 % without the other way's.
+        """
+        rise = _integrated(self.net, asked, self.device)
+        return rise.sum(axis=2) if rise.ndim == 3 else rise @ asked.parts
 
     def sidecar(self) -> bytes:
         return to_bytes(self.net)
@@ -213,6 +229,26 @@ def mean_logits(net: Net, given: Windows) -> FloatArray:
             mean = torch.softmax(logits.double(), dim=-1).mean(dim=0)
             parts.append(mean.clamp_min(1e-12).log().cpu())
     return torch.cat(parts).numpy()
+
+
+def _integrated(net: Net, asked: Asked, device: torch.device) -> FloatArray:
+    """Like ``asked.X``: by how much each value raises the log odds of an alarm, from the usual one on."""
+    net.eval()
+    alarm = torch.from_numpy(asked.alarm).to(device)
+    with torch.no_grad():
+        start, end = (known(net.normalise(torch.from_numpy(X)))[0].to(device) for X in (asked.usual, asked.X))
+        start = torch.where(torch.from_numpy(np.isnan(asked.X)).to(device), 0.0, start)  # as the absent is read
+    parts = []
+    for low, high in zip(start.split(AT_ONCE), end.split(AT_ONCE), strict=True):
+        slope = torch.zeros_like(low)
+        for step in range(STEPS):
+            x = (low + (step + 0.5) / STEPS * (high - low)).requires_grad_()
+            with torch.backends.cudnn.flags(enabled=False):  # its recurrent layers know no gradient without training
+                proba = torch.softmax(net.body(x), dim=-1).mean(dim=0).clamp_min(1e-12)
+                odds = proba[:, alarm].sum(dim=1).log() - proba[:, ~alarm].sum(dim=1).log()
+                slope += torch.autograd.grad(odds.sum(), x)[0]
+        parts.append((slope / STEPS * (high - low)).double().cpu())
+    return np.asarray(torch.cat(parts).numpy())
 
 
 def to_bytes(net: torch.nn.Module) -> bytes:

@@ -15,6 +15,7 @@ from training.data.absent import PAIR, columns_of
 from training.data.split import Split
 from training.trainer.contract import Keeper, Progress, Stop
 from training.trainer.flags import Value
+from training.trainer.reasons import Asked
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -77,6 +78,14 @@ class Fitted(Protocol):
 
     def predict(self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32]) -> Outputs:
         """Outputs for ``rows`` of ``X``, in their order; ``features`` (N, F) are of the same windows."""
+        ...
+
+    def usual(self) -> NDArray[np.float32]:
+        """The medians in training: of each feature (F,), or of each channel (C, 1)."""
+        ...
+
+    def carried(self, asked: Asked) -> FloatArray:
+        """(n, C): by how much each channel raised the score of each window, in units of the family's own."""
         ...
 
     def sidecar(self) -> bytes:

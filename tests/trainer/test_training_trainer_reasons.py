@@ -1,0 +1,242 @@
+"""Reasons of alarms: contributions add up to the score, shares to one, and what carried it lowers it when it goes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xgboost
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trainer_builders import SHORT, arguments, make_data, run
+
+from training.contract import Exit
+from training.trainer import flags
+from training.trainer import score as scoring
+from training.trainer.anomaly import Distances
+from training.trainer.gbt import Gbt, Part
+from training.trainer.linear import fit_linear
+from training.trainer.nets import build
+from training.trainer.reasons import Asked, Reasons, Usual, explain, in_words, log_odds, parts_of
+from training.trainer.reasons import shares as shares_of
+from training.trainer.score import Judged, judge, why
+from training.trainer.ssl import Anomaly, Detector, Given, Sizes
+from training.trainer.summary import lines
+from training.trainer.supervised import Classifier
+from training.trainer.windows import windows
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
+FEATURES = ("a.mean", "a.std", "b.mean", "a~b.corr")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data of which ``beta`` lacks a channel, and a model of them."""
+    folder = tmp_path_factory.mktemp("trees")
+    make_data(folder, signal=3.0, lacks={"beta": (1,)}, reference=True)
+    assert run(arguments("gbt", folder, folder, *SHORT["gbt"], "--target-fpr", "0.2")).code == Exit.DONE
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trees(place: Path) -> Judged:
+    return judge(place / "artifacts" / "gbt_oracle.ckpt.json", place)
+
+
+# -- pure rules --------------------------------------------------------------------------------------------------------
+
+
+def test_a_correlation_is_half_of_each_of_its_channels() -> None:
+    assert parts_of(FEATURES, ("a", "b")).tolist() == [[1, 0], [1, 0], [0, 1], [0.5, 0.5]]
+
+
+carried = st.lists(st.lists(st.floats(-5, 5) | st.just(float("nan")), min_size=4, max_size=4), min_size=1, max_size=5)
+
+
+@given(carried, st.lists(st.booleans(), min_size=4, max_size=4))
+def test_shares_are_of_what_raised_a_score_and_of_what_is_there(values: list[list[float]], lost: list[bool]) -> None:
+    found = np.array(values)
+    share = shares_of(found, np.tile(lost, (len(found), 1)))
+    assert (share >= 0).all()
+    assert not share[:, lost].any()
+    assert not share[found <= 0].any()
+    assert np.isclose(share.sum(axis=1), 1).sum() + (share.sum(axis=1) == 0).sum() == len(found)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000))
+def test_parts_of_a_distance_add_up_to_it(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    distances = Distances(3, 12, 3)
+    distances.fit(torch.from_numpy(rng.normal(size=(12, 3)) * (1, 10, 0)))
+    seen = torch.from_numpy(rng.normal(size=(5, 3)) * (3, 30, 5))
+    parts = distances.parts(seen)
+    assert torch.allclose(parts.sum(dim=2), torch.ones(5, 3, dtype=torch.double))
+    assert not parts[:, :, 2].any(), "it never varied, so it is no part of a distance"
+
+
+def test_a_dimension_that_is_far_off_is_most_of_each_distance() -> None:
+    distances = Distances(4, 40, 5)
+    distances.fit(torch.from_numpy(np.random.default_rng(0).normal(size=(40, 4))))
+    seen = torch.tensor([[0.0, 0.0, 8.0, 0.0], [-9.0, 0.0, 0.0, 0.0]])
+    assert distances.parts(seen).argmax(dim=2).tolist() == [[2] * 3, [0] * 3]
+    assert (distances.parts(seen).amax(dim=2) > 0.9).all()
+
+
+def test_moments_are_the_stretches_beyond_their_even_share() -> None:
+    spans = ((0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 3.5))
+    moment = np.array([[0.0, 0.5, 0.5, 0.0], [0.26, 0.25, 0.25, 0.24], [0.0, 0.0, 0.0, 0.0]])
+    found = Reasons(rows=np.arange(3), channels=("a",), share=np.ones((3, 1)), stretches=spans, moment=moment, alarms=3)
+    assert [found.moments(number) for number in range(3)] == [[(1.0, 3.0)], [(0.0, 3.5)], []]
+
+
+# -- families ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=6, deadline=None)
+@given(seed=st.integers(0, 10_000), classes=st.integers(2, 4), lost=st.lists(st.integers(0, 59), max_size=9))
+def test_contributions_of_trees_add_up_to_the_margin_of_an_alarm(seed: int, classes: int, lost: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(60, 4)).astype(np.float32), np.arange(60) % classes
+    X[lost, rng.integers(0, 4, len(lost))] = np.nan
+    line = fit_linear(X, y, np.ones(60), classes)
+    parts = []
+    for start in (None, line):
+        margin = None if start is None else start.margins(X)
+        kind = (
+            {"objective": "binary:logistic"} if classes == 2 else {"objective": "multi:softprob", "num_class": classes}
+        )
+        booster = xgboost.train(kind, xgboost.DMatrix(X, label=y, base_margin=margin), 3)
+        parts.append(Part(booster, start, float(rng.uniform(0.5, 2)), float(rng.uniform(0.5, 2))))
+    fitted = Gbt(tuple(parts), classes, 1, [], np.flatnonzero(rng.random(4) < 0.5))
+    alarm = np.arange(classes) != rng.integers(classes)
+    contributions, margin = fitted.contributions(X, alarm), fitted.margin(X, alarm)
+    np.testing.assert_allclose(contributions.sum(axis=1), margin, atol=1e-4)
+    asked = Asked(X=X, features=X, usual=X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
+    np.testing.assert_allclose(fitted.carried(asked).sum(axis=1), contributions[:, :-1].sum(axis=1), atol=1e-9)
+    if classes == 2:
+        values = fitted._usual_where_absent(X)
+        each = [log_odds(part.proba(values, 1), alarm) for part in parts]
+        np.testing.assert_allclose(margin, np.average(each, axis=0, weights=[p.weight for p in parts]), atol=1e-6)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "gru", "transformer"])
+def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model: str) -> None:
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    shape = (4,) if model == "mlp" else (2, 16)
+    X, usual = rng.normal(size=(2, 6, *shape)).astype(np.float32)
+    X[1] = usual[1]
+    X[2, 1] = np.nan
+    hyper = {one.key: one.default for one in flags.MODELS[model]}
+    net = build(model, shape, 3, hyper)
+    net.normalise.fit(usual, np.arange(6))
+    fitted = Classifier(net, model, shape, 3, hyper, 1.0, torch.device("cpu"), [])
+    alarm = np.array([False, True, True])
+    asked = Asked(X=X, features=X, usual=usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
+    usual = np.where(np.isnan(X), np.nan, usual)
+    rise = [log_odds(fitted.predict(V, asked.rows, features=X).proba, alarm) for V in (usual, X)]
+    found = fitted.carried(asked)
+    np.testing.assert_allclose(found.sum(axis=1), rise[1] - rise[0], atol=0.05)
+    assert not found[1].any()
+    if model != "mlp":
+        assert found[2, 1] == 0
+
+
+def test_anomaly_scores_are_parted_but_for_what_embeddings_say() -> None:
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    hyper = {one.key: one.default for one in flags.MODELS["transformer_ssl"]}
+    sizes = Sizes(channels=2, samples=16, features=4, references=12, judged=12)
+    detector = Detector(sizes, hyper)
+    X, F = rng.normal(size=(12, 2, 16)).astype(np.float32), rng.normal(size=(12, 4)).astype(np.float32)
+    detector.normalise.fit(X, np.arange(12))
+    detector.scale.fit(F[:, :, None], np.arange(12))
+    detector.eval()
+    given = Given(windows(X, np.arange(12), detector.normalise, torch.device("cpu")), torch.from_numpy(F))
+    detector.fit_scores(given)
+    detector.surprise.fit(detector.scores(given))
+    members = tuple(number for number, name in enumerate(Detector.names) if "embedding" not in name)
+    anomaly = Anomaly(detector, sizes, members, {}, torch.device("cpu"), [])
+    X, F = X + rng.normal(size=X.shape).astype(np.float32), F * 3
+    asked = Asked(X=X, features=F, usual=X, parts=parts_of(FEATURES, ("a", "b")), alarm=np.array([False, True]))
+    score = anomaly.predict(X, asked.rows, features=F).score
+    np.testing.assert_allclose(anomaly.carried(asked).sum(axis=1), score, rtol=1e-6)
+    every = Anomaly(detector, sizes, tuple(range(len(Detector.names))), {}, torch.device("cpu"), [])
+    said = every.predict(X, asked.rows, features=F).score
+    assert said is not None
+    assert (every.carried(asked).sum(axis=1) < said).all()
+
+
+def test_what_carried_the_alarms_is_the_channel_that_differs(trees: Judged) -> None:
+    rows = np.flatnonzero(~trees.classes.is_benign(trees.inputs.y))
+    found, again = (explain(trees.fitted, trees.inputs, rows) for _ in range(2))
+    np.testing.assert_array_equal(found.share, again.share)
+    np.testing.assert_array_equal(found.moment, again.moment)
+    mean = found.mean(rows)
+    assert mean is not None
+    assert found.named(mean)[0][0] == "channel0"
+    assert mean.sum() == pytest.approx(1)
+    assert mean[-1] == 0, "a constant channel says nothing"
+    assert np.allclose(found.moment.sum(axis=1), 1)
+
+
+def test_a_channel_that_is_missing_has_no_share(trees: Judged) -> None:
+    found = why(trees)
+    on_beta = trees.inputs.rows.host[found.rows] == "beta"
+    assert on_beta.any()
+    assert not found.share[on_beta, 1].any()
+
+
+def test_what_is_usual_is_the_host_s_own_or_else_that_of_training(trees: Judged) -> None:
+    inputs = trees.inputs
+    own, other = (Usual.of(trees.fitted, inputs, host) for host in ("alpha", "nobody"))
+    mine = inputs.reference_tensors[inputs.reference_host == "alpha"]
+    assert own.channels[0] == np.median(mine[:, 0])
+    names = list(inputs.names)
+    assert other.features is not None
+    assert other.channels[0] == other.features[names.index("channel0.q50")]
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+def test_score_explains_alarms_on_request(trees: Judged) -> None:
+    frame = scoring.table(trees, None, why(trees))
+    plain = scoring.table(trees, None)
+    assert frame.drop("why", "why_seconds").equals(plain)
+    assert (frame["why"].is_not_null() == frame["alarm"]).all()
+    assert (frame["why_seconds"].is_not_null() <= frame["alarm"]).all()
+    assert frame.filter("alarm")["why"].str.contains("channel0").any()
+    called, _ = scoring.incidents(trees)
+    told = scoring.incident_table(trees, called, why(trees))
+    assert told["why"].null_count() == 0
+    assert scoring.incident_table(trees, called).columns == told.columns[:-1]
+
+
+def test_without_a_threshold_there_is_nothing_to_explain(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads((place / "artifacts" / "gbt_oracle.ckpt.json").read_text())
+    path = place / "artifacts" / "other.ckpt.json"
+    del document["digest"]
+    document["threshold"]["threshold"] = None
+    path.write_text(json.dumps(document))
+    assert scoring.main([str(path), str(place), "--explain"]) == Exit.BAD_ARGUMENTS
+    assert "gbt oracle has no threshold, so no window is an alarm to explain" in capsys.readouterr().err
+
+
+def test_more_alarms_than_are_explained_are_said_to_be(trees: Judged) -> None:
+    found = explain(trees.fitted, trees.inputs, np.flatnonzero(trees.alarm)[:9])
+    few = replace(found, rows=found.rows[::3], share=found.share[::3], moment=found.moment[::3])
+    told = "\n".join(lines(trees, (), few))
+    assert "of 9 alarms 3 were explained, evenly drawn" in told
+    assert "which is not to say that they caused it" in told
+
+
+def test_a_score_that_nothing_raised_has_words_of_its_own() -> None:
+    assert in_words([]) == "no channel of its own"
+    assert in_words([("a", 0.514), ("b", 0.2)]) == "a 51 %, b 20 %"

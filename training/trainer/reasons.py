@@ -1,0 +1,264 @@
+"""Reasons for alarms: the channels and the seconds of a window that carried its score.
+
+A family says of each channel by how much it raised the score (``Fitted.carried``). What raised it makes the shares;
+what lowered it has none, and neither has a channel that the window lacks. Stretches of a second are told by taking
+them away: what is usual on the host stands there instead, and the score falls. Nothing here is random. "Carried the
+score" says what the model looked at, not what caused it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.absent import absent, channels_of
+from training.data.features import extract
+from training.data.rows import Rows
+from training.data.schema import ChannelSpec
+from training.trainer.evaluation.scored import Classes
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Values = NDArray[np.float32]
+
+SHOWN = 3  # channels
+MOST_EXPLAINED = 512  # windows of one call, evenly drawn
+MOST_STRETCHES = 30  # in a window: of long ones a stretch lasts more than a second
+CARRIES = 1.25  # times an even share, from which a stretch is named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Windows (n) whose scores are to be explained, and what is usual in the place of each of their values."""
+
+    X: Values  # (n, F) features, or (n, C, T) samples, as the family takes them
+    features: Values  # (n, F)
+    usual: Values  # like X
+    parts: FloatArray  # (F, C): how much of each feature is each channel's
+    alarm: NDArray[np.bool_]  # (K,): the classes that raise an alarm; empty where there are none
+
+    @property
+    def rows(self) -> IntArray:
+        return np.arange(len(self.X))
+
+
+def parts_of(features: Sequence[str], channels: Sequence[str]) -> FloatArray:
+    """(F, C): how much of each feature is each channel's; a correlation is half of one's and half of the other's."""
+    found = np.zeros((len(features), len(channels)))
+    place = {name: number for number, name in enumerate(channels)}
+    for row, feature in enumerate(features):
+        names = channels_of(feature)
+        for name in names:
+            found[row, place[name]] += 1 / len(names)
+    return found
+
+
+def log_odds(proba: FloatArray, alarm: NDArray[np.bool_]) -> FloatArray:
+    """(n,): logarithms of the odds that some class of an alarm is there, of probabilities (n, K)."""
+    p, rest = (proba[:, mine].sum(axis=1).clip(1e-12) for mine in (alarm, ~alarm))
+    return np.asarray(np.log(p) - np.log(rest))
+
+
+def shares(carried: FloatArray, lacks: NDArray[np.bool_] | None = None) -> FloatArray:
+    """Shares (n, C) of each score in all that raised it; zeros where nothing did, and for what is lacking."""
+    up = np.where(np.isfinite(carried), carried, 0.0).clip(0.0)
+    if lacks is not None:
+        up[lacks] = 0.0
+    total = up.sum(axis=1, keepdims=True)
+    return np.divide(up, total, out=np.zeros_like(up), where=total > 0)
+
+
+def spread(rows: IntArray, most: int = MOST_EXPLAINED) -> IntArray:
+    """At most ``most`` of ``rows``, evenly drawn."""
+    return rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.int64)]
+
+
+# -- windows of a data set ---------------------------------------------------------------------------------------------
+
+
+class Windows(Protocol):
+    """The part of `inputs.Inputs` that is looked at."""
+
+    @property
+    def X(self) -> Values: ...  # noqa: N802 - the name that `Inputs` has for it
+    @property
+    def features(self) -> Values: ...
+    @property
+    def tensors(self) -> Values: ...
+    @property
+    def reference_tensors(self) -> Values: ...
+    @property
+    def reference_features(self) -> Values: ...
+    @property
+    def reference_host(self) -> NDArray[np.str_]: ...
+    @property
+    def channel_names(self) -> tuple[str, ...]: ...
+    @property
+    def schema_fields(self) -> Mapping[str, Any]: ...
+    @property
+    def classes(self) -> Classes: ...
+    @property
+    def rows(self) -> Rows: ...
+
+
+class Explained(Protocol):
+    """The part of `task.Fitted` that is asked."""
+
+    def predict(self, X: Values, rows: IntArray, *, features: Values) -> Any: ...
+    def usual(self) -> Values: ...
+    def carried(self, asked: Asked) -> FloatArray: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usual:
+    """The median of each channel (C,) and feature (F,) on a host: of its reference, or else of the training windows."""
+
+    channels: Values
+    features: Values | None  # None: the model learns from samples, and has no reference here
+
+    @classmethod
+    def of(cls, fitted: Explained, windows: Windows, host: str) -> Usual:
+        names, mine = feature_names(windows), windows.reference_host == host
+        training = fitted.usual()
+        features = training if training.ndim == 1 else None
+        middle = [names.index(f"{name}.q50") for name in windows.channel_names]
+        channels = training[:, 0] if features is None else features[middle]
+        if mine.any():
+            own = windows.reference_tensors[mine]
+            channels = _or(_median(own.transpose(0, 2, 1).reshape(-1, own.shape[1])), channels)
+            own = _median(windows.reference_features[mine])
+            features = own if features is None else _or(own, features)
+        return cls(channels=channels, features=features)
+
+
+def _median(values: Values) -> Values:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what a reference lacks has no median
+        return np.asarray(np.nanmedian(values, axis=0), dtype=np.float32)
+
+
+def _or(first: Values, second: Values) -> Values:
+    return np.where(np.isnan(first), second, first)
+
+
+def feature_names(windows: Windows) -> list[str]:
+    return [str(feature["name"]) for feature in windows.schema_fields["features"]]
+
+
+def asked_of(fitted: Explained, windows: Windows, rows: IntArray) -> Asked:
+    """Ask for these windows."""
+    by_features = windows.X.ndim == 2
+    usual = np.empty((rows.size, *windows.X.shape[1:]), dtype=np.float32)
+    for host, where in _by_host(windows, rows):
+        own = Usual.of(fitted, windows, host)
+        usual[where] = own.features if by_features else own.channels[:, None]
+    classes = windows.classes
+    return Asked(
+        X=np.ascontiguousarray(windows.X[rows]),
+        features=windows.features[rows],
+        usual=usual,
+        parts=parts_of(feature_names(windows), windows.channel_names),
+        alarm=~classes.is_benign(np.arange(len(classes))),
+    )
+
+
+def _by_host(windows: Windows, rows: IntArray) -> Iterator[tuple[str, IntArray]]:
+    host = windows.rows.host[rows]
+    for name in np.unique(host).tolist():
+        yield name, np.flatnonzero(host == name)
+
+
+def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
+    """The stretches of a window's samples, a second each; longer ones where there would be too many."""
+    step = max(1, round(sample_hz), -(-samples // MOST_STRETCHES))
+    return [(start, min(start + step, samples)) for start in range(0, samples, step)]
+
+
+def carried_by_stretch(fitted: Explained, windows: Windows, asked: Asked, rows: IntArray) -> FloatArray:
+    """(n, S): by how much the score falls when all channels are as usual in a stretch of the window."""
+    fields = windows.schema_fields
+    channels = msgspec.convert(fields["channels"], tuple[ChannelSpec, ...])
+    tensors = np.array(windows.tensors[rows], dtype=np.float32)
+    usual = np.empty(tensors.shape[:2], dtype=np.float32)
+    for host, where in _by_host(windows, rows):
+        usual[where] = Usual.of(fitted, windows, host).channels
+    usual = np.where(np.isnan(tensors[:, :, 0]), np.nan, usual)
+
+    def score(X: Values, features: Values) -> FloatArray:
+        outputs = fitted.predict(X, asked.rows, features=features)
+        return outputs.score if outputs.proba is None else log_odds(outputs.proba, asked.alarm)
+
+    whole, falls = score(asked.X, asked.features), []
+    for start, end in stretches_of(tensors.shape[2], fields["sample_hz"]):
+        without = tensors.copy()
+        without[:, :, start:end] = usual[:, :, None]
+        features = extract(without, channels, fields["sample_hz"])
+        falls.append(whole - score(features if asked.X.ndim == 2 else without, features))
+    return np.stack(falls, axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasons:
+    """The reasons of n windows: their ``rows``, and what carried each score in shares that add up to 1 (or to 0)."""
+
+    rows: IntArray
+    channels: tuple[str, ...]
+    share: FloatArray  # (n, C)
+    stretches: tuple[tuple[float, float], ...]  # from and to, in seconds of a window
+    moment: FloatArray  # (n, S)
+    alarms: int  # as many there were; more than n where not all were explained
+
+    def named(self, share: FloatArray) -> list[tuple[str, float]]:
+        """The channels that carried most, of shares (C,)."""
+        order = np.argsort(-share, kind="stable")[:SHOWN].tolist()
+        return [(self.channels[place], float(share[place])) for place in order if share[place] > 0]
+
+    def mean(self, rows: IntArray) -> FloatArray | None:
+        """The shares (C,) of several windows together, of those that were explained; None of none."""
+        here = np.isin(self.rows, rows)
+        return shares(self.share[here].sum(axis=0, keepdims=True))[0] if here.any() else None
+
+    def moments(self, number: int) -> list[tuple[float, float]]:
+        """The spans of the n-th window with clearly more than their even share, neighbours joined.
+
+        All that raised the score where none has; nothing where no stretch lowers it by its going.
+        """
+        share, spans = self.moment[number], list[tuple[float, float]]()
+        more = share * share.size >= CARRIES
+        for (start, end), named in zip(self.stretches, more if more.any() else share > 0, strict=True):
+            if named and spans and spans[-1][1] == start:
+                spans[-1] = spans[-1][0], end
+            elif named:
+                spans.append((start, end))
+        return spans
+
+
+def explain(fitted: Explained, windows: Windows, rows: IntArray) -> Reasons:
+    """Explain the scores of these windows, or of ``MOST_EXPLAINED`` evenly drawn ones of them."""
+    drawn, hz = spread(rows), windows.schema_fields["sample_hz"]
+    lacks = absent(windows.tensors[drawn])
+    spans = stretches_of(windows.tensors.shape[2], hz)
+    asked = asked_of(fitted, windows, drawn)
+    share, moment = np.zeros(lacks.shape), np.zeros((drawn.size, len(spans)))
+    if drawn.size:
+        share = shares(fitted.carried(asked), lacks)
+        moment = shares(carried_by_stretch(fitted, windows, asked, drawn))
+    return Reasons(
+        rows=drawn,
+        channels=windows.channel_names,
+        share=share,
+        stretches=tuple((start / hz, end / hz) for start, end in spans),
+        moment=moment,
+        alarms=int(rows.size),
+    )
+
+
+def in_words(named: Sequence[tuple[str, float]]) -> str:
+    """``net_tx_bytes 41 %, cpu_user 22 %``; a phrase where nothing carried a score."""
+    return ", ".join(f"{channel} {100 * share:.0f} %" for channel, share in named) or "no channel of its own"
