@@ -1,0 +1,84 @@
+"""References of training hosts: half of each trains, the other half tells the level, and nothing else changes sides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trainer_builders import SHORT, arguments, make_data, run
+
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, Exit
+from training.data.dataset import load_processed
+from training.data.split import Side
+from training.trainer.families import Takes
+from training.trainer.inputs import Inputs, from_dataset, split_inputs
+from training.trainer.references import join, part, stacked
+from training.trainer.score import judge
+from training.trainer.seen import fresh_references
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+HOST = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.3")
+
+
+def inputs_of(folder: Path, takes: Takes = Takes.TENSORS) -> Inputs:
+    return from_dataset(
+        load_processed(folder / FEATURES_FILE, folder / TENSORS_FOLDER, folder / SCHEMA_FILE, "oracle"), takes=takes
+    )
+
+
+@given(
+    first=st.integers(0, 6),
+    second=st.integers(1, 6),
+    rows=st.lists(st.integers(0, 100), max_size=9),
+    seed=st.integers(0, 99),
+)
+def test_two_arrays_are_read_like_one(first: int, second: int, rows: list[int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    parts = [rng.normal(size=(count, 3, 4)).astype(np.float32) for count in (first, second)]
+    whole, both = np.concatenate(parts), stacked(*parts)
+    places = np.array(rows, dtype=np.int64) % whole.shape[0]
+    assert (both.shape, both.ndim) == (whole.shape, whole.ndim)
+    np.testing.assert_array_equal(both[places], whole[places])
+    np.testing.assert_array_equal(both[places, 1], whole[places, 1])
+    np.testing.assert_array_equal(both[:, :, 0], whole[:, :, 0])
+
+
+@pytest.mark.parametrize("takes", list(Takes))
+def test_half_of_a_training_host_joins_and_no_other_side_changes(tmp_path: Path, takes: Takes) -> None:
+    inputs = inputs_of(make_data(tmp_path, reference=True), takes)
+    split = split_inputs(inputs, recipe="host", train_hosts=("alpha", "beta"), seed=1, supervised=True)
+    parted = part(inputs, split, supervised=True)
+    assert inputs.reference_host[parted.train].tolist() == ["alpha"] * 6 + ["beta"] * 6
+    assert sorted([*parted.train, *parted.level]) == list(range(36))
+    joined = join(inputs, split, parted.train)
+    n = inputs.y.size
+    assert joined.split.train.tolist() == [*split.train, *range(n, n + 12)]
+    for side in (Side.VAL, Side.CAL, Side.TEST):
+        assert joined.split.side(side) is split.side(side)
+    assert inputs.classes.is_benign(joined.y[n:]).all()
+    np.testing.assert_array_equal(joined.X[np.arange(n, n + 12)], inputs.reference[parted.train])
+    np.testing.assert_array_equal(joined.features[n:], inputs.reference_features[parted.train])
+    assert joined.host[n:].tolist() == inputs.reference_host[parted.train].tolist()
+    # Nothing joins what learns from no labels, nor where no one class is what a reference shows.
+    assert part(inputs, split, supervised=False).train.size == 0
+    many = inputs_of(
+        make_data(tmp_path / "many", reference=True, classes=3, names=("idle", "web", "bad"), benign=("idle", "web"))
+    )
+    assert part(many, split, supervised=True).train.size == 0
+
+
+def test_what_has_trained_tells_no_level_here_or_elsewhere(tmp_path: Path) -> None:
+    data = make_data(tmp_path, reference=True)
+    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"], *HOST)).code == Exit.DONE
+    path = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
+    kept = json.loads(path.read_text())["threshold"]["hosts"]["levels"]
+    assert {name: level["windows"] for name, level in kept.items()} == {"alpha": 6, "beta": 6, "gamma": 12}
+    judged = judge(path, data)
+    assert judged.references.host.tolist() == ["alpha"] * 6 + ["beta"] * 6 + ["gamma"] * 12
+    assert fresh_references(judged.document, judged.inputs).tolist() == [*range(6, 12), *range(18, 36)]
+    assert judged.hosts is not None
+    assert {name: level.to_dict() for name, level in judged.hosts.levels.items()} == kept
