@@ -61,6 +61,16 @@ def test_windows_are_those_of_the_whole_recording(steps, lost, resets, seed):
         np.testing.assert_array_equal(cut.values, grid)
 
 
+def test_a_last_sample_that_comes_a_little_early_ends_the_last_window():
+    """By less than a tenth of a step: else clocks, and sums of steps, would take the last window away by chance."""
+    for early, windows in ((0.0, 1), (0.09, 1), (0.11, 0)):
+        t = np.arange(WINDOW + 1) / HZ
+        t[-1] -= early / HZ
+        values = np.cumsum(np.ones((t.size, 4)), axis=0)
+        cuts, _ = streamed(t, values)
+        assert [cut.row for cut in cuts] == [row for row, _, _ in whole(t, values)] == [0] * windows
+
+
 def test_a_window_comes_as_soon_as_its_last_edge_is_measured_and_little_is_kept():
     stream = WindowStream(COUNTERS, sample_hz=HZ, window=WINDOW, stride=STRIDE)
     came = [n for n in range(400) if stream.push(n / HZ, np.full(4, float(n)))]

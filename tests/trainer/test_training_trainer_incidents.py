@@ -92,6 +92,11 @@ def test_windows_that_were_seen_change_nothing():
     assert stepped(ONE, made, state) == ([], state)
 
 
+@pytest.mark.parametrize(("stride", "quiet"), [(2.0, 60.0), (6.0, 60.0), (30.0, 300.0)])
+def test_windows_far_apart_need_more_quiet_than_a_minute(stride, quiet):
+    assert paced(Join.COUNT, 1, 1, stride_s=stride).quiet_s == usual(stride).quiet_s == quiet
+
+
 rules = st.builds(
     lambda shape, gap, quiet: Rule(join=shape[0], k=shape[1], n=shape[2], gap_s=gap, quiet_s=quiet),
     st.sampled_from(CANDIDATES),
@@ -140,17 +145,17 @@ def test_a_damaged_rule_is_refused(change):
 
 
 def line(spells, *, host="h", threshold=0.0, stride=2.0):
-    """A timeline of recordings: each a list of (label, margin)."""
+    """A timeline of recordings: each a list of (label, margin). ``host``: of all of them, or a list of each one's."""
     y, score, episode, start = [], [], [], []
+    hosts = [host] * len(spells) if isinstance(host, str) else host
+    host = [name for name, spell in zip(hosts, spells, strict=True) for _ in spell]
     for number, spell in enumerate(spells):
         for place, (label, margin) in enumerate(spell):
             y.append(label)
             score.append(margin + threshold)
             episode.append(f"e{number}")
             start.append(1e9 + 1000.0 * number + stride * place)
-    rows = Rows.of(
-        label=y, episode=episode, host=[host] * len(y), t_start=start, t_end=[one + 2 * stride for one in start]
-    )
+    rows = Rows.of(label=y, episode=episode, host=host, t_start=start, t_end=[one + 2 * stride for one in start])
     return Timeline.of_windows(Scored.build(rows, score=score), threshold, BINARY, stride)
 
 
@@ -183,6 +188,27 @@ def test_rates_a_day_count_benign_time_alone():
     assert rate["benign_hours"] == pytest.approx(40 / 3600, abs=1e-6)
     assert rate["ci95"][0] < rate["value"] < rate["ci95"][1]
     assert rate["smallest_rate"] == pytest.approx(-np.log(0.025) / (40 / 86_400))
+
+
+spell = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([-1.0, 1.0])), min_size=3, max_size=30)
+
+
+@settings(max_examples=30, deadline=None)
+@given(spells=st.fixed_dictionaries({name: st.lists(spell, min_size=1, max_size=3) for name in "pq"}))
+def test_figures_of_a_host_are_those_of_its_windows_alone(spells):
+    hosts = [name for name, own in spells.items() for _ in own]
+    both = figures(ONE, line([one for own in spells.values() for one in own], host=hosts), curve=False)
+    for name, own in spells.items():
+        alone = figures(ONE, line(own), curve=False)
+        assert both["per_host"][name] == {key: alone[key] for key in both["per_host"][name]}
+
+
+def test_stretches_of_one_recording_that_repeat_each_other_make_no_delay_surer():
+    spells = [[(0, -1.0)] * 2 + [(1, -1.0)] * late + [(1, 1.0)] for late in range(12)]
+    once, often = (figures(ONE, line([one * times for one in spells]))["delay_s"] for times in (1, 4))
+    assert once == often
+    low, high = once["ci95"]
+    assert low < once["value"] < high
 
 
 def test_the_curve_falls_with_the_threshold():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, Exit
 from training.data.dataset import load_processed
-from training.data.split import Side
+from training.data.split import Side, Split
+from training.trainer.evaluation.host_thresholds import FEWEST
+from training.trainer.evaluation.scored import Classes
 from training.trainer.families import Takes
 from training.trainer.inputs import Inputs, from_dataset, split_inputs
 from training.trainer.references import join, part, stacked
@@ -45,6 +49,27 @@ def test_two_arrays_are_read_like_one(first: int, second: int, rows: list[int], 
     np.testing.assert_array_equal(both[places], whole[places])
     np.testing.assert_array_equal(both[places, 1], whole[places, 1])
     np.testing.assert_array_equal(both[:, :, 0], whole[:, :, 0])
+
+
+@given(
+    names=st.lists(st.sampled_from("abcd"), max_size=40),
+    supervised=st.booleans(),
+    benign=st.sampled_from([("x",), ("x", "y"), ()]),
+    also=st.sampled_from(["", "d"]),
+)
+def test_a_reference_window_trains_or_tells_a_level(names, supervised, benign, also) -> None:
+    """Windows of a train, of b only say how long to learn, of c and d none teach anything; ``also`` is named."""
+    reference = np.array(names, dtype=np.str_)
+    rows = SimpleNamespace(host=np.array(["c", "a", "b", "a", "d"]))
+    inputs = SimpleNamespace(reference_host=reference, rows=rows, classes=Classes(("x", "y", "z"), benign))
+    split = SimpleNamespace(train=np.array([1, 3]), val=np.array([2]), cal=np.array([0]), test=np.array([4]))
+    found = part(cast("Inputs", inputs), cast("Split", split), supervised=supervised, also=also)
+    assert sorted([*found.train.tolist(), *found.level.tolist()]) == list(range(reference.size))
+    for name in "abcd":
+        own = np.flatnonzero(reference == name)
+        enough = own.size - own.size // 2 >= FEWEST
+        half = own.size // 2 if supervised and len(benign) == 1 and name in f"ab{also}" and enough else 0
+        assert own[np.isin(own, found.train)].tolist() == own[:half].tolist()
 
 
 @pytest.mark.parametrize("takes", list(Takes))

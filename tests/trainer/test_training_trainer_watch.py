@@ -22,14 +22,16 @@ from training.data import build
 from training.data.channels import View
 from training.data.episode import read
 from training.trainer import score as scoring
+from training.trainer import streams as kept_streams
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData, Stop
-from training.trainer.incidents import Join, State, Window, paced
+from training.trainer.incidents import LONGEST, Join, State, Window, paced
 from training.trainer.score import incident_table, incidents, judge, open_model
 from training.trainer.streams import MOST_STREAMS, StateError, Streams, rule_of
 from training.trainer.watch import calls, program
+from training.trainer.watch import detector as watching
 from training.trainer.watch.calls import Courier, HookError, command_hook, line, webhook
-from training.trainer.watch.detector import Detector, own_references
+from training.trainer.watch.detector import Detector, Seen, own_references
 from training.trainer.watch.program import Watch, samples, state_path
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -163,6 +165,62 @@ def test_the_loop_ends_when_asked_and_skips_what_is_late(world: World, tmp_path:
     host, watch = Host(timed), watch_of(world, tmp_path / "other")
     samples(watch, host, hz=8.0, clock=timed, sleep=timed.sleep, stop=Stop(), for_s=2.0)
     assert len(host.taken) == 5  # half a second, and the busy one was the last
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_no_window_crosses_the_moment_at_which_the_clock_is_set(world: World, tmp_path: Path, jump: float) -> None:
+    class Set(made.TickingClock):
+        ahead = 0.0
+
+        def now(self):
+            return super().now() + self.ahead
+
+    class Host:
+        taken = 0
+
+        def sample(self):
+            self.taken += 1
+            clock.ahead = jump if self.taken > 80 else 0.0
+            stop.requested = self.taken == 160
+            return {"cpu_user": clock.at, "net_tx_bytes": 5.0, "memory_used": 1e7}
+
+    clock, stop, seen = Set(BEGAN), Stop(), []
+    watch = watch_of(world, tmp_path / "state")
+    push = watch.detector.push
+    watch.detector.push = lambda t, sample: [seen.append(one.window) or one for one in push(t, sample)]
+    samples(watch, Host(), hz=8.0, clock=clock, sleep=clock.sleep, stop=stop, for_s=None)
+    again = BEGAN + 81 / 8.0 + jump  # the first sample after it was noticed
+    assert [one.t_start for one in seen] == [*(BEGAN + 2 * n for n in range(4)), *(again + 2 * n for n in range(3))]
+    assert watch.said.count("the host's clock was set: windows begin anew") == 1
+    assert watch.streams.states["h0"].last == seen[-1]  # what came before hides nothing of now
+
+
+def test_an_incident_is_kept_before_anybody_hears_of_it(world: World, tmp_path: Path) -> None:
+    """Whoever is called finds the call in the state: ended in this moment, the program would try it again."""
+    state, kept = tmp_path / "state", []
+    watch = watch_of(world, state, hooks=[lambda one: kept.append((one, json.loads(state.read_text())))])
+    watch._feed(Seen(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, 0.1), 0.6, 0.5) for n in range(LONGEST))
+    watch.close()
+    ((call, then),) = kept
+    assert then["undelivered"] == [call] == [json.loads(watch.out.getvalue())]
+    assert then["streams"]["h0"]["open"]["raised"] == call["raised_at"]
+    assert json.loads(state.read_text())["undelivered"] == []
+
+
+def test_a_channel_that_means_something_else_by_this_view_is_not_measured(
+    world: World, tmp_path: Path, monkeypatch
+) -> None:
+    choose = watching.choose_channels
+    views = {"cpu_user": "container", "net_tx_bytes": "machine"}
+    monkeypatch.setattr(watching, "choose_channels", lambda *each: replace(choose(*each), views=views))
+
+    def scores(without: str) -> list[float]:
+        detector, found = watch_of(world, tmp_path / "state").detector, []
+        for t, sample in samples_of(world.recording):
+            found += detector.push(t, {name: value for name, value in sample.items() if name != without})
+        return [one.score for one in found]
+
+    assert scores("") == scores("cpu_user") != scores("net_tx_bytes")
 
 
 def test_a_clock_that_was_ahead_does_not_silence_the_watch(world: World, tmp_path: Path) -> None:
@@ -342,6 +400,26 @@ def test_old_streams_are_forgotten_and_a_strange_file_is_left_alone(tmp_path: Pa
     with pytest.raises(StateError, match="is no state file"):
         streams.load(file)
     assert file.read_text() == '{"format": "x"}'
+
+
+def test_the_streams_that_were_fed_longest_ago_go_first(monkeypatch) -> None:
+    monkeypatch.setattr(kept_streams, "MOST_STREAMS", 3)
+    streams = Streams("c", paced(Join.COUNT, 1, 1, stride_s=2.0))
+    for place, name in enumerate(["old", "gone", "new", "old", "newest"]):
+        streams.feed(name, Window(2.0 * place, 2.0 * place + 4.0, -1.0))
+    assert list(streams.states) == ["new", "old", "newest"]
+
+
+def test_all_that_is_kept_is_there_after_a_restart(tmp_path: Path) -> None:
+    streams = Streams("c", paced(Join.COUNT, 2, 3, stride_s=2.0))
+    for place, margin in enumerate([0.3, -0.1, 0.2, 0.1]):
+        streams.feed("a", Window(2.0 * place, 2.0 * place + 4.0, margin))
+        streams.feed("b", Window(2.0 * place, 2.0 * place + 4.0, -margin))
+    streams.undelivered = [dict(TOLD)]
+    streams.save(tmp_path / "state")
+    again = Streams(streams.checkpoint, streams.rule)
+    assert again.load(tmp_path / "state") is None
+    assert again == streams
 
 
 # -- the service -------------------------------------------------------------------------------------------------------

@@ -125,6 +125,18 @@ def test_jobs_that_differ_in_more_than_seeds_are_those_written_by_hand():
     assert load(HEAD + "".join(by_hand)).jobs == made
 
 
+def test_jobs_of_several_data_sets_and_splits_are_those_written_by_hand():
+    axes = 'dataset = ["x", "y"], split_recipe = ["sample", "time"], seed = [1, 2]'
+    made = load(f"{HEAD}{GBT}matrix = {{ {axes} }}\n").jobs
+    assert len({job.job_id for job in made}) == 8
+    by_hand = (
+        f'[[jobs]]\nname = "{each.name}"\nmodel = "gbt"\nmode = "oracle"\nseed = {seed}\n'
+        f'dataset = "{data}"\nsplit_recipe = "{recipe}"\n'
+        for each, (data, recipe, seed) in zip(made, itertools.product("xy", ("sample", "time"), (1, 2)), strict=True)
+    )
+    assert load(HEAD + "".join(by_hand)).jobs == made
+
+
 def test_mistakes_behind_sound_jobs_of_a_matrix_are_told():
     text = HEAD + GBT + 'matrix = { seed = [1, 2, -1], "hyper.lr" = [0.1, "x"] }'
     assert [each.key for each in mistakes(text)] == ['jobs[0].matrix."hyper.lr"[1]', "jobs[0].matrix.seed[2]"]

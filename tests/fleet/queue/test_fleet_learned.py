@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
+from training.fleet.queue.kinds import Kinds
 from training.fleet.scheduling.durations import MIXED, Calibrations, Machine, Workload
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
@@ -172,3 +173,21 @@ def test_a_new_host_is_judged_by_its_calibration_as_soon_as_that_is_known(world:
         train_on("desk")
         learned.speeds()
     assert learned.speeds().predict(work, Machine("new")).seconds < blind / 5
+
+
+def test_the_size_of_a_data_set_is_asked_again_once_something_was_learned() -> None:
+    """It may have come meanwhile: kept for good, the forecast of its jobs would go by no size, or by the old one."""
+    world, size = World(0), [1e6]
+    world.queue.sync([a_job(name, seed=n, dataset="d" * 64) for n, name in enumerate("abc")])
+    learned = Learned(world.queue.db, data_bytes=lambda _: size[0])
+    kinds = Kinds(world.queue.db, world.queue.classes, learned)
+    one = next(kinds.waiting()).job_class
+    kinds.renew()
+    before = kinds.work(one)
+    size[0] = 1e9
+    kinds.renew()
+    assert kinds.work(one) is before
+    world.claim("pi")
+    world.complete(10.0)
+    kinds.renew()
+    assert kinds.work(one) == learned.workload(one.work) != before
