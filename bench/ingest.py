@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--gigabytes", default="0.5,1,5", help="sizes of the tables as text, with commas")
     parser.add_argument("--columns", type=int, default=60, help="channels")
     parser.add_argument("--parquet", action="store_true", help="the same rows as Parquet")
-    parser.add_argument("--shuffled", action="store_true", help="blocks of a thousand rows in any order")
+    parser.add_argument("--shuffled", action="store_true", help="rows in any order")
     parser.add_argument("--no-peer", action="store_true", help="leave Polars out, which may need more than there is")
     args = parser.parse_args()
     shape = f"{args.columns} channels, {'Parquet' if args.parquet else 'text'}{', shuffled' * args.shuffled}"
@@ -81,8 +81,7 @@ def made(folder: Path, size: int, width: int, *, shuffled: bool) -> tuple[Path, 
                     | values
                 )
                 if shuffled:
-                    blocks = rng.permutation(PART // 1000)
-                    part = pl.concat([part[int(one) * 1000 : int(one) * 1000 + 1000] for one in blocks])
+                    part = part[rng.permutation(PART)]
                 part.write_csv(file, include_header=rows == 0, float_precision=4)
                 rows += PART
                 if file.tell() >= size:
