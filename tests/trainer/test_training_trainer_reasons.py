@@ -18,6 +18,7 @@ from training.contract import Exit
 from training.trainer import flags
 from training.trainer import score as scoring
 from training.trainer.anomaly import Distances
+from training.trainer.evaluation.page import render
 from training.trainer.gbt import Gbt, Part
 from training.trainer.linear import fit_linear
 from training.trainer.nets import build
@@ -240,3 +241,16 @@ def test_more_alarms_than_are_explained_are_said_to_be(trees: Judged) -> None:
 def test_a_score_that_nothing_raised_has_words_of_its_own() -> None:
     assert in_words([]) == "no channel of its own"
     assert in_words([("a", 0.514), ("b", 0.2)]) == "a 51 %, b 20 %"
+
+
+def test_a_report_says_what_carried_true_and_false_alarms(place: Path) -> None:
+    report = json.loads((place / "reports" / "gbt_oracle_train.json").read_text())
+    found, caught = report["reasons"], report["metrics"]["test"]["tpr"]["value"]
+    confused = report["split"]["n"]["test"]["windows"]
+    assert 0 < found["true"]["alarms"] + found["false"]["alarms"] <= confused
+    assert (found["true"]["alarms"] > 0) == (caught > 0)
+    assert found["true"]["channels"][0]["channel"] == "channel0"
+    page = render(report)
+    assert f"{found['true']['alarms']} true" in page
+    assert "channel0 " in page
+    assert "Which channels carried" not in render({**report, "reasons": None})

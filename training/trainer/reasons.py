@@ -29,6 +29,7 @@ Values = NDArray[np.float32]
 
 SHOWN = 3  # channels
 MOST_EXPLAINED = 512  # windows of one call, evenly drawn
+MOST_REPORTED, REPORTED = 128, 8  # windows that speak for the alarms of a report, and channels shown there
 MOST_STRETCHES = 30  # in a window: of long ones a stretch lasts more than a second
 CARRIES = 1.25  # times an even share, from which a stretch is named
 
@@ -214,9 +215,9 @@ class Reasons:
     moment: FloatArray  # (n, S)
     alarms: int  # as many there were; more than n where not all were explained
 
-    def named(self, share: FloatArray) -> list[tuple[str, float]]:
+    def named(self, share: FloatArray, most: int = SHOWN) -> list[tuple[str, float]]:
         """The channels that carried most, of shares (C,)."""
-        order = np.argsort(-share, kind="stable")[:SHOWN].tolist()
+        order = np.argsort(-share, kind="stable")[:most].tolist()
         return [(self.channels[place], float(share[place])) for place in order if share[place] > 0]
 
     def mean(self, rows: IntArray) -> FloatArray | None:
@@ -239,16 +240,18 @@ class Reasons:
         return spans
 
 
-def explain(fitted: Explained, windows: Windows, rows: IntArray) -> Reasons:
-    """Explain the scores of these windows, or of ``MOST_EXPLAINED`` evenly drawn ones of them."""
-    drawn, hz = spread(rows), windows.schema_fields["sample_hz"]
+def explain(
+    fitted: Explained, windows: Windows, rows: IntArray, *, most: int = MOST_EXPLAINED, seconds: bool = True
+) -> Reasons:
+    """Explain the scores of these windows, or of ``most`` evenly drawn ones of them; ``seconds`` cost the most."""
+    drawn, hz = spread(rows, most), windows.schema_fields["sample_hz"]
     lacks = absent(windows.tensors[drawn])
     spans = stretches_of(windows.tensors.shape[2], hz)
     asked = asked_of(fitted, windows, drawn)
     share, moment = np.zeros(lacks.shape), np.zeros((drawn.size, len(spans)))
     if drawn.size:
         share = shares(fitted.carried(asked), lacks)
-        moment = shares(carried_by_stretch(fitted, windows, asked, drawn))
+        moment = shares(carried_by_stretch(fitted, windows, asked, drawn)) if seconds else moment
     return Reasons(
         rows=drawn,
         channels=windows.channel_names,
@@ -257,6 +260,18 @@ def explain(fitted: Explained, windows: Windows, rows: IntArray) -> Reasons:
         moment=moment,
         alarms=int(rows.size),
     )
+
+
+def reported(fitted: Explained, windows: Windows, rows: IntArray) -> dict[str, Any]:
+    """The channels that carried the alarms ``rows`` together, as JSON values for a report."""
+    found = explain(fitted, windows, rows, most=MOST_REPORTED, seconds=False)
+    mean = found.mean(rows)
+    named = [] if mean is None else found.named(mean, REPORTED)
+    return {
+        "alarms": found.alarms,
+        "explained": int(found.rows.size),
+        "channels": [{"channel": channel, "share": round(share, 4)} for channel, share in named],
+    }
 
 
 def in_words(named: Sequence[tuple[str, float]]) -> str:

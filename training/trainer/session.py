@@ -29,6 +29,7 @@ from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.lacking import prices
 from training.trainer.levels import Levels
 from training.trainer.ranges import ranges_of
+from training.trainer.reasons import reported
 from training.trainer.references import Added, Joined, Parted, join, part, references_of
 from training.trainer.seen import keep
 from training.trainer.task import Fitted, IntArray, Task
@@ -240,10 +241,21 @@ def _judge(
             incidents=called,
         ),
         notes=[*_notes(args, judged), *notes_on_hosts(hosts)],
-        extra={"channels": channels, "thresholds": hosts}
+        extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
         | ({"scores": facts["judgement"]} if "judgement" in facts else {}),
     )
     return point, choice, channels, report
+
+
+def _reasons(judged: Judged, test: Scored, point: OperatingPoint | None, stop: Stop) -> dict[str, Any] | None:
+    """The channels that carried the alarms of the test side, true and false ones apart; None without a threshold."""
+    if point is None or point.threshold is None:
+        return None
+    stop.check()
+    alarm, benign = test.score > point.each(test), judged.inputs.classes.is_benign(test.y)
+    kinds = {"true": alarm & ~benign, "false": alarm & benign}
+    rows = judged.split.test
+    return {kind: reported(judged.fitted, judged.inputs, rows[marks]) for kind, marks in kinds.items()}
 
 
 def _incidents(
