@@ -167,7 +167,10 @@ def test_a_reference_of_an_attack_blinds_the_host_and_is_told() -> None:
         assert doubts == [] if not attack else "if it was recorded during an attack" in doubts[0]
     assert caught[0.0]["all"]["tpr"] > 0.9
     assert caught[4.0]["all"]["tpr"] < 0.2
-    assert "The reference of new would raise alarms in" in " ".join(notes_on_hosts(caught[4.0]))
+    said = " ".join(notes_on_hosts(caught[4.0]))
+    assert "The reference of new would raise alarms in" in said
+    rates = caught[4.0]["all"]
+    assert f"{rates['calibrated_tpr']:.1%} caught instead of {rates['tpr']:.1%}" in said
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------

@@ -203,6 +203,20 @@ def test_the_report_tells_which_channels_the_training_hosts_have(tmp_path: Path)
     assert "believe it  with care" in said
 
 
+def test_a_level_that_is_kept_by_name_alone_is_doubted(tmp_path: Path) -> None:
+    """The host has its name and nothing else in common, for all that the data tell."""
+    data = make_data(tmp_path / "data", episodes=120, reference=True)
+    ended = run(arguments("gbt", data, tmp_path, *SHORT["gbt"], "--target-fpr", "0.2"))
+    assert ended.code == Exit.DONE
+    checkpoint = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
+    assert json.loads(checkpoint.read_text())["threshold"]["hosts"] is not None
+    with_its_own = "\n".join(lines(judge(checkpoint, data)))
+    without = "\n".join(lines(judge(checkpoint, make_data(tmp_path / "other", seed=3))))
+    assert "of this name" not in with_its_own
+    assert "alpha, beta, gamma: no reference recording here; the threshold is that of the host of this name" in without
+    assert "believe it  with care" in without
+
+
 def test_a_summary_of_what_lacks_nothing_says_so(data: Path, tmp_path: Path) -> None:
     assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"])).code == Exit.DONE
     checkpoint = tmp_path / "artifacts" / "gbt_oracle.ckpt.json"

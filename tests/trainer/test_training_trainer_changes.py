@@ -84,6 +84,11 @@ def test_an_excursion_that_is_over_is_no_change() -> None:
     assert find(series(values[:90], 20))[0].start == pytest.approx(40, abs=3)  # as long as it lasted
 
 
+@pytest.mark.parametrize(("usual", "count"), [(0, 0), (0, 1), (1, 1), (1, 4), (2, 2)])
+def test_where_no_start_can_be_tried_nothing_can_be_told(usual: int, count: int) -> None:
+    assert not can_tell(series(drawn(0, usual, count, 60), usual))
+
+
 def test_a_small_shift_is_not_told_however_sure_it_is() -> None:
     values = drawn(2, 400, 4000, 1)
     values[1400:] += 0.4
@@ -272,6 +277,7 @@ def moved(**changed: object) -> Drift:
         (moved(), "has no threshold"),
         (moved(moved=(), start=None), "as far as the model's report goes"),
         (moved(moved=(), tells=False), "is not known"),
+        (moved(moved=(), start=None, doubts=("It has no reference.",)), "with care: It has no reference."),
     ],
 )
 def test_whether_to_believe_it_is_a_sentence(found: Drift, said: str) -> None:

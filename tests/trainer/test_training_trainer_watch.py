@@ -21,6 +21,7 @@ from training.contract import Exit
 from training.data import build
 from training.data.channels import View
 from training.data.episode import read
+from training.locking import exclusive
 from training.trainer import score as scoring
 from training.trainer import streams as kept_streams
 from training.trainer.checkpoint import schema_of
@@ -271,6 +272,13 @@ def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(
     assert program.main([*common, "--for", "0"]) == Exit.BAD_ARGUMENTS
     assert program.main([*common, "--webhook", "ftp://x"]) == Exit.BAD_ARGUMENTS
     assert program.main([*common[:3], "--view", "machine"]) == Exit.BAD_DATA
+    assert program.main([*common, "--view", "machine", "--exec", "/nope/x"]) == Exit.BAD_ARGUMENTS
+    kept = [*common, "--view", "machine", "--state"]
+    (tmp_path / "file").write_text("")
+    assert program.main([*kept, str(tmp_path / "file" / "state")]) == Exit.NO_ACCESS  # before the first call is due
+    with exclusive(tmp_path / "twice.lock"):
+        assert program.main([*kept, str(tmp_path / "twice")]) == Exit.BAD_ARGUMENTS
+    assert "another watch" in capsys.readouterr().err
     state = tmp_path / "state"
     state.write_text("{}")
     assert program.main([*common, "--view", "machine", "--state", str(state)]) == Exit.BAD_ARGUMENTS
@@ -327,7 +335,20 @@ def test_what_no_hook_took_waits_for_the_next_start() -> None:
     assert heard.wait(20)
     later.end(20)
     assert later.waiting == []
-    assert Courier([], [TOLD], print).waiting == []
+    assert Courier([], [TOLD], print).waiting == [TOLD]  # for a start that names a hook again
+
+
+def test_a_model_that_was_trained_anew_still_calls_for_the_last_one(tmp_path: Path) -> None:
+    rule = paced(Join.COUNT, 1, 1, stride_s=2.0)
+    Streams("old", rule, undelivered=[dict(TOLD)]).save(tmp_path / "state")
+    anew = Streams("new", rule)
+    assert "another model" in (anew.load(tmp_path / "state") or "")
+    assert anew.undelivered == [TOLD]
+
+
+def test_a_command_that_cannot_start_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="/nope/x is no program that can be started"):
+        command_hook("/nope/x --loud")
 
 
 def test_a_command_gets_the_incident_on_its_input(tmp_path: Path) -> None:
@@ -336,8 +357,13 @@ def test_a_command_gets_the_incident_on_its_input(tmp_path: Path) -> None:
     assert json.loads(place.read_text()) == TOLD
     with pytest.raises(HookError, match="ended with 3"):
         command_hook(f"{sys.executable} -c 'raise SystemExit(3)'")(TOLD)
+    gone = tmp_path / "gone"
+    gone.write_text("#!/bin/sh\n")
+    gone.chmod(0o755)
+    hook = command_hook(str(gone))
+    gone.unlink()
     with pytest.raises(HookError, match="cannot be started"):
-        command_hook(str(tmp_path / "gone"))(TOLD)
+        hook(TOLD)
     for bad in (lambda: command_hook(" "), lambda: webhook("file:///etc/passwd")):
         with pytest.raises(ValueError, match="--"):
             bad()

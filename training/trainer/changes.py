@@ -83,7 +83,9 @@ def find(series: Series, *, error_rate: float = ERROR_RATE) -> list[Change]:
 def can_tell(series: Series, *, error_rate: float = ERROR_RATE) -> bool:
     """Tell whether a change as plain as can be would be noticed: every stretch after it above every one before."""
     starts, total = _starts(len(series.usual), len(series)), len(series.usual) + len(series)
-    least = min((_p(total - start, start, 1.0, total + 1, 1.0) for start in starts), default=1.0)
+    if not starts:
+        return False
+    least = min(_p(total - start, start, 1.0, total + 1, 1.0) for start in starts)
     return least * len(starts) * series.values.shape[1] <= error_rate
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
 from training.trainer.contract import Progress, Stop, limit_threads, perform
+from training.trainer.evaluation.facts import percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,10 +90,10 @@ class Moved:
 class Drift:
     """A host and its reference, in stretches of a minute.
 
-    ``moved`` is empty where nothing changed, and where ``tells`` is False. ``needs``: stretches of reference from which
-    all of the host's could be told from it.
-    ``start`` is the row, among the host's in time order, from which the surest change lasts. The alarms' shares are
-    None where the model has no threshold, or nothing changed.
+    ``doubts``: sentences that speak against its alarms in any case. ``moved`` is empty where nothing changed, and where
+    ``tells`` is False. ``needs``: stretches of reference from which all of the host's could be told from it. ``start``
+    is the row, among the host's in time order, from which the surest change lasts. The alarms' shares are None where
+    the model has no threshold, or nothing changed.
     """
 
     host: str
@@ -103,6 +104,7 @@ class Drift:
     needs: int | None
     moved: tuple[Moved, ...] = ()
     start: int | None = None
+    doubts: tuple[str, ...] = ()
     alarms_before: float | None = None
     alarms_since: float | None = None
     outside_since: float | None = None
@@ -112,7 +114,10 @@ class Drift:
         looked = f"{self.measures} measures of {self.stretches:,} stretches beside {self.reference:,} of its reference"
         bare = self._bare()
         if not self.tells:
-            return [f"{self.host}: too little to tell ({looked}). Record more, or a longer reference.{bare}"]
+            return [
+                f"{self.host}: too little to tell ({looked}). Record more, or a longer reference.{bare}",
+                f"  {self.believe()}",
+            ]
         if not self.moved:
             return [f"{self.host}: no change that lasts ({looked}).{bare}", f"  {self.believe()}"]
         more = f" and {len(self.moved) - SHOWN} more" if len(self.moved) > SHOWN else ""
@@ -137,7 +142,9 @@ class Drift:
     def believe(self) -> str:
         """Say in a sentence whether the alarms of the model can be believed on this host."""
         if not self.tells:
-            return "Whether alarms can be believed here is not known."
+            return " ".join(["Whether alarms can be believed here is not known.", *self.doubts])
+        if not self.moved and self.doubts:
+            return f"Believe alarms with care: {' '.join(self.doubts)}"
         if not self.moved:
             return "Alarms can be believed as far as the model's report goes."
         if self.outside_since is not None and self.outside_since >= STRANGE:
@@ -152,10 +159,10 @@ class Drift:
             )
         if self.alarms_before is None:
             return (
-                f"{100 * self.alarms_since:.2g} % of the windows raise an alarm, and what its usual work raises is not "
+                f"{percent(self.alarms_since)} of the windows raise an alarm, and what its usual work raises is not "
                 "known: believe them with care, or record a reference of what this host does now."
             )
-        before, since = (f"{100 * share:.2g} %" for share in (self.alarms_before, self.alarms_since))
+        before, since = percent(self.alarms_before), percent(self.alarms_since)
         shares = f"{before} of the windows raised an alarm before, {since} since"
         if self.alarms_since > TIMES * self.alarms_before:
             return (
@@ -185,6 +192,7 @@ class Drift:
                 }
                 for one in self.moved
             ],
+            "doubts": list(self.doubts),
             "alarms_before": self.alarms_before,
             "alarms_since": self.alarms_since,
             "outside_since": self.outside_since,
@@ -258,6 +266,7 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
         measures=len(columns),
         tells=tells,
         needs=changes.reference_needed(series),
+        doubts=_doubts(host, rows, judged, odd),
     )
     if not told:
         return found
@@ -289,6 +298,21 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
         alarms_since=share(alarm, since),
         outside_since=share(odd, since),
     )
+
+
+def _doubts(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_] | None) -> tuple[str, ...]:
+    """Sentences that speak against the alarms on a host, whether it changed or not."""
+    from training.trainer.evaluation.host_thresholds import References
+
+    said = []
+    if odd is not None and odd[rows].mean() >= STRANGE:
+        said.append(f"{odd[rows].mean():.0%} of its windows are unlike all that the model has learnt from.")
+    own = judged.references.host == host
+    if not own.any():
+        said.append("It has no reference, so nobody knows what is usual there.")
+    elif judged.calibrated is not None:
+        said += References(judged.references.score[own], judged.references.host[own]).doubts(judged.calibrated)
+    return tuple(said)
 
 
 def _once_a_channel(moved: Sequence[Moved]) -> tuple[Moved, ...]:

@@ -89,6 +89,7 @@ class Streams:
         if (kept.format, kept.version) != (FORMAT, VERSION):
             raise StateError(f"{path} is no state file of this version: remove it, or name another one with --state")
         if (kept.checkpoint, kept.rule) != (self.checkpoint, self.rule.to_dict()):
+            self.undelivered = kept.undelivered  # whoever raised them, somebody is still to be called
             return f"{path} was kept for another model: begun afresh"
         self.states, self.undelivered = kept.streams, kept.undelivered
         return None

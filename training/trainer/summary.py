@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.trainer import ranges
-from training.trainer.evaluation.facts import span
+from training.trainer.evaluation.facts import percent, span
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.page import gap
 from training.trainer.lacking import lacked, price_of
@@ -53,7 +53,7 @@ def _scored(judged: Judged) -> str:
 
 
 def _share(alarm: np.ndarray[Any, np.dtype[np.bool_]]) -> str:
-    return f"{alarm.sum():,} alarms ({100 * alarm.mean():.2g} %)"
+    return f"{alarm.sum():,} alarms ({percent(alarm.mean())})"
 
 
 def _by_host(judged: Judged) -> list[str]:
@@ -183,6 +183,12 @@ def _of_hosts(judged: Judged) -> list[str]:
         here = np.isin(judged.references.host, hosts)
         found += References(judged.references.score[here], judged.references.host[here]).doubts(judged.calibrated)
         without = [name for name in hosts if name not in judged.hosts.levels and name not in known]
+        kept = [name for name in hosts if name in judged.hosts.levels and name not in known]
+        if kept:
+            found.append(
+                f"{', '.join(kept)}: no reference recording here; the threshold is that of the host of this name when "
+                "the model was made. If this is another machine, or it has changed, bring its reference."
+            )
         if without:
             found.append(f"{', '.join(without)}: no reference recording, so the calibrated threshold stands there.")
     if document.get("ranges") is not None:
@@ -197,5 +203,5 @@ def _of_alarms(judged: Judged) -> list[str]:
     target, alarm = (judged.document.get("threshold") or {}).get("target_fpr"), judged.alarm
     if alarm is None or target is None or alarm.mean() <= TIMES * target:
         return []
-    share = f"{100 * alarm.mean():.2g} % of the windows, where {100 * target:.2g} % false ones were promised"
+    share = f"{percent(alarm.mean())} of the windows, where {percent(target)} false ones were promised"
     return [f"Alarms in {share}: much is going on, or the promise does not hold here."]

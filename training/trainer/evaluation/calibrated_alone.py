@@ -67,8 +67,8 @@ def notes_on_hosts(found: Mapping[str, Any]) -> list[str]:
     said = [f"{RULES[Rule(found['rule'])]}: {found['why']}."]
     used, alone = (found["all"][name] for name in ("fpr", "calibrated_fpr"))
     if used is not None:
-        caught = [found["all"][name] for name in ("tpr", "calibrated_tpr")]
-        both = "" if caught[0] is None else f", {caught[0]:.1%} caught instead of {caught[1]:.1%}"
+        caught, alone_caught = (found["all"][name] for name in ("tpr", "calibrated_tpr"))
+        both = "" if caught is None else f", {alone_caught:.1%} caught instead of {caught:.1%}"
         said.append(f"With the calibrated threshold alone: {alone:.1%} false alarms instead of {used:.1%}{both}.")
     if without:
         said.append(

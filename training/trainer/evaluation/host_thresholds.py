@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.trainer.evaluation.conformal import conformal
+from training.trainer.evaluation.facts import percent
 from training.trainer.evaluation.scored import Classes, FloatArray, Scored
 
 QUANTILE = 0.75  # of a host's reference scores: its level
@@ -258,16 +259,12 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[Rule, str]:
     caught = ""
     if catching:
         more = [float(np.mean([tpr[rule] for tpr in catching])) for rule in (Rule.ONLY_UP, Rule.FOLLOWS)]
-        caught = f" ({_share(more[1])} caught, {_share(more[0])} without)"
+        caught = f" ({percent(more[1])} caught, {percent(more[0])} without)"
     said = (
-        f"hosts left out in turn had {_share(follows)} false alarms with thresholds that follow, {_share(up)} without"
+        f"hosts left out in turn had {percent(follows)} false alarms with thresholds that follow, {percent(up)} without"
     )
     pays = follows <= max(KEPT * target, up + MAY_COST * target)
     return (Rule.FOLLOWS if pays else Rule.ONLY_UP), said + caught
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.2g} %"
 
 
 def _margin(cal: Scored, levels: Mapping[str, Level], scale: Scale, target: float, classes: Classes) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import threading
 import urllib.error
@@ -68,6 +69,8 @@ def command_hook(command: str) -> Hook:
     words = shlex.split(command)
     if not words:
         raise ValueError("--exec names no command")
+    if shutil.which(words[0]) is None:
+        raise ValueError(f"--exec: {words[0]} is no program that can be started: name it with its whole path")
 
     def call(told: Mapping[str, Any]) -> None:
         data = json.dumps(told).encode() + b"\n"
@@ -117,7 +120,7 @@ class Courier:
     def __init__(self, hooks: Sequence[Hook], waiting: Sequence[dict[str, Any]], say: Callable[[str], None]) -> None:
         self._hooks, self._say = tuple(hooks), say
         self._lock = threading.Condition()
-        self._waiting = list(waiting) if hooks else []
+        self._waiting = list(waiting)
         self._taken: set[tuple[str, int]] = set()  # of those that wait: the hooks that need no second try
         self._ended = False
         self._thread = threading.Thread(target=self._work, name="hooks", daemon=True)

@@ -11,6 +11,7 @@ called twice for one incident.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from training.clock import Clock, SystemClock
+from training.locking import LockedError, exclusive
 from training.streams import replace_unprintable
 from training.trainer.contract import BadArguments, BadData, Interrupted, Progress, Stop, limit_threads, perform
 
@@ -45,15 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     limit_threads(max(names.threads, 1))
 
     def work(_progress: Progress, stop: Stop) -> None:
-        try:
-            with stop.at_once():
-                watch, collector, hz = _prepare(names)
-        except Interrupted:
-            return
-        try:
+        with contextlib.ExitStack() as held:
+            try:
+                with stop.at_once():
+                    watch, collector, hz = _prepare(names, held)
+            except Interrupted:
+                return
+            held.callback(watch.close)
             samples(watch, collector, hz=hz, clock=SystemClock(), sleep=time.sleep, stop=stop, for_s=names.for_s)
-        finally:
-            watch.close()
 
     return perform(work, out=sys.stderr)
 
@@ -89,8 +90,11 @@ def state_path(model: Model, host: str) -> Path:
     return folder / "cis490-watch" / f"{document['model']}_{document['mode']}-{host}.json"
 
 
-def _prepare(names: argparse.Namespace) -> tuple[Watch, Collector, float]:
-    """Open everything, and refuse what cannot be watched. Raises ``TrainerError``."""
+def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Watch, Collector, float]:
+    """Open everything, and refuse what cannot be watched; ``held`` keeps the state file for this process alone.
+
+    Raises ``TrainerError``.
+    """
     from training.recording.record import choose_collector
     from training.recording.stage import RecordError
     from training.trainer.checkpoint import schema_of
@@ -115,7 +119,13 @@ def _prepare(names: argparse.Namespace) -> tuple[Watch, Collector, float]:
     try:
         streams = Streams(str(model.document.get("digest", "")), rule_of(model.document))
         kept_in = names.state or state_path(model, names.host)
+        kept_in.parent.mkdir(parents=True, exist_ok=True)
+        held.enter_context(exclusive(kept_in.with_name(f"{kept_in.name}.lock")))
         note = streams.load(kept_in)
+    except LockedError as error:
+        raise BadArguments(
+            f"another watch ({error.holder}) keeps its state in {kept_in}: end it, or name another file with --state"
+        ) from None
     except StateError as error:
         raise BadArguments(str(error)) from None
     except ValueError as error:
@@ -126,6 +136,8 @@ def _prepare(names: argparse.Namespace) -> tuple[Watch, Collector, float]:
 
     if note is not None:
         say(note)
+    if streams.undelivered and not hooks:
+        say(f"{len(streams.undelivered)} earlier calls wait for a hook: name one with --exec or --webhook")
     watch = Watch(
         detector=detector,
         streams=streams,
@@ -136,6 +148,7 @@ def _prepare(names: argparse.Namespace) -> tuple[Watch, Collector, float]:
         as_json=names.json,
         say=say,
     )
+    watch.keep()  # what cannot be written is refused now, not when somebody is to be called
     watch.begin()
     return watch, collector, schema.sample_hz
 
