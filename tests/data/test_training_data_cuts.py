@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from table_changes import noise, recordings
 
@@ -60,6 +60,7 @@ def test_the_rule_makes_three_to_ten_episodes_of_eight_windows_or_none(windows, 
 def test_windows_of_two_episodes_are_a_window_apart_and_stand_where_they_stood(
     tmp_path_factory, episode_s, window_s, samples, gap
 ):
+    assume(episode_s is None or episode_s >= 4 * window_s)  # else a gap may leave no window anywhere, which is refused
     rows = long_recordings("ab", samples).filter((pl.col("t") < gap) | (pl.col("t") >= gap + 9))
     path = tmp_path_factory.mktemp("cut") / "a.parquet"
 
