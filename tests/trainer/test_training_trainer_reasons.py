@@ -81,6 +81,18 @@ def test_parts_of_a_distance_add_up_to_it(seed: int) -> None:
     assert not parts[:, :, 2].any(), "it never varied, so it is no part of a distance"
 
 
+def test_a_whitened_distance_is_parted_by_its_products() -> None:
+    rng = np.random.default_rng(0)
+    distances = Distances(2, 60, 5)
+    distances.fit(torch.from_numpy(rng.normal(size=(60, 2)) @ np.array([[1.0, 0.95], [0.0, 0.3]])))
+    seen = torch.tensor([[1.0, 0.2]], dtype=torch.double)
+    off = ((seen - distances.mean) * distances.gain).numpy()[0]
+    precision = (distances.whiten.double() @ distances.whiten.double().T).numpy()
+    expected = off * (precision @ off) / (off @ precision @ off)
+    assert expected[1] < 0
+    np.testing.assert_allclose(distances.parts(seen)[0, 2].numpy(), expected, rtol=1e-6)
+
+
 def test_a_dimension_that_is_far_off_is_most_of_each_distance() -> None:
     distances = Distances(4, 40, 5)
     distances.fit(torch.from_numpy(np.random.default_rng(0).normal(size=(40, 4))))
@@ -118,7 +130,7 @@ def test_contributions_of_trees_add_up_to_the_margin_of_an_alarm(seed: int, clas
     alarm = np.arange(classes) != rng.integers(classes)
     contributions, margin = fitted.contributions(X, alarm), fitted.margin(X, alarm)
     np.testing.assert_allclose(contributions.sum(axis=1), margin, atol=1e-4)
-    asked = Asked(X=X, features=X, usual=X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
+    asked = Asked(X=X, features=X, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
     np.testing.assert_allclose(fitted.carried(asked).sum(axis=1), contributions[:, :-1].sum(axis=1), atol=1e-9)
     if classes == 2:
         values = fitted._usual_where_absent(X)
@@ -139,9 +151,9 @@ def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model:
     net.normalise.fit(usual, np.arange(6))
     fitted = Classifier(net, model, shape, 3, hyper, 1.0, torch.device("cpu"), [])
     alarm = np.array([False, True, True])
-    asked = Asked(X=X, features=X, usual=usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
-    usual = np.where(np.isnan(X), np.nan, usual)
-    rise = [log_odds(fitted.predict(V, asked.rows, features=X).proba, alarm) for V in (usual, X)]
+    asked = Asked(X=X, features=X, usual=lambda: usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
+    start = np.where(np.isnan(X), np.nan, usual)
+    rise = [log_odds(fitted.predict(V, asked.rows, features=X).proba, alarm) for V in (start, X)]
     found = fitted.carried(asked)
     np.testing.assert_allclose(found.sum(axis=1), rise[1] - rise[0], atol=0.05)
     assert not found[1].any()
@@ -165,7 +177,7 @@ def test_anomaly_scores_are_parted_but_for_what_embeddings_say() -> None:
     members = tuple(number for number, name in enumerate(Detector.names) if "embedding" not in name)
     anomaly = Anomaly(detector, sizes, members, {}, torch.device("cpu"), [])
     X, F = X + rng.normal(size=X.shape).astype(np.float32), F * 3
-    asked = Asked(X=X, features=F, usual=X, parts=parts_of(FEATURES, ("a", "b")), alarm=np.array([False, True]))
+    asked = Asked(X=X, features=F, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=np.array([False, True]))
     score = anomaly.predict(X, asked.rows, features=F).score
     np.testing.assert_allclose(anomaly.carried(asked).sum(axis=1), score, rtol=1e-6)
     every = Anomaly(detector, sizes, tuple(range(len(Detector.names))), {}, torch.device("cpu"), [])

@@ -26,13 +26,14 @@ from training.trainer import score as scoring
 from training.trainer import streams as kept_streams
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData, Stop
-from training.trainer.incidents import LONGEST, Join, State, Window, paced
+from training.trainer.incidents import LONGEST, Incident, Join, State, Window, paced
+from training.trainer.reasons import together
 from training.trainer.score import incident_table, incidents, judge, open_model
 from training.trainer.streams import MOST_STREAMS, StateError, Streams, rule_of
 from training.trainer.watch import calls, program
 from training.trainer.watch import detector as watching
 from training.trainer.watch.calls import Courier, HookError, command_hook, line, webhook
-from training.trainer.watch.detector import Detector, Seen, own_references
+from training.trainer.watch.detector import Detector, Seen, joined, own_references
 from training.trainer.watch.program import Watch, samples, state_path
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -119,8 +120,36 @@ def test_what_is_watched_is_what_is_scored(world: World, tmp_path: Path) -> None
     raised = [one for one in told(again) if one["event"] == "raised"]
     assert [one["began_at"] for one in raised] == pytest.approx([one.incident.began for one in found])
     assert [one["raised_at"] for one in raised] == pytest.approx([one.incident.raised for one in found])
+    explained = scoring.why(judged)
+    alone = {one.window.t_start: one.share for one in seen if one.share is not None}
+    np.testing.assert_allclose([alone[start] for start in sorted(alone)], explained.share, atol=1e-6)
+    one, two = sorted(alone)[:2]
+    within = watch.detector.moments(one, two)
+    assert within
+    assert max(end for _, end in within) <= one + 4.0, "not of the window that is the next"
+    assert watch.detector.moments(two, one) == []
+    rows = judged.inputs.rows.take(explained.rows)
+    for one in raised:
+        mine = (rows.t_start >= one["began_at"] - 1e-3) & (rows.t_end <= one["raised_at"] + 1e-3)
+        expected = explained.named(together(explained.share[mine]))
+        assert [found["channel"] for found in one["why"]] == [channel for channel, _ in expected]
+        assert [found["share"] for found in one["why"]] == pytest.approx([share for _, share in expected], abs=1e-3)
+        spans = [(explained.rows[place], span) for place in np.flatnonzero(mine) for span in explained.moments(place)]
+        starts = judged.inputs.rows.t_start
+        carried = joined([(starts[row] + low, starts[row] + high) for row, (low, high) in spans])
+        assert np.array(one["seconds"]) == pytest.approx(np.array(carried), abs=2e-3)
     assert again.windows == len(judged.inputs.rows)
     assert again.alarms == judged.alarm.sum()
+
+
+def test_an_incident_is_explained_by_its_own_alarms(world: World, tmp_path: Path) -> None:
+    watch = watch_of(world, tmp_path / "state")
+    first, second, third = watch.detector.channels
+    watch._shares = [(BEGAN + t, np.array(share)) for t, share in ((0, (1, 0, 0)), (9, (0, 0.5, 0.5)), (12, (0, 1, 0)))]
+    incident = Incident(began=BEGAN + 9, raised=BEGAN + 16, last=BEGAN + 16, alarms=2, peak=0.1)
+    assert watch._why(incident) == [(second, 0.75), (third, 0.25)]
+    assert [channel for channel, _ in watch._why(replace(incident, began=BEGAN))] == [second, first, third]
+    assert watch._why(replace(incident, began=BEGAN + 20)) == []
 
 
 def test_a_restart_calls_nobody_twice(world: World, tmp_path: Path) -> None:
@@ -374,6 +403,18 @@ def test_a_command_gets_the_incident_on_its_input(tmp_path: Path) -> None:
 def test_incidents_are_told_in_a_line() -> None:
     assert line(TOLD) == "1970-01-01 00:00:08Z INCIDENT 5f on h0: r since 1970-01-01 00:00:00Z"
     assert line(TOLD | {"event": "over", "alarms": 3}) == "1970-01-01 00:00:09Z over 5f: 3 alarms in 9 s"
+    why = [{"channel": "forks", "share": 0.6}, {"channel": "cpu_user", "share": 0.25}]
+    assert line(TOLD | {"why": why}) == line(TOLD) + ", carried by forks 60 %, cpu_user 25 %"
+    when = {"why": why, "seconds": [[1.0, 2.0], [4.0, 6.0]]}
+    assert line(TOLD | when).endswith(" 25 % (from 00:00:01 to 00:00:02, 00:00:04 to 00:00:06)")
+
+
+def test_spans_that_touch_are_one() -> None:
+    assert joined([]) == []
+    assert joined([(5e8 + 2, 5e8 + 4), (5e8, 5e8 + 2), (5e8 + 1, 5e8 + 2), (5e8 + 5, 5e8 + 6)]) == [
+        (5e8, 5e8 + 4),
+        (5e8 + 5, 5e8 + 6),
+    ]
 
 
 # -- score -------------------------------------------------------------------------------------------------------------

@@ -9,13 +9,13 @@ score" says what the model looked at, not what caused it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from training.data.absent import absent, channels_of
 from training.data.features import extract
@@ -40,7 +40,7 @@ class Asked:
 
     X: Values  # (n, F) features, or (n, C, T) samples, as the family takes them
     features: Values  # (n, F)
-    usual: Values  # like X
+    usual: Callable[[], Values]  # like X; trees never ask for it
     parts: FloatArray  # (F, C): how much of each feature is each channel's
     alarm: NDArray[np.bool_]  # (K,): the classes that raise an alarm; empty where there are none
 
@@ -73,6 +73,17 @@ def shares(carried: FloatArray, lacks: NDArray[np.bool_] | None = None) -> Float
         up[lacks] = 0.0
     total = up.sum(axis=1, keepdims=True)
     return np.divide(up, total, out=np.zeros_like(up), where=total > 0)
+
+
+def together(each: ArrayLike) -> FloatArray:
+    """The shares (C,) of windows (n, C) as one."""
+    return shares(np.asarray(each, dtype=np.float64).sum(axis=0, keepdims=True))[0]
+
+
+def named(channels: Sequence[str], share: FloatArray, most: int = SHOWN) -> list[tuple[str, float]]:
+    """The channels that carried most, of shares (C,), and their shares."""
+    order = np.argsort(-share, kind="stable")[:most].tolist()
+    return [(channels[place], float(share[place])) for place in order if share[place] > 0]
 
 
 def spread(rows: IntArray, most: int = MOST_EXPLAINED) -> IntArray:
@@ -154,11 +165,14 @@ def feature_names(windows: Windows) -> list[str]:
 
 def asked_of(fitted: Explained, windows: Windows, rows: IntArray) -> Asked:
     """Ask for these windows."""
-    by_features = windows.X.ndim == 2
-    usual = np.empty((rows.size, *windows.X.shape[1:]), dtype=np.float32)
-    for host, where in _by_host(windows, rows):
-        own = Usual.of(fitted, windows, host)
-        usual[where] = own.features if by_features else own.channels[:, None]
+
+    def usual() -> Values:
+        found = np.empty((rows.size, *windows.X.shape[1:]), dtype=np.float32)
+        for host, where in _by_host(windows, rows):
+            own = Usual.of(fitted, windows, host)
+            found[where] = own.features if windows.X.ndim == 2 else own.channels[:, None]
+        return found
+
     classes = windows.classes
     return Asked(
         X=np.ascontiguousarray(windows.X[rows]),
@@ -217,13 +231,12 @@ class Reasons:
 
     def named(self, share: FloatArray, most: int = SHOWN) -> list[tuple[str, float]]:
         """The channels that carried most, of shares (C,)."""
-        order = np.argsort(-share, kind="stable")[:most].tolist()
-        return [(self.channels[place], float(share[place])) for place in order if share[place] > 0]
+        return named(self.channels, share, most)
 
     def mean(self, rows: IntArray) -> FloatArray | None:
         """The shares (C,) of several windows together, of those that were explained; None of none."""
         here = np.isin(self.rows, rows)
-        return shares(self.share[here].sum(axis=0, keepdims=True))[0] if here.any() else None
+        return together(self.share[here]) if here.any() else None
 
     def moments(self, number: int) -> list[tuple[float, float]]:
         """The spans of the n-th window with clearly more than their even share, neighbours joined.

@@ -236,7 +236,7 @@ def _integrated(net: Net, asked: Asked, device: torch.device) -> FloatArray:
     net.eval()
     alarm = torch.from_numpy(asked.alarm).to(device)
     with torch.no_grad():
-        start, end = (known(net.normalise(torch.from_numpy(X)))[0].to(device) for X in (asked.usual, asked.X))
+        start, end = (known(net.normalise(torch.from_numpy(X)))[0].to(device) for X in (asked.usual(), asked.X))
         start = torch.where(torch.from_numpy(np.isnan(asked.X)).to(device), 0.0, start)  # as the absent is read
     parts = []
     for low, high in zip(start.split(AT_ONCE), end.split(AT_ONCE), strict=True):

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from training.printable import one_line
+from training.trainer.reasons import in_words
 from training.trainer.streams import Called
 
 AGAIN_S = 60.0  # between a hook's failure and the next try
@@ -31,8 +32,20 @@ class HookError(Exception):
     """A hook did not take a call; the message is a sentence, and no secret is in it."""
 
 
-def document(called: Called, *, model: str, rule: str, event: str, threshold: float) -> dict[str, Any]:
-    """The JSON values of an incident; times in epoch seconds, ``peak`` in units of the score above the threshold."""
+def document(
+    called: Called,
+    *,
+    model: str,
+    rule: str,
+    event: str,
+    threshold: float,
+    why: Sequence[tuple[str, float]] = (),
+    seconds: Sequence[tuple[float, float]] = (),
+) -> dict[str, Any]:
+    """The JSON values of an incident; times in epoch seconds, ``peak`` in units of the score above the threshold.
+
+    ``why``: the channels that carried its alarms, and their shares; ``seconds``: the spans that did, from and to.
+    """
     one = called.incident
     return {
         "event": event,
@@ -46,6 +59,8 @@ def document(called: Called, *, model: str, rule: str, event: str, threshold: fl
         "peak": one.peak,
         "threshold": threshold,
         "rule": rule,
+        "why": [{"channel": channel, "share": round(share, 4)} for channel, share in why],
+        "seconds": [[round(start, 3), round(end, 3)] for start, end in seconds],
     }
 
 
@@ -53,11 +68,24 @@ def line(told: Mapping[str, Any]) -> str:
     """An incident for people, with times in UTC."""
     if told["event"] == "over":
         lasted = told["last_alarm_at"] - told["began_at"]
-        return f"{moment(told['last_alarm_at'])} over {told['id']}: {told['alarms']} alarms in {lasted:.0f} s"
+        return (
+            f"{moment(told['last_alarm_at'])} over {told['id']}: {told['alarms']} alarms in {lasted:.0f} s{_why(told)}"
+        )
     return (
         f"{moment(told['raised_at'])} INCIDENT {told['id']} on {told['host']}: {told['rule']} "
-        f"since {moment(told['began_at'])}"
+        f"since {moment(told['began_at'])}{_why(told)}"
     )
+
+
+def _why(told: Mapping[str, Any]) -> str:
+    named = [(str(one["channel"]), float(one["share"])) for one in told.get("why", ())]
+    spans = [f"{_clock(start)} to {_clock(end)}" for start, end in told.get("seconds", ())]
+    when = f" (from {', '.join(spans)})" if spans else ""
+    return f", carried by {in_words(named)}{when}" if named else ""
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
 def moment(at: float) -> str:

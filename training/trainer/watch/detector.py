@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,15 @@ from training.data.schema import FeatureSchema, Timing
 from training.data.stream import Cut, WindowStream
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData
-from training.trainer.incidents import Window
+from training.trainer.incidents import LONGEST, Window
+from training.trainer.inputs import Inputs
+from training.trainer.reasons import explain
 from training.trainer.score import Judged, Model, judged_by
 
 Sample = Mapping[str, float | None]
 
 BLIND_S = 60.0  # without a whole sample, after which the recording begins anew: a channel that is gone stays away
+TOUCH_S = 0.01  # between spans, which are no spans of their own then: epoch seconds are rounded
 FEW = 10  # windows of this host that say how unlike it is
 
 
@@ -93,6 +97,7 @@ class Seen:
     window: Window
     score: float
     threshold: float
+    share: NDArray[np.float64] | None = None  # (C,) of the channels in an alarm's score
 
 
 class Detector:
@@ -119,7 +124,12 @@ class Detector:
             self._known = self._judge(WindowSet(X=own.windows.X, rows=unlabelled))
             self._reference = WindowSet(X=own.windows.X[:1], rows=rows.take(np.arange(1)))
         self._early: list[WindowSet] = []
+        self._alarms: deque[tuple[Inputs, int]] = deque(maxlen=LONGEST)  # as many as can raise an incident
         self.judged: Judged | None = None
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        return self._schema.channel_names
 
     def _begin(self) -> WindowStream:
         schema = self._schema
@@ -143,6 +153,7 @@ class Detector:
     def restart(self) -> None:
         """Begin a recording anew, at time 0."""
         self._stream = self._begin()
+        self._alarms.clear()
 
     def end(self) -> list[Seen]:
         """The windows that only the end decides."""
@@ -160,12 +171,45 @@ class Detector:
         )
         judged = self._judge(windows)
         self._remember(windows)
-        threshold = judged.thresholds
+        threshold, share = judged.thresholds, self._shares(judged)
         assert threshold is not None, "a model without a threshold is not watched"
         return [
-            Seen(Window(start, end, float(score - limit)), float(score), float(limit))
-            for start, end, score, limit in zip(starts, ends, judged.scored.score, threshold, strict=True)
+            Seen(Window(start, end, float(score - limit)), float(score), float(limit), share.get(number))
+            for number, (start, end, score, limit) in enumerate(
+                zip(starts, ends, judged.scored.score, threshold, strict=True)
+            )
         ]
+
+    def _shares(self, judged: Judged) -> dict[int, NDArray[np.float64]]:
+        """The shares of the channels in each alarm, by its number."""
+        inputs, alarm = judged.inputs, judged.alarm
+        alarms = np.flatnonzero([] if alarm is None else alarm)
+        if not alarms.size:
+            return {}
+        if self._known is not None:  # all of the reference says what is usual
+            own = self._known.inputs
+            inputs = replace(
+                inputs,
+                reference_tensors=own.tensors,
+                reference_features=own.features,
+                reference_host=own.rows.host,
+            )
+        self._alarms.extend((inputs, number) for number in alarms.tolist())
+        found = explain(self._model.fitted, inputs, alarms, seconds=False)
+        return dict(zip(found.rows.tolist(), found.share, strict=True))
+
+    def moments(self, began: float, until: float) -> list[tuple[float, float]]:
+        """The spans (epoch seconds) that carried the latest alarms, of windows that start from ``began`` to ``until``.
+
+        Each second of a window costs as much as a score: this is for an incident, not for every alarm.
+        """
+        spans: list[tuple[float, float]] = []
+        for inputs, row in self._alarms:
+            start = float(inputs.rows.t_start[row])
+            if began <= start < until:
+                found = explain(self._model.fitted, inputs, np.array([row]))
+                spans += [(start + low, start + high) for low, high in found.moments(0)]
+        return joined(spans)
 
     def _remember(self, windows: WindowSet) -> None:
         if self.judged is not None:
@@ -181,6 +225,17 @@ class Detector:
     def _judge(self, windows: WindowSet) -> Judged:
         data: Dataset = unwritten(windows, self._schema, self._reference)
         return judged_by(self._model, data, f"what {self._host} shows", known=self._known)
+
+
+def joined(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same time in spans that do not touch, in order."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1] + TOUCH_S:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 def _rows(host: str, starts: Sequence[float], ends: Sequence[float], labels: Sequence[int]) -> Rows:

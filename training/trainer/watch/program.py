@@ -28,6 +28,9 @@ from training.streams import replace_unprintable
 from training.trainer.contract import BadArguments, BadData, Interrupted, Progress, Stop, limit_threads, perform
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from training.recording.collect import Collector
     from training.trainer.incidents import Incident
     from training.trainer.score import Model
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 PROGRAM = "training.trainer.watch"
 KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
 LAST_CALLS_S = 5.0  # that hooks have at the end
+MOST_SHARES = 500  # alarms whose channels are kept for an incident's reasons
 JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
 
 
@@ -197,6 +201,7 @@ class Watch:
     windows: int = 0
     alarms: int = 0
     raised: int = 0
+    _shares: list[tuple[float, NDArray[np.float64]]] = field(default_factory=list)  # start and channels of late alarms
     _kept_at: float = 0.0
     _doubted: bool = False
 
@@ -214,6 +219,7 @@ class Watch:
         if known is not None and known.last is not None and known.last.t_start > now:
             self.say("what was kept is of a time that has not come yet: begun afresh")
             del self.streams.states[self.host]
+            self._shares.clear()
 
     def take(self, t: float, sample: Mapping[str, float | None]) -> None:
         self._feed(self.detector.push(t, sample))
@@ -240,6 +246,8 @@ class Watch:
         for one in seen:
             self.windows += 1
             self.alarms += one.window.margin > 0
+            if one.share is not None:
+                self._shares = [*self._shares[1 - MOST_SHARES :], (one.window.t_start, one.share)]
             found = self.streams.feed(self.host, one.window)
             if found.over is not None:
                 self._tell(found.over, "over", one)
@@ -255,7 +263,15 @@ class Watch:
         from training.trainer.watch.calls import document, line
 
         called = Called(self.streams.identity(self.host, incident), self.host, self.host, incident)
-        told = document(called, model=self.model, rule=self.streams.rule.words, event=event, threshold=seen.threshold)
+        told = document(
+            called,
+            model=self.model,
+            rule=self.streams.rule.words,
+            event=event,
+            threshold=seen.threshold,
+            why=self._why(incident),
+            seconds=self.detector.moments(incident.began, incident.last) if event == "raised" else (),
+        )
         # Kept before anybody hears of it: whatever happens now, nobody is called for it a second time unknowingly.
         self.streams.undelivered = [*self.courier.waiting, *([told] if event == "raised" else [])]
         self.streams.save(self.kept_in)
@@ -263,6 +279,13 @@ class Watch:
         print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
         if event == "raised":
             self.courier.put(told)
+
+    def _why(self, incident: Incident) -> list[tuple[str, float]]:
+        """The channels that carried the incident's alarms, of the last ones that this watch has seen."""
+        from training.trainer.reasons import named, together
+
+        mine = [share for start, share in self._shares if incident.began <= start < incident.last]
+        return named(self.detector.channels, together(mine)) if mine else []
 
 
 def doubts(detector: Detector) -> list[str]:
