@@ -26,6 +26,7 @@ PAGES = {
     "job-failed": "/jobs/mlp-oracle",
     "compare": "/compare?jobs=gbt-realistic,gbt-oracle,mlp-realistic",
     "models": "/models",
+    "incidents": "/incidents",
     "events": "/events",
 }
 KEPT = {

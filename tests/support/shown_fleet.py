@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from builders import a_beat, a_capability, a_failure, a_job, a_worker_claim, some_lines
 from fakes import FakeClock
 from receiver_running import Receiver
@@ -18,6 +19,7 @@ from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.results import kept_of
 from training.fleet.service.service import Plan, Service
 from training.fleet.store.artifacts import Artifact
+from training.fleet.wire.incidents import WatchRequest
 from training.fleet.wire.messages import CompleteRequest, OutputRequest, Usage
 
 NOON = 1_782_993_600.0  # 2026-07-02, 12:00 UTC
@@ -93,6 +95,7 @@ def build(receiver: Receiver, clock: FakeClock) -> None:
             receiver.plan,
             Plan(hosts=hosts, named_hosts={"workshop": "[hosts.workshop]"}, scheduling=Scheduling.FIRST_COME),
         )
+        watched(receiver, clock)
         happen(Day(receiver.service, clock, lambda job, claim: stored(receiver, job, claim)), clock)
 
     receiver.writer.submit(decide).result()
@@ -171,6 +174,29 @@ def happen(day: Day, clock: FakeClock) -> None:
     day.beat(far, 31, 60, 480.0)
     day.beat(near, 12, 60, 2700.0)
     clock.advance(20)
+
+
+def watched(receiver: Receiver, clock: FakeClock) -> None:
+    """Let two hosts be watched: one with an incident that a person judged and one that is open; one fell silent."""
+    begin = clock.now()
+    why = [("forks", 0.38), ("cpu_user", 0.21), ("context_switches", 0.09)]
+    known = {
+        "rule": "2 of 3 windows in a row above the threshold",
+        "threshold": 0.62,
+        "why": [{"channel": channel, "share": share} for channel, share in why],
+        "seconds": [[begin + 60, begin + 64], [begin + 70, begin + 71]],
+    }
+    tellings = [
+        ("office-print", {"id": "aa" * 8, "event": "over", "alarms": 12, "peak": 0.31}),
+        ("office-print", {"id": "bb" * 8, "event": "raised", "alarms": 2, "peak": 0.12, "seconds": []}),
+        ("attic-pi", {"id": "cc" * 8, "event": "over", "alarms": 3, "peak": 0.05, "why": [], "seconds": []}),
+    ]
+    for host, told in tellings:
+        at = {"began_at": begin + 60, "raised_at": begin + 66, "last_alarm_at": begin + 62 + 2 * told["alarms"]}
+        every = {"every_s": 86_400} if host == "office-print" else {}
+        body = {"host_id": host, "model": "gbt realistic", "checkpoint": "5f" * 32, "incident": known | at | told}
+        receiver.hub.incidents.report(msgspec.convert(body | every, WatchRequest))
+    receiver.hub.incidents.judge(1, "confirmed", "operator ada")
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from training.checkout import ROOT
 from training.clock import Clock, SystemClock
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
-from training.fleet.client.credentials import Credentials, CredentialsError, new_request, pinned
+from training.fleet.client.credentials import Credentials, CredentialsError, new_request, pinned, watcher_folder
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.identity import Role, parse_fingerprint
 from training.printable import one_line
@@ -133,11 +133,13 @@ def _is_meant(authority: str, wanted: JoinRequest) -> bool:
 
 
 def default_folder(role: Role, name: str) -> Path:
-    """Return the folder in which the worker, or ``cis490-jobs``, looks for it; a reader's is looked for by nobody."""
+    """Return the folder in which its program looks for it; a reader's is looked for by nobody."""
     if role is Role.OPERATOR:
         return Path.home() / ".config" / "cis490" / "tls"
     if role is Role.READER:
         return Path.home() / ".config" / "cis490" / "reader" / name
+    if role is Role.WATCHER:
+        return watcher_folder(name)
     return ROOT / "artifacts" / ".worker" / name / "tls"
 
 
@@ -151,7 +153,8 @@ def _request(args: argparse.Namespace) -> JoinRequest:
         )
     if not Address.of(args.receiver_url).secure:
         raise ValueError(f"{args.receiver_url!r} is not an https address; paste the whole line that enroll printed")
-    role = Role.OPERATOR if args.operator else Role.READER if args.reader else Role.HOST
+    given = {Role.OPERATOR: args.operator, Role.READER: args.reader, Role.WATCHER: args.watcher}
+    role = next((role for role, is_given in given.items() if is_given), Role.HOST)
     return JoinRequest(
         args.receiver_url,
         role,
@@ -173,10 +176,11 @@ def _parser() -> argparse.ArgumentParser:
     roles = parser.add_mutually_exclusive_group()
     roles.add_argument("--operator", action="store_true", help="join as an operator, not as a host")
     roles.add_argument("--reader", action="store_true", help="join as one who only looks, such as Prometheus")
+    roles.add_argument("--watcher", action="store_true", help="join as a watched host, which tells of its incidents")
     parser.add_argument("--code", required=True, help="as printed; works once, within 15 minutes")
     parser.add_argument("--fingerprint", required=True, help="as printed: sha256:…")
     parser.add_argument(
-        "--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: where worker and CLI look"
+        "--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: where its program looks"
     )
     return parser
 

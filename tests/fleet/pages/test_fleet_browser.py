@@ -35,6 +35,8 @@ PAGES = {
     "job that is trained": "/jobs/gbt-realistic",
     "compare": "/compare?jobs=gbt-realistic,gbt-oracle,mlp-oracle",
     "models": "/models",
+    "incidents": "/incidents",
+    "no incidents": "/incidents?host=laptop",
     "events": "/events",
     "refusal": "/jobs/nobody",
     "login": "/login?to=/events",

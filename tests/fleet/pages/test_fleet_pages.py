@@ -396,6 +396,25 @@ def test_no_report_breaks_a_page(tmp_path: Path) -> None:
         assert "The first 40 of 10000 hosts" in words_of(get(receiver, "/jobs/job-5")[2])
 
 
+def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receiver) -> None:
+    page = words_of(get(receiver, "/incidents")[2])
+    assert "1 incident is open and not judged. 1 watch fell silent." in page
+    assert page.rindex("attic-pi") < page.index("forks 38 %, cpu_user 21 %, context_switches 9 %")
+    assert "0.93 threshold 0.62" in page
+    assert "confirmed operator ada" in page
+    assert "(26 s) 12 alarms; 2 of 3 windows" in page
+    assert "<form" not in get(receiver, "/incidents")[2].partition("<main")[2], "only an operator judges"
+    one = words_of(get(receiver, "/incidents?host=attic-pi")[2])
+    assert "No incident on attic-pi is open. 1 watch fell silent." in one
+    assert "office-print" not in one
+    none = get(receiver, "/incidents?host=laptop")[2]
+    assert "laptop is not watched yet." in none
+    assert "cis490-jobs enroll --watcher laptop" in none
+    front = get(receiver, "/")[2]
+    assert "office-print: 1 incident is open, the first raised at" in front
+    assert 'href="/incidents?host=office-print">1 open incident</a>' in front
+
+
 def test_events_are_told_newest_first_by_day_and_filtered(receiver: Receiver) -> None:
     page = words_of(get(receiver, "/events")[2])
     assert "gru-realistic began training on spectral-desktop." in page

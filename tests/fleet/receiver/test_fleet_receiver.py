@@ -35,7 +35,7 @@ from training.fleet.receiver.http.connection import HEADER_BYTES_MAX, GuardedPro
 from training.fleet.receiver.security.authentication import FailureLimit
 from training.fleet.receiver.security.registry import Registry
 from training.fleet.scheduling.policy import Scheduling
-from training.fleet.wire import forecasts, messages
+from training.fleet.wire import forecasts, incidents, messages
 from training.fleet.wire.identity import Role
 from training.fleet.wire.routes import ROUTES, Access
 
@@ -738,21 +738,23 @@ def test_every_refusal_is_a_problem_document() -> None:
 
 
 PAGE = ROOT / "docs" / "protocol.md"
+OF_INCIDENTS = {"WatchRequest", "WatchReply", "IncidentsReply", "JudgeRequest"}
 BLOCKS = re.findall(r"```jsonc\n// (\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_page_shows_every_message() -> None:
     shown = {name for name, _ in BLOCKS}
     spoken = {name for name in dir(messages) if name.endswith(("Request", "Reply", "Detail", "Problem"))}
-    assert shown == spoken | {"ForecastRequest", "ForecastReply", "ForecastReviewReply"}
+    assert shown == spoken | {"ForecastRequest", "ForecastReply", "ForecastReviewReply"} | OF_INCIDENTS
 
 
 @pytest.mark.parametrize(("name", "text"), BLOCKS, ids=[name for name, _ in BLOCKS])
 def test_the_pages_examples_are_whole(name: str, text: str) -> None:
     """Each decodes into its struct, and names every member of it and of those within."""
     plain = re.sub(r"\s//[^\n]*", "", text)
-    message = msgspec.json.decode(plain, type=getattr(messages, name, None) or getattr(forecasts, name))
-    assert msgspec.to_builtins(message) == json.loads(plain)
+    module = next(each for each in (messages, forecasts, incidents) if hasattr(each, name))
+    message = msgspec.json.decode(plain, type=getattr(module, name))
+    assert json.loads(msgspec.json.encode(message)) == json.loads(plain)
 
 
 def test_a_waiting_claim_gets_its_job_when_the_schedule_is_made(receiver: Receiver) -> None:

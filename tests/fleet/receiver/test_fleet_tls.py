@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import a_capability, a_job
@@ -338,7 +339,12 @@ def test_no_address_serves_who_shows_nothing(receiver: SecureReceiver) -> None:
         assert refused.value.problem_type in ("no_certificate", "operator_token"), row.path
 
 
-READER_MAY_NOT = {Access.WORKER: "wrong_role", Access.FETCHER: "wrong_role", Access.OPERATOR: "operator_token"}
+READER_MAY_NOT = {
+    Access.WORKER: "wrong_role",
+    Access.REPORTER: "wrong_role",
+    Access.FETCHER: "wrong_role",
+    Access.OPERATOR: "operator_token",
+}
 
 
 @pytest.mark.parametrize("shows", ["certificate", "token", "bearer"])
@@ -361,7 +367,7 @@ def test_a_reader_sees_and_changes_nothing(fresh: SecureReceiver, shows: str) ->
         if row.access in READER_MAY_NOT:
             assert said == READER_MAY_NOT[row.access], row
             assert row.access is not Access.OPERATOR or "a reader looks" in why, row
-        elif row.access in (Access.READER, Access.ANYONE):
+        elif row.access in (Access.READER, Access.ANYONE, Access.MEMBER):
             # Nothing is stored, there is no manifest, and nothing was named to be compared.
             assert said in (None, "no_artifact", "bad_manifest", "bad_request"), (row, said)
     assert fresh.queue.get(JOB).status == "pending"
@@ -378,6 +384,57 @@ def test_a_reader_renews_as_a_reader_and_is_put_out(fresh: SecureReceiver) -> No
     with pytest.raises(Refused, match="enroll --reader prometheus") as refused:
         fresh.showing(pem).jobs()
     assert refused.value.problem_type == "certificate_revoked"
+
+
+def a_watch(host: str, **incident: Any) -> dict[str, Any]:
+    told = {
+        "id": "5f" * 8, "event": "raised", "began_at": 1.0, "raised_at": 2.0, "last_alarm_at": 2.0, "alarms": 2,
+        "peak": 0.1, "threshold": 0.5,
+    }  # fmt: skip
+    return {"host_id": host, "model": "gbt realistic", "incident": told | incident}
+
+
+def test_a_watched_host_tells_of_its_own_incidents_and_does_nothing_else(fresh: SecureReceiver) -> None:
+    """Every address and method: those for telling and for certificates take it, all others refuse it."""
+    pem, _ = fresh.admitted("office", Role.WATCHER)
+    client = fresh.showing(pem, name="office")
+    assert client.post_json("/v1/watch", a_watch("office")) == {"number": 1, "known": False}
+    with pytest.raises(Refused, match="start the watch with the --host it was enrolled with") as refused:
+        client.post_json("/v1/watch", a_watch("attic"))
+    assert refused.value.problem_type == "host_mismatch"
+    for row in ROUTES:
+        if row.access in (Access.JOINING, Access.REPORTER, Access.MEMBER, Access.OWNER):
+            continue
+        with pytest.raises(Refused) as refused:
+            client._caller.send(row.method, row.path.replace("{job_id}", JOB), body=b"{}")
+        assert refused.value.problem_type in ("wrong_role", "operator_token"), row
+    assert client.health()["status"] == "ok"
+    assert client.post_json("/v1/renew", {"csr": new_request("office")[1]})["role"] == "watcher"
+    operator = fresh.showing(None, TOKEN)
+    with pytest.raises(Refused, match="hosts have certificates"):
+        operator.post_json("/v1/tokens", {"name": "office", "role": "watcher"})
+    operator.post_json("/v1/revoke", {"name": "office", "role": "watcher"})
+    with pytest.raises(Refused, match="enroll --watcher office"):
+        fresh.showing(pem).post_json("/v1/watch", a_watch("office"))
+
+
+def test_who_may_see_and_judge_which_incidents(fresh: SecureReceiver) -> None:
+    desk = fresh.showing(fresh.admitted("desk")[0])
+    assert desk.post_json("/v1/watch", a_watch("desk"))["number"] == 1, "a host that trains may be watched, too"
+    pi = fresh.showing(fresh.admitted("pi")[0])
+    pi.post_json("/v1/watch", a_watch("pi"))
+    assert [each["host"] for each in pi.incidents()["incidents"]] == ["pi"]
+    reader = fresh.showing(fresh.admitted("wall", Role.READER)[0])
+    assert [each["host"] for each in reader.incidents()["incidents"]] == ["pi", "desk"]
+    with pytest.raises(Refused, match="not at those of others"):
+        pi.incidents(host="desk")
+    for client in (pi, reader):
+        with pytest.raises(Refused):
+            client.judge(1, "false")
+    operator = fresh.showing(None, TOKEN)
+    assert operator.judge(1, "confirmed")["judged_by"] == "operator operator"
+    with pytest.raises(Refused, match="no incident has the number 9"):
+        operator.judge(9, "false")
 
 
 def test_a_readers_token_is_no_operators(fresh: SecureReceiver) -> None:

@@ -27,10 +27,11 @@ def _name(text: str) -> str:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", callback=_name, help="Of the host, the operator or the reader."),
+    typer.Argument(metavar="NAME", callback=_name, help="Of the host, the operator, the reader or the watched host."),
 ]
 Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
 Reader = Annotated[bool, typer.Option("--reader", help="A program or person that only looks, such as Prometheus.")]
+Watcher = Annotated[bool, typer.Option("--watcher", help="A watched host: it tells of its incidents, nothing else.")]
 Url = Annotated[str | None, typer.Option(help="As for all commands.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -50,10 +51,12 @@ def hook(app: typer.Typer) -> None:
     app.add_typer(tokens, name="tokens")
 
 
-def _role(operator: bool, reader: bool) -> Role:
-    if operator and reader:
-        raise CannotError("--operator and --reader exclude each other: an operator may read everything", USAGE)
-    return Role.OPERATOR if operator else Role.READER if reader else Role.HOST
+def _role(operator: bool, reader: bool, watcher: bool) -> Role:
+    given = {Role.OPERATOR: operator, Role.READER: reader, Role.WATCHER: watcher}
+    roles = [role for role, is_given in given.items() if is_given]
+    if len(roles) > 1:
+        raise CannotError(f"--{roles[0]} and --{roles[1]} exclude each other: a certificate has one role", USAGE)
+    return roles[0] if roles else Role.HOST
 
 
 def enroll(
@@ -61,14 +64,15 @@ def enroll(
     name: Name,
     operator: Operator = False,
     reader: Reader = False,
+    watcher: Watcher = False,
     windows: Annotated[bool, typer.Option("--windows", help="Print it for PowerShell.")] = False,
     url: Annotated[str | None, typer.Option("--url", help="The receiver's URL for the new machine.")] = None,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Enroll a host, an operator or a reader: print one line to paste there. It works once, in 15 minutes."""
+    """Enroll a host, an operator, a reader or a watched host: print one line to paste there. It works once."""
     context: CommandContext = ctx.obj
-    role = _role(operator, reader)
+    role = _role(operator, reader, watcher)
     if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
         raise CannotError(
             f"{url!r} joins nobody: a receiver's address begins with https://, then letters, digits and .:/_-[]", USAGE
@@ -96,7 +100,7 @@ def command(answer: Mapping[str, Any], *, windows: bool) -> str:
     given = _plain(answer)
     flags = ["--receiver-url", "--host-id", "--code", "--fingerprint"]
     program = INSTALL
-    if answer["role"] in (Role.OPERATOR, Role.READER):
+    if answer["role"] in (Role.OPERATOR, Role.READER, Role.WATCHER):
         python = r".venv\Scripts\python" if windows else ".venv/bin/python"
         program = f"{python} -m training.fleet.join --{answer['role']}"
     elif windows:
@@ -134,12 +138,13 @@ def revoke(
     name: Name,
     operator: Operator = False,
     reader: Reader = False,
+    watcher: Watcher = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
     """Revoke a host, an operator or a reader at once: certificates and codes are void; others get a host's jobs."""
     context: CommandContext = ctx.obj
-    role = _role(operator, reader)
+    role = _role(operator, reader, watcher)
     answer = context.client(receiver_url).post_json("/v1/revoke", {"name": name, "role": role})
     line = (
         f"{printable(answer['name'])} is out; certificates revoked: {answer['certificates']}, "

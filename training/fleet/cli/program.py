@@ -28,6 +28,7 @@ from training.fleet.cli import enroll as cli_enroll
 from training.fleet.cli import forecast as cli_forecast
 from training.fleet.cli import gc as cli_gc
 from training.fleet.cli import hosts as cli_hosts
+from training.fleet.cli import incidents as cli_incidents
 from training.fleet.cli import logs as cli_logs
 from training.fleet.cli import notify as cli_notify
 from training.fleet.cli import plan as cli_plan
@@ -394,6 +395,7 @@ cli_enroll.hook(app)
 cli_forecast.hook(app)
 cli_gc.hook(app)
 cli_hosts.hook(app)
+cli_incidents.hook(app)
 cli_notify.hook(app)
 cli_plan.hook(app)
 cli_recovery.hook(app)

@@ -394,6 +394,10 @@ class FleetClient:
         self._caller.again(upload.once, None, upload.advanced)
         return ask()
 
+    def watch(self, told: Mapping[str, Any], *, tries: int | None = None) -> dict[str, Any]:
+        """Tell that this host is watched, and of an incident (``WatchRequest`` but for the host)."""
+        return self._post("/v1/watch", {"host_id": self.host_id, **told}, tries=tries, needed=("number", "known"))
+
     @property
     def datasets(self) -> DatasetCalls:
         """The calls about data sets, over the same connections."""
@@ -464,6 +468,11 @@ class FleetClient:
         """Get how long jobs take on each host, as learned (``SpeedsReply``)."""
         return self._get("/v1/speeds", needed=("kinds",))
 
+    def incidents(self, *, host: str | None = None, before: int = 0, limit: int = 50) -> dict[str, Any]:
+        """Get the incidents of watched hosts, the newest first (``IncidentsReply``)."""
+        query = {"host": host, "before": before, "limit": limit}
+        return self._get("/v1/incidents", query, needed=("incidents", "watches", "now"))
+
     def forecast(self, question: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Foretell who trains what when (``ForecastReply``); ``question`` is a ``ForecastRequest``."""
         if question is None:
@@ -509,6 +518,10 @@ class FleetClient:
     def release(self, host: str) -> dict[str, Any]:
         """Release a host from quarantine (``ReleaseReply``). Needs the token."""
         return self._post(f"/v1/workers/{_segment(host)}/release", None, needed=("host", "reason"))
+
+    def judge(self, number: int, verdict: str) -> dict[str, Any]:
+        """Keep what a person found of an incident (``IncidentView``): confirmed, false, open. Needs the token."""
+        return self._post(f"/v1/incidents/{number}/judge", {"verdict": verdict}, needed=("number", "verdict"))
 
     def reload(self) -> dict[str, Any]:
         """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,12 @@ from training.files import write_private
 from training.fleet.wire.identity import Role
 
 _CLOCK_BACK_S = 3600.0  # smaller corrections of the clock mean nothing
+
+
+def watcher_folder(name: str) -> Path:
+    """Return the folder for the certificate of a watched host, where its watch keeps its state, too."""
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "cis490-watch" / "tls" / name
 
 
 class CredentialsError(Exception):

@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 T = TypeVar("T")
 
 # The receiver's; notifications'; retention's; doctor's and rebuild's; figures.
-_STATEMENTS = ("queries.sql", "notify.sql", "retention.sql", "recovery.sql", "metrics.sql")
+_STATEMENTS = ("queries.sql", "notify.sql", "incidents.sql", "retention.sql", "recovery.sql", "metrics.sql")
 
 
 class DatabaseError(Exception):

@@ -31,6 +31,7 @@ class NoticeKind(StrEnum):
     QUARANTINE = "quarantine"  # a host gets no more jobs until it is well or released
     DISK = "disk"  # the receiver's disk is so full that it hands out no jobs
     CERTIFICATE = "certificate"  # one expires within days, and nobody has renewed it
+    INCIDENT = "incident"  # a watched host behaves as a model has learned to distrust
 
 
 class Security(StrEnum):

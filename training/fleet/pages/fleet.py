@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from training.printable import counted, duration, one_line
 MOVES_MAX = 2000  # in the picture of the last day
 FAILED_SHOWN = 3
 HOSTS_SHOWN = 100
+INCIDENTS_SHOWN = 5  # hosts
 
 Json = dict[str, Any]
 
@@ -35,8 +37,17 @@ class Notice:
     act_title: str = ""
 
 
-def page(views: Source, health: HealthReply, frame: Frame, foretold: ForecastReply | None = None) -> str:
-    """Render the page from the last committed state, and a forecast if there is one."""
+def page(
+    views: Source,
+    health: HealthReply,
+    frame: Frame,
+    foretold: ForecastReply | None = None,
+    incidents: Mapping[str, tuple[int, float]] = MappingProxyType({}),
+) -> str:
+    """Render the page from the last committed state, and a forecast if there is one.
+
+    ``incidents`` are the open ones that nobody has judged: by host their number, and when the first was raised.
+    """
     to_come = ahead(foretold)
     workers = views.workers(limit=HOSTS_SHOWN)
     live: list[Json] = msgspec.to_builtins(views.live())
@@ -53,11 +64,14 @@ def page(views: Source, health: HealthReply, frame: Frame, foretold: ForecastRep
         "fleet.html",
         frame,
         sentence=sentence(counts, live, waiting, held, to_come),
-        notices=[*notices(health, hosts, counts, failed, live)],
+        notices=[*of_incidents(incidents, frame.now), *notices(health, hosts, counts, failed, live)],
         plan_notes=health.plan_notes,
         counts=counts,
         held=held,
-        hosts=[_host(host, live, today, to_come) for host in hosts],
+        hosts=[
+            {**_host(host, live, today, to_come), "incidents": incidents.get(host["hostname"], (0, 0.0))[0]}
+            for host in hosts
+        ],
         ahead=to_come,
         more_hosts=workers.next_after is not None,
         live=live,
@@ -160,6 +174,15 @@ def notices(
             )
     for name, why in sorted(health.never_asked.items()):
         yield Notice(f"{name}: {why}")
+
+
+def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iterator[Notice]:
+    """List the hosts that behave as a model has learned to distrust."""
+    for host, (number, since) in sorted(incidents.items())[:INCIDENTS_SHOWN]:
+        text = f"{host}: {counted(number, 'incidents')} {'is' if number == 1 else 'are'} open"
+        yield Notice(f"{text}, the first raised at {when(since, now)}", f"/incidents?host={path_part(host)}")
+    if len(incidents) > INCIDENTS_SHOWN:
+        yield Notice(f"{len(incidents) - INCIDENTS_SHOWN} further hosts have open incidents", "/incidents")
 
 
 def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: Ahead | None) -> Json:

@@ -39,6 +39,7 @@ class Act(StrEnum):
     DATASET_PUSH = "dataset_push"
     DATASET_REMOVE = "dataset_remove"
     GC = "gc"
+    JUDGE = "judge"
 
 
 class AuditLog:

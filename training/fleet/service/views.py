@@ -22,6 +22,7 @@ from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Tra
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.quarantine import Quarantine
 from training.fleet.scheduling.trained import Model, unlike
+from training.fleet.service.incidents import IncidentViews
 from training.fleet.service.logs import Logs, Page
 from training.fleet.service.models import Models, Reports, auroc_of
 from training.fleet.service.service import Service
@@ -141,6 +142,7 @@ class Views:
     ) -> None:
         """``files`` hold the output that is not in the database any more, ``reports`` what trainers said of models."""
         self.models = Models(database, service.queue.clock, reports)
+        self.incidents = IncidentViews(database, service.queue.clock)
         self._db = database
         self.logs = Logs(database, files)
         self._service = service

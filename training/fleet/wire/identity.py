@@ -1,7 +1,8 @@
 """The caller's identity: the proof that a connection carries, and the host or operator that it stands for.
 
-A certificate names its owner by one URI, ``urn:cis490:host:NAME``, ``…:operator:NAME`` or ``…:reader:NAME``, and by
-nothing else: common names and other alternative names are ignored, and a certificate with two URIs is invalid.
+A certificate names its owner by one URI, ``urn:cis490:host:NAME``, ``…:operator:NAME``, ``…:reader:NAME`` or
+``…:watcher:NAME``, and by nothing else: common names and other alternative names are ignored, and a certificate with
+two URIs is invalid.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Role(StrEnum):
     HOST = "host"
     OPERATOR = "operator"
     READER = "reader"  # sees what an operator sees of jobs and hosts, and changes nothing
+    WATCHER = "watcher"  # a host that is watched: it tells of its own incidents, and does nothing else
 
 
 class Channel(StrEnum):
@@ -59,7 +61,7 @@ class Peer:
 class Principal:
     """The caller, as authenticated.
 
-    ``host_id`` is set only when proven; a caller on loopback without TLS is anonymous (all three are None) and
+    ``host_id`` is set only when proven; a caller on loopback without TLS is anonymous (all are None) and
     is served by the host id in its body.
     """
 
@@ -67,6 +69,7 @@ class Principal:
     host_id: str | None = None
     operator: str | None = None
     reader: str | None = None
+    watcher: str | None = None
     # Digests of the certificate and the token that were shown, by which either can be revoked.
     shown: tuple[str, ...] = field(default=(), compare=False)
 
@@ -77,6 +80,8 @@ class Principal:
             return cls(method, host_id=name, shown=shown)
         if role is Role.OPERATOR:
             return cls(method, operator=name, shown=shown)
+        if role is Role.WATCHER:
+            return cls(method, watcher=name, shown=shown)
         return cls(method, reader=name, shown=shown)
 
     @property
@@ -86,7 +91,8 @@ class Principal:
     @property
     def owner(self) -> tuple[Role, str] | None:
         """Role and name as proven, the operator's before the host's; None for an anonymous caller."""
-        for role, name in ((Role.OPERATOR, self.operator), (Role.HOST, self.host_id), (Role.READER, self.reader)):
+        proven = {Role.OPERATOR: self.operator, Role.HOST: self.host_id, Role.READER: self.reader}
+        for role, name in (proven | {Role.WATCHER: self.watcher}).items():
             if name is not None:
                 return role, name
         return None

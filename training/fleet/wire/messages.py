@@ -107,7 +107,7 @@ __all__ = [
 # database can hold.
 HostId = Annotated[str, Meta(extra_json_schema={"pattern": HOST_ID_PATTERN})]
 Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN})]
-RoleName = Annotated[str, Meta(extra_json_schema={"enum": ["host", "operator", "reader"]})]
+RoleName = Annotated[str, Meta(extra_json_schema={"enum": ["host", "operator", "reader", "watcher"]})]
 Slot = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 Reason = Annotated[  # job.REPORTABLE; other spellings are understood

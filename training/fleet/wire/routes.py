@@ -13,6 +13,7 @@ from typing import Any
 
 from training.fleet.wire import messages as wire
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest, ForecastReviewReply
+from training.fleet.wire.incidents import IncidentsReply, IncidentView, JudgeRequest, WatchReply, WatchRequest
 from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.plans import PlanReply, PlanRequest
 
@@ -28,6 +29,8 @@ class Access(StrEnum):
     READER = "reader"  # operators and readers; hosts for jobs they have worked on
     FETCHER = "fetcher"  # operators; hosts for data sets that the plan lets them train on
     ANYONE = "anyone"  # every host, operator and reader; on loopback without TLS everybody
+    REPORTER = "reporter"  # hosts and watched hosts, each under its own name
+    MEMBER = "member"  # as ANYONE, and watched hosts
     OWNER = "owner"  # the holder of a certificate, for this certificate
     JOINING = "joining"  # everybody: there is no certificate yet
 
@@ -158,7 +161,17 @@ ROUTES: tuple[Route, ...] = (
         "Foretell it for other hosts, or for a given plan; no command in it is run", ForecastRequest, ForecastReply,
         (ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS, ProblemType.UNKNOWN_NAME)),
     Route(
-        "GET", "/v1/health", Access.ANYONE, "health",
+        "POST", "/v1/watch", Access.REPORTER, "watch",
+        "Tell that this host is watched, and of an incident", WatchRequest, WatchReply),
+    Route(
+        "GET", "/v1/incidents", Access.READER, "incidents",
+        "List the incidents of watched hosts, the newest first", reply=IncidentsReply,
+        problem_types=(ProblemType.NOT_YOURS,), parameters=("host:watched", "before", "limit")),
+    Route(
+        "POST", "/v1/incidents/{number}/judge", Access.OPERATOR, "judge",
+        "Keep what a person found of an incident", JudgeRequest, IncidentView, (ProblemType.UNKNOWN_NAME,)),
+    Route(
+        "GET", "/v1/health", Access.MEMBER, "health",
         "Check the receiver's health", reply=wire.HealthReply),
     Route(
         "POST", f"{_JOB}/cancel", Access.OPERATOR, "cancel",
@@ -305,6 +318,12 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/events", Access.READER, "events_page",
         "Show what happened, newest first", problem_types=(ProblemType.NOT_YOURS,), media=HTML),
     Route(
+        "GET", "/incidents", Access.READER, "incidents_page",
+        "Show the incidents of watched hosts", problem_types=(ProblemType.NOT_YOURS,), media=HTML),
+    Route(
+        "POST", "/incidents", Access.OPERATOR, "judge_on_page",
+        "Keep what a person found of an incident", problem_types=(ProblemType.UNKNOWN_NAME,), media=HTML),
+    Route(
         "GET", "/act", Access.OPERATOR, "act_page",
         "Ask before an act: which jobs it moves, and what is lost", media=HTML),
     Route(
@@ -350,10 +369,12 @@ _SHOWN = (
 _TOKEN = (ProblemType.OPERATOR_TOKEN, ProblemType.TOO_MANY_FAILURES)
 _BY_ACCESS: Mapping[Access, tuple[ProblemType, ...]] = {
     Access.WORKER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH),
+    Access.REPORTER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE, ProblemType.HOST_MISMATCH),
     Access.OPERATOR: (*_SHOWN, *_TOKEN),
-    Access.READER: (*_SHOWN, *_TOKEN),
+    Access.READER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE),
     Access.FETCHER: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE),
-    Access.ANYONE: (*_SHOWN, *_TOKEN),
+    Access.ANYONE: (*_SHOWN, *_TOKEN, ProblemType.WRONG_ROLE),
+    Access.MEMBER: (*_SHOWN, *_TOKEN),
     Access.OWNER: (*_SHOWN, *_TOKEN),
     Access.JOINING: (),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -82,6 +82,12 @@ def removed_lines(detail: Json) -> list[str]:
         f"{each.get('why')}"
         for each in detail.get("removed") or []
     ]
+
+
+def carried(why: Sequence[Json]) -> str:
+    """Name the channels that carried an incident, with their shares."""
+    named = [(one_line(each.get("channel"), 60), number(each.get("share"))) for each in why]
+    return ", ".join(name if share is None else f"{name} {share:.0%}".replace("%", " %") for name, share in named)
 
 
 def ago(then: object, now: object) -> str:

@@ -242,7 +242,7 @@ CREATE TABLE usage_samples (        -- what trainers used of their hosts, one at
 
 CREATE TABLE certificates (         -- what the receiver's authority issued; a certificate not in here is refused
   fingerprint TEXT PRIMARY KEY,     -- SHA-256 of the certificate, hexadecimal
-  role        TEXT NOT NULL CHECK (role IN ('host', 'operator', 'reader')),
+  role        TEXT NOT NULL CHECK (role IN ('host', 'operator', 'reader', 'watcher')),
   name        TEXT NOT NULL,
   issued_at   REAL NOT NULL,
   expires_at  REAL NOT NULL,
@@ -252,7 +252,7 @@ CREATE TABLE certificates (         -- what the receiver's authority issued; a c
 
 CREATE TABLE invitations (          -- one-time codes, of which only the hash is kept
   code_sha256 TEXT PRIMARY KEY,     -- of role, name and code
-  role        TEXT NOT NULL CHECK (role IN ('host', 'operator', 'reader')),
+  role        TEXT NOT NULL CHECK (role IN ('host', 'operator', 'reader', 'watcher')),
   name        TEXT NOT NULL,
   created_at  REAL NOT NULL,
   expires_at  REAL NOT NULL,
@@ -290,7 +290,7 @@ CREATE TABLE plan_datasets (        -- what the names of data sets in the plan s
 CREATE TABLE notices (              -- what somebody may want to know, written with what it follows from
   seq     INTEGER PRIMARY KEY,
   at      REAL NOT NULL,
-  kind    TEXT NOT NULL CHECK (kind IN ('failure', 'plan_done', 'quarantine', 'disk', 'certificate')),
+  kind    TEXT NOT NULL CHECK (kind IN ('failure', 'plan_done', 'quarantine', 'disk', 'certificate', 'incident')),
   subject TEXT NOT NULL,            -- a job's name, a host, a certificate's owner
   sentence TEXT NOT NULL,
   event   INTEGER,                  -- the event row that it follows from
@@ -366,6 +366,45 @@ CREATE TABLE forecasts (            -- what was foretold of a job, to be held ag
 ) STRICT;
 CREATE UNIQUE INDEX forecasts_once ON forecasts (job_id, generation, attempt);
 
+CREATE TABLE watches (              -- hosts that are watched with a model, and when each watch was heard; receiver's clock
+  host       TEXT NOT NULL,
+  checkpoint TEXT NOT NULL,         -- the model's digest; empty: it has none
+  model      TEXT NOT NULL,
+  since      REAL NOT NULL,
+  heard_at   REAL NOT NULL,
+  every_s    REAL NOT NULL,         -- it means to be heard again within this time
+  seal INTEGER,
+  PRIMARY KEY (host, checkpoint)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE incidents (            -- what watched hosts told of
+  seq        INTEGER PRIMARY KEY,
+  host       TEXT NOT NULL,
+  id         TEXT NOT NULL,         -- the host's own: the same incident always has it
+  checkpoint TEXT NOT NULL,
+  model      TEXT NOT NULL,
+  rule       TEXT NOT NULL,         -- in words
+  began_at   REAL NOT NULL,         -- by the host's clock, …
+  raised_at  REAL NOT NULL,
+  last_alarm_at REAL NOT NULL,
+  over       INTEGER NOT NULL CHECK (over IN (0, 1)),
+  alarms     INTEGER NOT NULL CHECK (alarms >= 0),
+  peak       REAL NOT NULL,         -- the highest score above the threshold
+  threshold  REAL NOT NULL,
+  why        TEXT NOT NULL,         -- channels and seconds that carried its alarms, as JSON
+  told_at    REAL NOT NULL,         -- … these two by the receiver's: heard of first, and last
+  heard_at   REAL NOT NULL,
+  verdict    TEXT CHECK (verdict IN ('confirmed', 'false')),  -- of a person
+  judged_by  TEXT,
+  judged_at  REAL,
+  seal INTEGER,
+  CHECK ((verdict IS NULL) = (judged_by IS NULL)),
+  CHECK ((verdict IS NULL) = (judged_at IS NULL))
+) STRICT;
+CREATE UNIQUE INDEX incidents_once ON incidents (host, id);
+CREATE INDEX incidents_by_host ON incidents (host, seq);
+CREATE INDEX incidents_open ON incidents (host) WHERE over = 0;
+
 CREATE TABLE seals (                -- how many rows each table holds, and how many of them are of before there were checksums
   tbl      TEXT PRIMARY KEY,
   n        INTEGER NOT NULL,
@@ -383,6 +422,7 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('events', 0, 0),
   ('forecasts', 0, 0),
   ('hosts', 0, 0),
+  ('incidents', 0, 0),
   ('invitations', 0, 0),
   ('jobs', 0, 0),
   ('log_chunks', 0, 0),
@@ -395,4 +435,5 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('removals', 0, 0),
   ('results', 0, 0),
   ('tokens', 0, 0),
-  ('usage_samples', 0, 0);
+  ('usage_samples', 0, 0),
+  ('watches', 0, 0);

@@ -26,6 +26,7 @@ from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
+from training.fleet.service.incidents import Incidents
 from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
@@ -166,6 +167,7 @@ class Context:
         self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
         self.live = Live(self.reader, self.look)
         self.audit = AuditLog(self.service.queue.db, self.clock)
+        self.incidents = Incidents(self.service.queue.db, self.clock, self.audit)
         self.tally = Tally()
         self.writer.timed = lambda: self.tally.transactions.timing(self.clock)
         self._last_event = newest_event(self.reader)

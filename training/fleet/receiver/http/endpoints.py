@@ -23,6 +23,7 @@ from training.fleet.receiver.http import (
     forecasts,
     gc,
     html,
+    incidents,
     login,
     notify,
     origins,
@@ -65,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_LEAST_S = 0.05  # between two looks for one waiting claim
 Endpoint = Callable[[Context, Request], Awaitable[Response]]
-_NEIGHBOURS = (uploads, enrolment, datasets, notify, pages, plans, login, acts, results, gc, forecasts)
+_NEIGHBOURS = (uploads, enrolment, datasets, notify, pages, plans, login, acts, results, gc, forecasts, incidents)
 
 
 def routes() -> list[routing.Route]:

@@ -162,7 +162,7 @@ async def add_token(context: Context, request: Request) -> Response:
     if not 0 < body.days <= DAYS_MAX:
         raise Refusal(ProblemType.BAD_REQUEST, f"$.days: more than 0 and at most {DAYS_MAX:g}")
     role = _role(body.role)
-    if role is Role.HOST:
+    if role in (Role.HOST, Role.WATCHER):
         raise Refusal(ProblemType.BAD_REQUEST, "$.role: expected operator or reader; hosts have certificates")
     who = acting(context, request)
 

@@ -14,6 +14,7 @@ async def keep_house(context: Context) -> None:
     if context.halted is not None:
         return
     await let_go(context)
+    await context.call(context.incidents.forget_old)
     if await carry_out(context, None, context.retention.learn()):
         await context.repair_index()
 

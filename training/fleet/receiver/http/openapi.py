@@ -39,6 +39,7 @@ _GONE = "true: cancel it because the plan no longer names it; it is pending agai
 _IN_PATH = (
     ("job_id", _TEXT, "the job's id; readers and operators may give its name or a unique prefix"),
     ("host_id", _TEXT, "the host's id"),
+    ("number", _NUMBER, "the receiver's number of the incident"),
     ("dataset_id", _DIGEST, "the SHA-256 of its listing"),
     ("sha256", _DIGEST, "the SHA-256 of the piece"),
 )
@@ -53,6 +54,8 @@ _PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
     "model": ("query", _STRING, "only jobs of this model"),
     "mode": ("query", _STRING, "only jobs of this mode"),
     "host": ("query", _STRING, "only jobs that this host has, or trained last"),
+    "host:watched": ("query", _STRING, "only incidents of this host"),
+    "before": ("query", _NUMBER, "the number before which the page begins; 0: the newest"),
     "q": ("query", _STRING, "only jobs with this text in their name"),
     "path": ("query", _STRING, "the path of the file in the data set's listing"),
     "removed": ("query", _STRING, _GONE),

@@ -12,6 +12,7 @@ from training.fleet.receiver.http import html, live
 from training.fleet.receiver.http.bodies import proven_host, query_number, readable_job, resolved
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.health import health_now
+from training.fleet.receiver.http.incidents import readable
 from training.fleet.receiver.http.problems import PLAIN
 from training.fleet.receiver.http.results import refuse_hosts
 from training.fleet.receiver.security import access
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 COMPARED_MAX = 8  # names looked up; the page says how many it takes
 ADDRESS_MAX = 2000
 BROWSER_CHARS = 40
+HOST_CHARS = 128
 _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 
 
@@ -36,7 +38,7 @@ async def fleet_page(context: Context, request: Request) -> Response:
     def make(frame: Frame) -> str:
         from training.fleet.pages import fleet
 
-        return fleet.page(context.views, health, frame, foretold)
+        return fleet.page(context.views, health, frame, foretold, context.views.incidents.open())
 
     return await html.page(context, request, make)
 
@@ -85,6 +87,19 @@ async def models_page(context: Context, request: Request) -> Response:
         from training.fleet.pages import models
 
         return models.page(context.views, frame, test=test, after=after)
+
+    return await html.page(context, request, make)
+
+
+async def incidents_page(context: Context, request: Request) -> Response:
+    host = readable(request, request.query_params.get("host", "")[:HOST_CHARS])
+    before = query_number(request, "before", 0)
+
+    def make(frame: Frame) -> str:
+        from training.fleet.pages import incidents
+
+        found = context.views.incidents.incidents(host=host, before=before)
+        return incidents.page(found, frame, host=host, before=before)
 
     return await html.page(context, request, make)
 
@@ -170,6 +185,5 @@ async def static_file(_context: Context, request: Request) -> Response:
     return Response(found.body, headers=headers, media_type=found.media)
 
 
-FOLLOWED = {
-    each.__name__: each for each in (fleet_page, jobs_page, job_page, compare_page, models_page, events_page)
-}  # by the name in the route table
+_LIVE = (fleet_page, jobs_page, job_page, compare_page, models_page, incidents_page, events_page)
+FOLLOWED = {each.__name__: each for each in _LIVE}  # by the name in the route table

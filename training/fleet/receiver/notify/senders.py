@@ -34,7 +34,7 @@ else:
 TIMEOUT_S = 20.0
 ANSWER_BYTES_MAX = 4096
 ERROR_BYTES_MAX = 4096
-_URGENT = {NoticeKind.FAILURE, NoticeKind.QUARANTINE, NoticeKind.DISK}
+_URGENT = {NoticeKind.FAILURE, NoticeKind.QUARANTINE, NoticeKind.DISK, NoticeKind.INCIDENT}
 
 
 def send(channel: Channel, message: Message) -> None:

@@ -10,6 +10,8 @@ from training.fleet.wire.identity import Principal
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.routes import Access
 
+_OF_WATCHERS = (Access.REPORTER, Access.MEMBER, Access.OWNER)
+
 
 def check(access: Access, principal: Principal | None) -> None:
     """Raise Refusal unless ``principal`` may use an endpoint of this kind. Operators' proofs are checked before."""
@@ -21,6 +23,11 @@ def check(access: Access, principal: Principal | None) -> None:
             "this receiver serves hosts, operators and readers who show a certificate (`cis490-jobs enroll` on its "
             "machine prints the line that gets one) or a token, in $CIS490_OPERATOR_TOKEN (there the operator's is in "
             "/etc/cis490/receiver.env)",
+        )
+    if principal.watcher is not None and access not in _OF_WATCHERS:
+        raise Refusal(
+            ProblemType.WRONG_ROLE,
+            "a watched host tells of its own incidents and does nothing else; an operator's certificate or token can",
         )
     if access is Access.OPERATOR and principal.operator is None:
         raise Refusal(
@@ -34,6 +41,11 @@ def check(access: Access, principal: Principal | None) -> None:
             ProblemType.WRONG_ROLE,
             "only a training host may call this; an operator's or reader's certificate or token cannot",
         )
+    if access is Access.REPORTER and not (principal.host_id or principal.watcher or principal.anybody):
+        raise Refusal(
+            ProblemType.WRONG_ROLE,
+            "only a host may tell of its incidents; `cis490-jobs enroll --watcher NAME` lets one in",
+        )
     if access is Access.FETCHER and principal.reader is not None:
         raise Refusal(
             ProblemType.WRONG_ROLE,
@@ -43,12 +55,14 @@ def check(access: Access, principal: Principal | None) -> None:
 
 def acting_host(principal: Principal | None, said: str | None) -> str | None:
     """Return the host that a request acts for: the proven one, or without proof the one in the request."""
-    if principal is None or principal.host_id is None:
+    proven = None if principal is None else principal.host_id or principal.watcher
+    if principal is None or proven is None:
         return said
-    if said not in (None, principal.host_id):
+    if said not in (None, proven):
         raise Refusal(
             ProblemType.HOST_MISMATCH,
-            f"the certificate is {principal.host_id}'s and the request says {said[:80]!r}; "
-            "start the worker with the --host-id it was enrolled with",
+            f"the certificate is {proven}'s and the request says {said[:80]!r}; start the "
+            + ("worker with the --host-id" if principal.watcher is None else "watch with the --host")
+            + " it was enrolled with",
         )
-    return principal.host_id
+    return proven

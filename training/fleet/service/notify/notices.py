@@ -19,6 +19,7 @@ PAGE = 500  # rows of a kind looked at in one transaction; the next look goes on
 CERTIFICATE_S = 7 * 86400.0  # a certificate that nobody renewed so long before its end is news
 CERTIFICATE_PAST_S = 30 * 86400.0  # one that ended so long ago is not missed any more
 KEPT_S = 90 * 86400.0  # notices that every channel has sent
+_RENEWED = {"host": "a running worker renews its own", "watcher": "a running watch renews its own"}
 _OPEN = ("pending", "claimed", "running")
 
 
@@ -99,7 +100,7 @@ class Notices:
             if owner not in told:
                 left_s = row["expires_at"] - now
                 when = f"expires in {duration(left_s)}" if left_s > 0 else f"expired {duration(-left_s)} ago"
-                remedy = "a running worker renews its own" if row["role"] == "host" else "enroll them again"
+                remedy = _RENEWED.get(row["role"], "enroll them again")
                 sentence = f"the certificate of {owner} {when}: {remedy}"
                 self._outbox.add(NoticeKind.CERTIFICATE, owner, sentence, lasting=True)
         for owner in told - found:

@@ -27,6 +27,7 @@ _WORDS = {
     NoticeKind.QUARANTINE: "quarantined hosts",
     NoticeKind.DISK: "full disks",
     NoticeKind.CERTIFICATE: "expiring certificates",
+    NoticeKind.INCIDENT: "incidents",
 }
 
 

@@ -1,0 +1,169 @@
+"""Incidents of watched hosts: kept once each whatever comes twice, late or in another order; a flood is slowed down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from fakes import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.service import incidents as rules
+from training.fleet.service.audit import AuditLog
+from training.fleet.service.incidents import Incidents, IncidentViews
+from training.fleet.wire.incidents import IncidentsReply, WatchedIncident, WatchReply, WatchRequest
+from training.fleet.wire.messages import ProblemType, Refusal
+
+WHY = [{"channel": "forks", "share": 0.6}, {"channel": "cpu_user", "share": 0.25}]
+
+
+def an_incident(number: int = 1, *, event: str = "raised", alarms: int = 2, **parts: Any) -> WatchedIncident:
+    """The incident ``number`` of a host as it stands after so many alarms, 2 s apart."""
+    told = {
+        "id": f"{number:016x}", "event": event, "rule": "2 of 3 windows", "began_at": 100.0, "raised_at": 104.0,
+        "last_alarm_at": 100.0 + 2 * alarms, "alarms": alarms, "peak": 0.1 * alarms, "threshold": 0.5, "why": WHY,
+    }  # fmt: skip
+    return msgspec.convert(told | parts, WatchedIncident)
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.queue = JobQueue(":memory:", clock=self.clock)
+        self.audit = AuditLog(self.queue.db, self.clock)
+        self.incidents = Incidents(self.queue.db, self.clock, self.audit)
+        self.views = IncidentViews(self.queue.db, self.clock)
+
+    def tell(self, incident: WatchedIncident | None = None, host: str = "office", checkpoint: str = "ab") -> WatchReply:
+        told = WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, incident=incident)
+        with self.queue.db.transaction():
+            return self.incidents.report(told)
+
+    def notices(self) -> list[str]:
+        return [row["sentence"] for row in self.queue.db.all("notices", after=0, most=1000)]
+
+    def shown(self, **asked: Any) -> IncidentsReply:
+        return self.views.incidents(**asked)
+
+
+def test_an_incident_is_kept_and_told_once_and_its_end_is_noted() -> None:
+    world = World()
+    assert world.tell() == WatchReply()
+    assert world.tell(an_incident()) == WatchReply(number=1)
+    world.clock.advance(90)
+    assert world.tell(an_incident()) == WatchReply(number=1, known=True), "an answer was lost"
+    assert world.views.open() == {"office": (1, 104.0)}
+    assert world.tell(an_incident(event="over", alarms=9)).known
+    (one,) = world.shown().incidents
+    assert (one.over, one.alarms, one.last_alarm_at, one.heard_at - one.told_at) == (True, 9, 118.0, 90)
+    assert world.views.open() == {}
+    (told,) = world.notices()
+    said = "incident 1 on office: 2 of 3 windows (gbt realistic), carried by forks 60 %, cpu_user 25 %"
+    assert told == f"{said}; `cis490-jobs incidents --host office`"
+    assert not world.tell(an_incident(), host="attic").known, "the id is the host's"
+
+
+@given(st.permutations([("raised", 2), ("raised", 2), ("raised", 4), ("over", 9), ("over", 9)]))
+def test_reports_in_any_order_and_number_end_alike(reports: list[tuple[str, int]]) -> None:
+    """What is known of an incident only grows: a report that comes late opens nothing again."""
+    world = World()
+    for event, alarms in reports:
+        why = [{"channel": "late", "share": 1.0}] if alarms == 9 else WHY
+        world.tell(an_incident(event=event, alarms=alarms, why=why, seconds=[(100.0, 100.0 + alarms)]))
+    (one,) = world.shown().incidents
+    assert (one.over, one.alarms, one.peak, one.last_alarm_at) == (True, 9, pytest.approx(0.9), 118.0)
+    assert [each.channel for each in one.why] == ["late"]
+    assert one.seconds == [(100.0, 102.0), (100.0, 104.0), (100.0, 109.0)]
+    assert len(world.notices()) == 1
+    world.queue.close()
+
+
+def test_a_host_that_floods_is_slowed_down_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "NEW_AN_HOUR_MAX", 3)
+    world = World()
+    for number in range(3):
+        world.tell(an_incident(number))
+        world.clock.advance(60)
+    with pytest.raises(Refusal) as refused:
+        world.tell(an_incident(3))
+    assert (refused.value.problem_type, refused.value.extra["retry_after_s"]) == (ProblemType.SLOW_DOWN, 3600 - 180)
+    assert world.tell(an_incident(2, event="over", alarms=5)).known, "what is known is no flood"
+    assert world.tell(an_incident(3), host="attic").number == 4
+    world.clock.advance(3600 - 180)
+    assert world.tell(an_incident(3)).number == 5
+
+
+def test_the_newest_incidents_of_a_host_stay_and_old_ones_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "KEPT_OF_HOST", 2)
+    monkeypatch.setattr(rules, "WATCHES_OF_HOST", 2)
+    world = World()
+    world.tell(an_incident(), host="attic")
+    for number, checkpoint in enumerate(("aa", "bb", "cc")):
+        world.clock.advance(10)
+        world.tell(an_incident(number), checkpoint=checkpoint)
+    assert [each.number for each in world.shown(host="office").incidents] == [4, 3]
+    assert [each.checkpoint for each in world.shown(host="office").watches] == ["cc", "bb"]
+    assert [each.number for each in world.shown(host="attic").incidents] == [1]
+    world.clock.advance(rules.KEPT_S + 1)
+    with world.queue.db.transaction():
+        world.incidents.forget_old()
+    assert (world.shown().incidents, world.shown().watches) == ([], [])
+
+
+def test_there_are_only_so_many_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "WATCHES_MAX", 1)
+    world = World()
+    world.tell()
+    world.tell()
+    with pytest.raises(Refusal, match="1 watches are known here"):
+        world.tell(host="attic")
+
+
+def test_a_watch_that_is_not_heard_is_silent_and_begins_anew() -> None:
+    world = World()
+    begun = world.clock.now()
+    for _ in range(3):
+        world.tell()
+        world.clock.advance(900)
+    (watch,) = world.shown().watches
+    assert (watch.since, watch.heard_at, watch.silent) == (begun, begun + 1800, False)
+    world.clock.advance(961)
+    assert world.shown().watches[0].silent
+    world.tell()
+    assert world.shown().watches[0].since == world.clock.now()
+
+
+def test_a_verdict_is_kept_audited_and_taken_back() -> None:
+    world = World()
+    world.tell(an_incident())
+    with world.queue.db.transaction():
+        judged = world.incidents.judge(1, "false", "operator ada")
+        world.incidents.judge(1, "false", "operator eve")
+    assert (judged.verdict, judged.judged_by, judged.judged_at) == ("false", "operator ada", world.clock.now())
+    assert world.shown().open == 0
+    world.tell(an_incident(alarms=4))
+    assert world.shown().incidents[0].verdict == "false"
+    with world.queue.db.transaction():
+        assert world.incidents.judge(1, "open", "operator ada").judged_by is None
+    acts = world.queue.db.all("audit_page", after=0, limit=10)
+    assert [(row["act"], row["subject"], row["after"]) for row in acts] == [
+        ("judge", "incident 1 of office", '{"verdict": "false"}'),
+        ("judge", "incident 1 of office", '{"verdict": null}'),
+    ]
+    with pytest.raises(Refusal, match="no incident has the number 7"):
+        world.incidents.judge(7, "false", "operator ada")
+
+
+def test_pages_of_incidents_go_on_where_the_last_ended() -> None:
+    world, found, before = World(), [], 0
+    for number in range(7):
+        world.tell(an_incident(number), host=("office", "attic")[number % 2])
+    while before is not None:
+        reply = world.shown(before=before, limit=3)
+        found += [each.number for each in reply.incidents]
+        before = reply.next_before
+    assert found == [7, 6, 5, 4, 3, 2, 1]
+    assert world.shown(host="attic").open == 3

@@ -1,0 +1,109 @@
+"""``cis490-jobs incidents`` and ``judge``: what watched hosts told of, and what a person found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from training.fleet.cli.context import CommandContext
+from training.fleet.cli.render import cell, table
+from training.fleet.wire import words
+from training.fleet.wire.constants import DONE
+from training.printable import one_line, printable
+
+Reply = Mapping[str, Any]
+Url = Annotated[str | None, typer.Option(help="As for all commands.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+NO_WATCH = (
+    "no host is watched: `python -m training.trainer.watch CKPT --receiver-url URL` starts a watch (docs/watch.md)"
+)
+
+
+class Verdict(StrEnum):
+    """The verdicts of a person on an incident."""
+
+    CONFIRMED = "confirmed"
+    FALSE = "false"
+    OPEN = "open"  # none, again
+
+
+def hook(app: typer.Typer) -> None:
+    """Add these commands to ``app``."""
+    app.command()(incidents)
+    app.command()(judge)
+
+
+def incidents(
+    ctx: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=500)] = 50,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """List the incidents of watched hosts, the newest first, and the watches."""
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).incidents(host=host, limit=limit)
+    context.show(as_json, answer, lambda: rendered(answer))
+    return DONE
+
+
+def judge(
+    ctx: typer.Context,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the incident, as `incidents` shows it.", min=1)],
+    verdict: Annotated[Verdict, typer.Argument(help="What you found; open takes a verdict back.")],
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Keep what you found of an incident: confirmed, or false."""
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).judge(number, verdict.value)
+    line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
+    context.show(as_json, answer, lambda: line)
+    return DONE
+
+
+def rendered(answer: Reply) -> RenderableType:
+    """Lay the answer out for people."""
+    found, watches, now = answer["incidents"], answer["watches"], answer["now"]
+    watched = [Text(_watch(each, now), style="yellow" if each["silent"] else "dim") for each in watches]
+    if not found:
+        return Group(*watched, Text("no incident was told of" if watches else NO_WATCH))
+    made = table("NUMBER", "HOST", "RAISED (UTC)", "LASTED", "MODEL", "SCORE", "CARRIED BY", "FOUND")
+    for each in found:
+        score = each["threshold"] + each["peak"]
+        made.add_row(
+            cell(each["number"]),
+            cell(each["host"]),
+            cell(_moment(each["raised_at"])),
+            cell(lasted(each), "" if each["over"] else "yellow"),
+            cell(each["model"]),
+            cell(f"{score:.2f} over {each['threshold']:.2f}"),
+            cell(words.carried(each["why"]), chars_max=120),
+            cell(each["verdict"] or ("" if each["over"] else "look into it")),
+        )
+    more = [Text("older ones: --limit")] if answer["next_before"] else []
+    return Group(*watched, made, *more)
+
+
+def lasted(one: Reply) -> str:
+    """Say how long an incident lasted, or that it goes on."""
+    length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))
+    return length if one["over"] else f"{length}, open"
+
+
+def _watch(watch: Reply, now: float) -> str:
+    host, model = one_line(watch["host"], 64), one_line(watch["model"], 64)
+    if watch["silent"]:
+        return f"{host} ({model}) was heard last {words.ago(watch['heard_at'], now)}: is its watch running?"
+    return f"{host} is watched with {model}, heard {words.ago(watch['heard_at'], now)}"
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,135 @@
+"""Tell the receiver what a watch of this host says: ``python -m training.fleet.client.watching``, a document on stdin.
+
+A watch is a trainer's program and knows no fleet: it starts this command for each thing that is to be told. The
+document is that of its hooks (docs/watch.md); beside ``raised`` and ``over`` there is ``watching``, of no incident.
+The certificate is renewed when that is due. Exit codes: 0 told, 1 refused, 2 wrong usage or no certificate, 65 a
+document that the receiver will never take, 75 not reached. An error is one sentence on standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from training import strict_json
+from training.clock import Clock, SystemClock
+from training.fleet.client.address import Address
+from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
+from training.fleet.client.credentials import Credentials, CredentialsError, watcher_folder
+from training.fleet.client.renewal import renew_if_due
+from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, REFUSED, UNREACHABLE, USAGE, ProblemType
+from training.fleet.wire.identity import Role, enrolling
+from training.printable import one_line
+from training.streams import replace_unprintable
+
+PROGRAM = "training.fleet.client.watching"
+BAD_DOCUMENT = 65
+DOCUMENT_BYTES_MAX = 64 * 1024
+TIMEOUT_S, ANSWER_S = 10.0, 20.0
+NEVER = (ProblemType.BAD_REQUEST, ProblemType.TOO_LARGE)
+_OF_WATCH = ("model", "checkpoint", "every_s")
+
+Connect = Callable[[str, str, Credentials | None], FleetClient]
+
+
+def connect(url: str, host: str, credentials: Credentials | None) -> FleetClient:
+    tls = None if credentials is None else credentials.context()
+    return FleetClient(url, host_id=host, tls=tls, tries=1, timeout_s=TIMEOUT_S, answer_s=ANSWER_S)
+
+
+def request_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Make a hook's document the body of a request, but for its host. Raises ValueError."""
+    event = document.get("event")
+    if event not in ("watching", "raised", "over"):
+        raise ValueError("the document says nothing of a watch; its event is watching, raised or over")
+    told = {name: document[name] for name in _OF_WATCH if name in document}
+    if event == "watching":
+        return told
+    of_incident = {name: value for name, value in document.items() if name not in (*_OF_WATCH, "host")}
+    return told | {"incident": of_incident}
+
+
+def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
+    """Find the certificate of a watched host, or of a host that trains; none on loopback. Raises CredentialsError."""
+    if not Address.of(url).secure:
+        if not Address.of(url).private:
+            raise CredentialsError(f"{url} is neither https nor this machine: use the receiver's https address")
+        return None
+    credentials = Credentials(folder)
+    known = credentials.identity()
+    if known is None:
+        raise CredentialsError(
+            f"{folder} holds no certificate for {url}; {enrolling(Role.WATCHER, host)} on the receiver prints the line "
+            "that gets one"
+        )
+    if known.role not in (Role.WATCHER, Role.HOST) or known.name != host:
+        raise CredentialsError(
+            f"the certificate in {folder} is {known.role} {known.name}'s; watch with --host {known.name}, or get "
+            f"another: {enrolling(Role.WATCHER, host)} on the receiver prints the line"
+        )
+    return credentials
+
+
+def tell(client: FleetClient, credentials: Credentials | None, document: Mapping[str, Any], clock: Clock) -> None:
+    """Tell, and renew the certificate if that is due; a renewal that fails is tried the next time."""
+    client.watch(request_of(document))
+    if credentials is not None:
+        with suppress(ClientError, CredentialsError, OSError):
+            renew_if_due(credentials, client, clock.now())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Tell the receiver what a watch of this host says."
+    )
+    parser.add_argument("--receiver-url", required=True, metavar="URL", help="the receiver")
+    parser.add_argument("--host-id", required=True, metavar="NAME", help="name of this host")
+    parser.add_argument("--tls-dir", type=Path, metavar="DIR", help="folder of the certificate; default: join's")
+    parser.add_argument("--check", action="store_true", help="only check flags and certificate; nothing is sent")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None, *, connect: Connect = connect, stdin: IO[bytes] | None = None) -> int:
+    replace_unprintable()
+    args = _parser().parse_args(argv)
+    try:
+        if not re.fullmatch(HOST_ID_PATTERN, args.host_id):
+            raise ValueError(
+                f"{args.host_id!r} cannot be the name of a host: 1 to 64 letters, digits, dots, dashes and underscores"
+            )
+        credentials = credentials_of(args.receiver_url, args.host_id, args.tls_dir or watcher_folder(args.host_id))
+        client = connect(args.receiver_url, args.host_id, credentials)
+    except (ValueError, CredentialsError) as error:
+        return _say(error, USAGE)
+    if args.check:
+        return DONE
+    try:
+        document = strict_json.loads((stdin or sys.stdin.buffer).read(DOCUMENT_BYTES_MAX))
+        if not isinstance(document, dict):
+            raise ValueError("the document is no JSON object")
+        tell(client, credentials, document, SystemClock())
+    except ValueError as error:
+        return _say(error, BAD_DOCUMENT)
+    except (Unreachable, Unavailable) as error:
+        return _say(error, UNREACHABLE)
+    except Refused as error:
+        return _say(error, BAD_DOCUMENT if error.problem_type in NEVER else REFUSED)
+    except ClientError as error:
+        return _say(error, REFUSED)
+    finally:
+        client.close()
+    return DONE
+
+
+def _say(error: object, code: int) -> int:
+    print(one_line(error, 1000), file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

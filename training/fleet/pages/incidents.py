@@ -1,0 +1,82 @@
+"""The page of incidents: which hosts behave as a model has learned to distrust, and why?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from training.fleet.pages.rendering import Frame, local, render
+from training.fleet.wire import words
+from training.fleet.wire.incidents import IncidentsReply
+from training.printable import counted, one_line
+
+SPANS_SHOWN = 3
+
+Json = Mapping[str, Any]
+
+
+def page(reply: IncidentsReply, frame: Frame, *, host: str = "", before: int = 0) -> str:
+    """Render a page of the incidents of a host, or of all."""
+    told: dict[str, Any] = msgspec.to_builtins(reply)
+    older = told["next_before"]
+    return render(
+        "incidents.html",
+        frame,
+        sentence=sentence(told, host, before),
+        watches=told["watches"],
+        hosts=_hosts(told["incidents"]),
+        host=host,
+        older=None if older is None else address(host, older),
+        lasted=lasted,
+        spans=spans,
+    )
+
+
+def address(host: str = "", before: int = 0) -> str:
+    """Return the address of a host's incidents, or of all."""
+    asked = urlencode({key: value for key, value in (("host", host), ("before", before)) if value})
+    return f"/incidents?{asked}" if asked else "/incidents"
+
+
+def sentence(told: Json, host: str, before: int) -> str:
+    """Say in one line whether a person is needed."""
+    whose = f" on {one_line(host, 64)}" if host else ""
+    if before:
+        return f"Earlier incidents{whose}."
+    watches = told["watches"]
+    still = [each for each in watches if each["silent"]]
+    silence = f" {len(still)} {'watch' if len(still) == 1 else 'watches'} fell silent." if still else ""
+    if told["open"]:
+        number = told["open"]
+        return f"{counted(number, 'incidents')}{whose} {'is' if number == 1 else 'are'} open and not judged.{silence}"
+    if not watches and not told["incidents"]:
+        return f"{one_line(host, 64) if host else 'No host'} is{' not' if host else ''} watched yet."
+    if not told["incidents"]:
+        return f"Nothing was told{whose} so far.{silence}"
+    return f"No incident{whose} is open.{silence}"
+
+
+def _hosts(incidents: Sequence[Json]) -> list[tuple[str, list[Json]]]:
+    """Group a page of incidents by host: those told of last come first."""
+    found: dict[str, list[Json]] = {}
+    for each in incidents:
+        found.setdefault(each["host"], []).append(each)
+    return [*found.items()]
+
+
+def lasted(one: Json) -> str:
+    """Say from when to when an incident was."""
+    begin, end = local(one["began_at"]), local(one["last_alarm_at"])
+    until = f"{end:%H:%M:%S}" if end.date() == begin.date() else f"{end:%a %d %b %H:%M:%S}"
+    length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))
+    return f"{begin:%a %d %b %H:%M:%S} to {until} ({length})"
+
+
+def spans(one: Json) -> str:
+    """Name the spans of time that carried the alarms."""
+    found = [f"{local(start):%H:%M:%S} to {local(end):%H:%M:%S}" for start, end in one["seconds"][:SPANS_SHOWN]]
+    more = len(one["seconds"]) - len(found)
+    return ", ".join(found) + (f" and {more} more" if more > 0 else "")

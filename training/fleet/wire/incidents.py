@@ -1,0 +1,116 @@
+"""Structs of watched hosts: what a watch tells of itself and its incidents, and what is known of them.
+
+Times of an incident are epoch seconds of the *host's* clock: they say when it happened there, and order nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from training.fleet.wire.constants import HOST_ID_PATTERN
+from training.fleet.wire.views import Wire
+
+PAGE = 50
+PAGE_MAX = 500  # incidents in one answer
+WHY_MAX = 8  # channels
+SPANS_MAX = 64
+
+_Host = Annotated[str, Meta(pattern=HOST_ID_PATTERN)]
+_Moment = Annotated[float, Meta(ge=0, le=1e11)]
+_Score = Annotated[float, Meta(ge=-1e12, le=1e12)]
+
+
+class WhyView(Wire, frozen=True, kw_only=True):
+    """A channel that carried alarms, and its share of what raised the score."""
+
+    channel: Annotated[str, Meta(max_length=128)]
+    share: Annotated[float, Meta(ge=0, le=1)]
+
+
+class WatchedIncident(Wire, frozen=True, kw_only=True):
+    """An incident as it stands: raised, or over. The later report of one says all that the earlier did."""
+
+    id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same incident always has it
+    event: Literal["raised", "over"]
+    rule: Annotated[str, Meta(max_length=200)] = ""  # in words
+    began_at: _Moment
+    raised_at: _Moment
+    last_alarm_at: _Moment
+    alarms: Annotated[int, Meta(ge=0, le=2**31 - 1)]  # windows above the threshold
+    peak: _Score  # the highest score above the threshold
+    threshold: _Score
+    why: Annotated[list[WhyView], Meta(max_length=WHY_MAX)] = field(default_factory=list)
+    # spans of time that carried the alarms: from, to
+    seconds: Annotated[list[tuple[_Moment, _Moment]], Meta(max_length=SPANS_MAX)] = field(default_factory=list)
+
+
+class WatchRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/watch``: the host is watched with this model; with ``incident``, that one was raised or is over."""
+
+    host_id: _Host
+    model: Annotated[str, Meta(max_length=128)]
+    checkpoint: Annotated[str, Meta(pattern="^[0-9a-f]{0,64}$")] = ""  # the model's digest; empty: it has none
+    every_s: Annotated[float, Meta(ge=1, le=86_400)] = 900.0  # it means to be heard again within this time
+    incident: WatchedIncident | None = None
+
+
+class WatchReply(Wire, frozen=True, kw_only=True):
+    """``number`` is the receiver's for the incident; ``known``: it had been told of before."""
+
+    number: int | None = None
+    known: bool = False
+
+
+class IncidentView(Wire, frozen=True, kw_only=True):
+    """An incident of a watched host. ``told_at`` and ``heard_at`` are by the receiver's clock: first, and last."""
+
+    number: int
+    host: str
+    id: str
+    model: str
+    checkpoint: str
+    rule: str
+    began_at: float
+    raised_at: float
+    last_alarm_at: float
+    over: bool
+    alarms: int
+    peak: float
+    threshold: float
+    why: list[WhyView]
+    seconds: list[tuple[float, float]]
+    told_at: float
+    heard_at: float
+    verdict: str | None  # "confirmed" or "false", by a person; null: nobody has judged it
+    judged_by: str | None
+    judged_at: float | None
+
+
+class WatchView(Wire, frozen=True, kw_only=True):
+    """A watch that was heard. ``since``: without a break; ``silent``: not heard for more than twice what it meant."""
+
+    host: str
+    model: str
+    checkpoint: str
+    since: float
+    heard_at: float
+    every_s: float
+    silent: bool
+
+
+class IncidentsReply(Wire, frozen=True, kw_only=True):
+    """``GET /v1/incidents``: the newest first; ``next_before`` leads to the older ones."""
+
+    incidents: list[IncidentView]
+    watches: list[WatchView]
+    open: int  # incidents that are not over and that nobody has judged, of the hosts asked for
+    next_before: int | None
+    now: float
+
+
+class JudgeRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/incidents/{number}/judge``: what a person found; ``open`` takes a verdict back."""
+
+    verdict: Literal["confirmed", "false", "open"]
