@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 import telemetry_builders as made
 from places import ROOT
+from receiver_running import TOKEN
+from tls_world import secure
 from trainer_builders import arguments, run
 
 from training.contract import Exit
 from training.data import build
 from training.data.channels import View
 from training.data.episode import read
+from training.fleet import join
 from training.locking import exclusive
 from training.trainer import score as scoring
 from training.trainer import streams as kept_streams
@@ -32,7 +35,16 @@ from training.trainer.score import incident_table, incidents, judge, open_model
 from training.trainer.streams import MOST_STREAMS, StateError, Streams, rule_of
 from training.trainer.watch import calls, program
 from training.trainer.watch import detector as watching
-from training.trainer.watch.calls import Courier, HookError, command_hook, line, webhook
+from training.trainer.watch.calls import (
+    Courier,
+    Hook,
+    HookError,
+    HookRefusedError,
+    command_hook,
+    fleet_hook,
+    line,
+    webhook,
+)
 from training.trainer.watch.detector import Detector, Seen, joined, own_references
 from training.trainer.watch.program import Watch, samples, state_path
 
@@ -228,11 +240,12 @@ def test_no_window_crosses_the_moment_at_which_the_clock_is_set(world: World, tm
 def test_an_incident_is_kept_before_anybody_hears_of_it(world: World, tmp_path: Path) -> None:
     """Whoever is called finds the call in the state: ended in this moment, the program would try it again."""
     state, kept = tmp_path / "state", []
-    watch = watch_of(world, state, hooks=[lambda one: kept.append((one, json.loads(state.read_text())))])
+    watch = watch_of(world, state, hooks=[hook("exec", lambda one: kept.append((one, json.loads(state.read_text()))))])
     watch._feed(Seen(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, 0.1), 0.6, 0.5) for n in range(LONGEST))
     watch.close()
     ((call, then),) = kept
-    assert then["undelivered"] == [call] == [json.loads(watch.out.getvalue())]
+    assert then["undelivered"] == [{"to": "exec", "told": call}]
+    assert call == json.loads(watch.out.getvalue())
     assert then["streams"]["h0"]["open"]["raised"] == call["raised_at"]
     assert json.loads(state.read_text())["undelivered"] == []
 
@@ -332,6 +345,13 @@ TOLD = {
 }
 
 
+KEPT = {"to": "exec", "told": TOLD}
+
+
+def hook(name: str, call, *more: str) -> Hook:
+    return Hook(name, call, frozenset({"raised", *more}))
+
+
 def test_a_call_that_fails_is_tried_again_and_only_where_it_failed(monkeypatch) -> None:
     monkeypatch.setattr(calls, "AGAIN_S", 0.0)
     sound, broken, done = [], [], threading.Event()
@@ -343,7 +363,9 @@ def test_a_call_that_fails_is_tried_again_and_only_where_it_failed(monkeypatch) 
         done.set()
 
     said = []
-    courier = Courier([lambda one: sound.append(one["id"]), once_broken], [], said.append)
+    courier = Courier(
+        [hook("exec", lambda one: sound.append(one["id"])), hook("webhook", once_broken)], [], said.append
+    )
     courier.put(TOLD)
     assert done.wait(20)
     courier.end(20)
@@ -355,16 +377,81 @@ def test_what_no_hook_took_waits_for_the_next_start() -> None:
     def deaf(one):
         raise HookError("x")
 
-    courier = Courier([deaf], [], lambda _text: None)
+    courier = Courier([hook("exec", deaf)], [], lambda _text: None)
     courier.put(TOLD)
     courier.end(20)
-    assert courier.waiting == [TOLD]
-    heard = threading.Event()
-    later = Courier([lambda _one: heard.set()], courier.waiting, print)
-    assert heard.wait(20)
-    later.end(20)
-    assert later.waiting == []
-    assert Courier([], [TOLD], print).waiting == [TOLD]  # for a start that names a hook again
+    assert courier.waiting == [KEPT]
+    for kept in (courier.waiting, [TOLD]):  # the one of an earlier version, which named no hook
+        heard = threading.Event()
+        later = Courier([hook("exec", lambda _one, heard=heard: heard.set())], kept, print)
+        assert heard.wait(20)
+        later.end(20)
+        assert later.waiting == []
+    without = Courier([hook("webhook", deaf)], [KEPT], print)
+    assert (without.waiting, without.unnamed) == ([KEPT], 1)  # for a start that names its hook again
+    without.end(20)
+
+
+def test_a_hook_that_is_down_keeps_no_other_waiting() -> None:
+    """A local command must not wait for a receiver that is down."""
+
+    def deaf(one):
+        raise HookError("x")
+
+    heard, both = [], threading.Event()
+
+    def hears(one):
+        heard.append(one["id"])
+        if len(heard) == 2:
+            both.set()
+
+    courier = Courier([hook("fleet", deaf, "over"), hook("exec", hears)], [], lambda _text: None)
+    for each in (TOLD, TOLD | {"event": "over"}, TOLD | {"id": "60"}):
+        courier.put(each)
+    assert both.wait(20)
+    courier.end(20)
+    assert heard == ["5f", "60"]
+    assert [(each["to"], each["told"]["event"]) for each in courier.waiting] == [
+        ("fleet", "raised"), ("fleet", "over"), ("fleet", "raised"),
+    ]  # fmt: skip
+
+
+def test_what_is_refused_for_good_is_given_up_and_a_sign_of_life_is_not_kept() -> None:
+    said, tried = [], []
+
+    def refuses(one):
+        tried.append(one["event"])
+        raise (HookRefusedError if one["event"] == "raised" else HookError)("no")
+
+    courier = Courier([hook("fleet", refuses, "watching")], [], said.append)
+    courier.put(TOLD)
+    courier.put({"event": "watching", "host": "h0"})
+    courier.put({"event": "watching", "host": "h1"})
+    courier.end(20)
+    assert courier.waiting == []
+    assert tried[0] == "raised"
+    assert said == ["no: incident 5f is given up", *["no: that this host is watched is tried again"] * (len(tried) - 1)]
+
+
+def test_a_watched_host_shows_that_it_is_each_quarter_of_an_hour(world: World, tmp_path: Path) -> None:
+    watch, heard = watch_of(world, tmp_path / "state"), []
+    watch.courier.put = heard.append
+    for t in (0.0, 1.0, 899.0, 900.0, 2000.0, -5.0, 0.0):  # the host's clock was set back
+        watch._show_life(BEGAN + t)
+    assert len(heard) == 4
+    known = {"host": "h0", "model": "gbt realistic", "checkpoint": watch.streams.checkpoint}
+    assert heard[0] == {"event": "watching", **known, "every_s": 900.0}
+
+
+def test_the_fleet_is_told_by_a_command_that_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--receiver-url: .*is neither https nor this machine"):
+        fleet_hook("http://10.0.0.1:8445", "h0", None)
+    with pytest.raises(ValueError, match=r"holds no certificate .* `cis490-jobs enroll --watcher h0`"):
+        fleet_hook("https://pi.lan:8445", "h0", str(tmp_path))
+    nobody = fleet_hook("http://127.0.0.1:1", "h0", None)
+    assert nobody.events == {"raised", "over", "watching"}
+    with pytest.raises(HookError, match="the fleet was not told: cannot reach the receiver"):
+        nobody.call(TOLD)
 
 
 def test_a_model_that_was_trained_anew_still_calls_for_the_last_one(tmp_path: Path) -> None:
@@ -382,22 +469,67 @@ def test_a_command_that_cannot_start_is_refused_at_once() -> None:
 
 def test_a_command_gets_the_incident_on_its_input(tmp_path: Path) -> None:
     place = tmp_path / "heard"
-    command_hook(f"{sys.executable} -c \"import sys; open(r'{place}', 'w').write(sys.stdin.read())\"")(TOLD)
+    command_hook(f"{sys.executable} -c \"import sys; open(r'{place}', 'w').write(sys.stdin.read())\"").call(TOLD)
     assert json.loads(place.read_text()) == TOLD
     with pytest.raises(HookError, match="ended with 3"):
-        command_hook(f"{sys.executable} -c 'raise SystemExit(3)'")(TOLD)
+        command_hook(f"{sys.executable} -c 'raise SystemExit(3)'").call(TOLD)
     gone = tmp_path / "gone"
     gone.write_text("#!/bin/sh\n")
     gone.chmod(0o755)
-    hook = command_hook(str(gone))
+    gone_hook = command_hook(str(gone))
     gone.unlink()
     with pytest.raises(HookError, match="cannot be started"):
-        hook(TOLD)
+        gone_hook.call(TOLD)
     for bad in (lambda: command_hook(" "), lambda: webhook("file:///etc/passwd")):
         with pytest.raises(ValueError, match="--"):
             bad()
     with pytest.raises(HookError, match="cannot be reached"):
-        webhook("http://127.0.0.1:1/secret")(TOLD)
+        webhook("http://127.0.0.1:1/secret").call(TOLD)
+
+
+def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twice(
+    world: World, tmp_path: Path, capsys
+) -> None:
+    """From the host's samples to the list of incidents: a real command, over TLS, with the certificate of a watcher."""
+    state, tls = tmp_path / "state", tmp_path / "tls"
+
+    def watched(url: str, samples: list) -> Watch:
+        watch = watch_of(world, state, hooks=[fleet_hook(url, "h0", str(tls))])
+        watch.detector.began_at = BEGAN + samples[0][0]
+        for t, sample in samples:
+            watch.take(t - samples[0][0], sample)
+        watch.finish()
+        watch.close()
+        return watch
+
+    everything = list(samples_of(world.recording))
+    down = watched("http://127.0.0.1:1", everything[:480])
+    (kept,) = down.streams.undelivered
+    assert any("the fleet was not told: cannot reach" in text for text in down.said)
+    with secure(tmp_path / "fleet") as receiver:
+        operator = receiver.showing(None, TOKEN)
+        invited = operator.post_json("/v1/invitations", {"name": "h0", "role": "watcher"})
+        line = ["--receiver-url", receiver.url, "--host-id", "h0", "--watcher", "--tls-dir", str(tls)]
+        assert join.main([*line, "--code", invited["code"], "--fingerprint", invited["fingerprint"]]) == 0
+        identity = tls / "identity.json"
+        identity.write_text(json.dumps(json.loads(identity.read_text()) | {"received_at": 0.0}))
+        watched(receiver.url, everything[480:])
+        again = fleet_hook(receiver.url, "h0", str(tls))
+        again.call(kept["told"])
+        with pytest.raises(HookRefusedError, match="the fleet was not told"):
+            again.call(kept["told"] | {"peak": "high"})
+        told = operator.incidents()
+        (one,) = told["incidents"]
+        assert (one["host"], one["id"], one["over"]) == ("h0", kept["told"]["id"], False)
+        assert [each["channel"] for each in one["why"]] == [each["channel"] for each in kept["told"]["why"]]
+        assert [(each["host"], each["model"], each["every_s"]) for each in told["watches"]] == [
+            ("h0", "gbt realistic", 900.0)
+        ]
+        again.call(kept["told"] | {"event": "over", "alarms": 99})
+        assert [(each["over"], each["alarms"]) for each in operator.incidents()["incidents"]] == [(True, 99)]
+        assert len(receiver.reader.all("notices", after=0, most=10)) == 1
+        assert json.loads(identity.read_text())["received_at"] > 0, "the certificate was renewed by the way"
+    assert "has joined" in capsys.readouterr().out
 
 
 def test_incidents_are_told_in_a_line() -> None:
@@ -500,7 +632,7 @@ def test_the_unit_starts_what_the_program_understands() -> None:
     settings = {
         "${CIS490_WATCH_MODEL}": "/models/gbt_realistic.ckpt.json",
         "${CIS490_WATCH_REFERENCE}": "/reference",
-        "$CIS490_WATCH_FLAGS": "--webhook https://hooks.example/office --threads 2",
+        "$CIS490_WATCH_FLAGS": "--webhook https://hooks.example/a --receiver-url https://pi --tls-dir /x --threads 2",
     }
     for name, value in settings.items():
         start = start.replace(name, value)

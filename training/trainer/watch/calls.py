@@ -1,7 +1,8 @@
 """Calling somebody: an incident's document, its line for people, and the hooks that carry it away.
 
-A hook is a command, which gets the incident as JSON on its standard input, or a web address, to which it is posted.
-Both run beside the watch, one call at a time; a call that fails is tried again until it is taken, with the same id.
+A hook is a command, which gets the incident as JSON on its standard input, a web address, to which it is posted, or the
+fleet, which a command of its own tells. They run beside the watch, each one call at a time; a call that fails is tried
+again until it is taken, with the same id.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,17 +28,34 @@ AGAIN_S = 60.0  # between a hook's failure and the next try
 TIMEOUT_S = 60.0
 MOST_WAITING = 200  # calls; of more the oldest are given up, and said to be
 
-Hook = Callable[[Mapping[str, Any]], None]
+WATCHING = "watching"  # the event of no incident: this host is watched
+
+REPORTER = "training.fleet.client.watching"  # the command that tells the fleet
+NEVER_TAKEN = 65  # its exit code for what the receiver refuses for good
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A way to carry calls away; ``call`` raises ``HookError`` for one that was not taken."""
+
+    name: str  # under which its calls are kept
+    call: Callable[[Mapping[str, Any]], None]
+    events: frozenset[str] = frozenset({"raised"})
 
 
 class HookError(Exception):
     """A hook did not take a call; the message is a sentence, and no secret is in it."""
 
 
+class HookRefusedError(HookError):
+    """A hook will never take this call."""
+
+
 def document(
     called: Called,
     *,
     model: str,
+    checkpoint: str,
     rule: str,
     event: str,
     threshold: float,
@@ -52,6 +72,7 @@ def document(
         "id": called.id,
         "host": called.host,
         "model": model,
+        "checkpoint": checkpoint,
         "began_at": one.began,
         "raised_at": one.raised,
         "last_alarm_at": one.last,
@@ -92,6 +113,38 @@ def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
+    """Tell the fleet's receiver at ``url``, in the name of ``host``. Raises ValueError for flags that cannot do it."""
+    words = [sys.executable, "-m", REPORTER, "--receiver-url", url, "--host-id", host]
+    words += ["--tls-dir", tls_dir] if tls_dir else []
+    code, wrong = _reported([*words, "--check"], b"")
+    if code:
+        raise ValueError(f"--receiver-url: {wrong or f'the command that tells the fleet ended with {code}'}")
+
+    def call(told: Mapping[str, Any]) -> None:
+        code, wrong = _reported(words, json.dumps(told).encode())
+        if code:
+            kind = HookRefusedError if code == NEVER_TAKEN else HookError
+            raise kind(f"the fleet was not told: {wrong or f'its command ended with {code}'}")
+
+    return Hook("fleet", call, frozenset({"raised", "over", WATCHING}))
+
+
+def _reported(words: Sequence[str], data: bytes) -> tuple[int, str]:
+    """Start the command that tells the fleet: its exit code, and the sentence that it ended with."""
+    try:
+        # In a session of its own: a Ctrl-C that ends the watch lets its last call arrive.
+        done = subprocess.run(
+            words, input=data, capture_output=True, timeout=TIMEOUT_S, check=False, start_new_session=True
+        )
+    except subprocess.TimeoutExpired:
+        return 75, f"no answer within {TIMEOUT_S:.0f} s"
+    except OSError as error:
+        return 1, f"its command cannot be started: {error.strerror}"
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    return done.returncode, one_line(said[-1], 300) if said and done.returncode else ""
+
+
 def command_hook(command: str) -> Hook:
     """Start ``command`` for each call. Raises ValueError for a line that no shell could read."""
     words = shlex.split(command)
@@ -111,7 +164,7 @@ def command_hook(command: str) -> Hook:
         if done.returncode:
             raise HookError(f"{words[0]} ended with {done.returncode}")
 
-    return call
+    return Hook("exec", call)
 
 
 def webhook(address: str) -> Hook:
@@ -139,73 +192,88 @@ def webhook(address: str) -> Hook:
         except (OSError, ValueError) as error:
             raise HookError(f"the webhook cannot be reached: {type(error).__name__}") from None
 
-    return call
+    return Hook("webhook", call)
 
 
 class Courier:
-    """Carries calls to the hooks in a thread of its own; ``waiting`` is what none has taken yet, oldest first."""
+    """Carries calls to the hooks, each in a thread of its own: one that is down keeps no other waiting.
 
-    def __init__(self, hooks: Sequence[Hook], waiting: Sequence[dict[str, Any]], say: Callable[[str], None]) -> None:
-        self._hooks, self._say = tuple(hooks), say
+    ``waiting`` is what is not taken yet, by hook and oldest first; calls for hooks that this start does not name stay.
+    """
+
+    def __init__(self, hooks: Sequence[Hook], waiting: Sequence[Mapping[str, Any]], say: Callable[[str], None]) -> None:
+        self._say, self._hooks = say, {hook.name: hook for hook in hooks}
         self._lock = threading.Condition()
-        self._waiting = list(waiting)
-        self._taken: set[tuple[str, int]] = set()  # of those that wait: the hooks that need no second try
-        self._ended = False
-        self._thread = threading.Thread(target=self._work, name="hooks", daemon=True)
-        if hooks:
-            self._thread.start()
+        self._lines: dict[str, list[dict[str, Any]]] = {name: [] for name in self._hooks}
+        self._others: list[dict[str, Any]] = []
+        for kept in waiting:
+            calls = [dict(kept)] if "told" in kept else self.asked(kept)  # one of before names no hook: it is for all
+            for each in calls or [dict(kept)]:
+                self._lines.get(each.get("to", ""), self._others).append(each)
+        self._ended, self._working = False, len(self._hooks)
+        for name in self._hooks:
+            threading.Thread(target=self._work, args=(name,), name=f"hook-{name}", daemon=True).start()
 
     @property
     def waiting(self) -> list[dict[str, Any]]:
         with self._lock:
-            return list(self._waiting)
+            found = [*self._others, *(each for line in self._lines.values() for each in line)]
+        return [each for each in found if each.get("told", each)["event"] != WATCHING]
 
-    def put(self, told: dict[str, Any]) -> None:
-        if not self._hooks:
-            return
+    @property
+    def unnamed(self) -> int:
+        """The number of calls for hooks that this start does not name."""
+        return len(self._others)
+
+    def asked(self, told: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The calls that ``told`` makes, one for each hook that hears of its event."""
+        return [{"to": hook.name, "told": told} for hook in self._hooks.values() if told["event"] in hook.events]
+
+    def put(self, told: Mapping[str, Any]) -> None:
         with self._lock:
-            self._waiting.append(told)
-            given_up = len(self._waiting) - MOST_WAITING
-            if given_up > 0:
-                del self._waiting[:given_up]
-                self._say(f"{given_up} calls that no hook took were given up")
-            self._lock.notify()
+            for call in self.asked(told):
+                line = self._lines[call["to"]]
+                if told["event"] == WATCHING:  # the last one says it all
+                    line[:] = [each for each in line if each["told"]["event"] != WATCHING]
+                line.append(call)
+                given_up = len(line) - MOST_WAITING
+                if given_up > 0:
+                    del line[:given_up]
+                    self._say(f"{given_up} calls that {call['to']} did not take were given up")
+            self._lock.notify_all()
 
     def end(self, within_s: float) -> None:
         """Let what waits have one more try, and stop."""
         with self._lock:
             self._ended = True
-            self._lock.notify()
-        if self._hooks:
-            self._thread.join(within_s)
+            self._lock.notify_all()
+            self._lock.wait_for(lambda: not self._working, within_s)
 
-    def _work(self) -> None:
+    def _work(self, name: str) -> None:
+        hook, line = self._hooks[name], self._lines[name]
         while True:
             with self._lock:
-                self._lock.wait_for(lambda: self._waiting or self._ended)
-                if not self._waiting:
-                    return
-                told, ended = self._waiting[0], self._ended
-            failed = self._carried(told)
+                self._lock.wait_for(lambda: line or self._ended)
+                call, ended = (line[0] if line else None), self._ended
+            done = call is None or self._carried(hook, call["told"])
             with self._lock:
-                if not failed:
-                    self._waiting = [one for one in self._waiting if one is not told]
-                    self._taken.clear()
+                if done and call is not None:
+                    line[:] = [each for each in line if each is not call]
                 elif ended:
+                    self._working -= 1
+                    self._lock.notify_all()
                     return
                 else:
                     self._lock.wait_for(lambda: self._ended, AGAIN_S)
 
-    def _carried(self, told: Mapping[str, Any]) -> bool:
-        """Return True where some hook did not take it."""
-        failed = False
-        for number, hook in enumerate(self._hooks):
-            if (told["id"], number) in self._taken:
-                continue
-            try:
-                hook(told)
-                self._taken.add((told["id"], number))
-            except HookError as error:
-                failed = True
-                self._say(f"{error}: incident {told['id']} is tried again")
-        return failed
+    def _carried(self, hook: Hook, told: Mapping[str, Any]) -> bool:
+        """Return True for a call that needs no further try."""
+        what = f"incident {told['id']}" if "id" in told else "that this host is watched"
+        try:
+            hook.call(told)
+        except HookRefusedError as error:
+            self._say(f"{error}: {what} is given up")
+        except HookError as error:
+            self._say(f"{error}: {what} is tried again")
+            return False
+        return True

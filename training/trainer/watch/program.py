@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import platform
 import sys
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "training.trainer.watch"
 KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
+ALIVE_EVERY_S = 900.0  # the fleet hears so often that a host is watched
 LAST_CALLS_S = 5.0  # that hooks have at the end
 MOST_SHARES = 500  # alarms whose channels are kept for an incident's reasons
 JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
@@ -82,6 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.add_argument("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
     parser.add_argument("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
+    parser.add_argument("--receiver-url", metavar="URL", help="the fleet's receiver, which is told of each incident")
+    parser.add_argument("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
     parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     return parser
 
@@ -104,7 +108,7 @@ def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Wat
     from training.trainer.checkpoint import schema_of
     from training.trainer.score import open_model
     from training.trainer.streams import StateError, Streams, rule_of
-    from training.trainer.watch.calls import Courier, command_hook, webhook
+    from training.trainer.watch.calls import Courier, command_hook, fleet_hook, webhook
     from training.trainer.watch.detector import Detector, own_references
 
     if names.for_s is not None and not names.for_s > 0:
@@ -114,6 +118,7 @@ def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Wat
     try:
         hooks = [command_hook(names.command)] if names.command else []
         hooks += [webhook(names.webhook)] if names.webhook else []
+        hooks += [fleet_hook(names.receiver_url, names.host, names.tls_dir)] if names.receiver_url else []
         collector = choose_collector(names.view)
     except (ValueError, RecordError) as error:
         raise BadArguments(str(error)) from None
@@ -140,12 +145,13 @@ def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Wat
 
     if note is not None:
         say(note)
-    if streams.undelivered and not hooks:
-        say(f"{len(streams.undelivered)} earlier calls wait for a hook: name one with --exec or --webhook")
+    courier = Courier(hooks, streams.undelivered, say)
+    if courier.unnamed:
+        say(f"{courier.unnamed} earlier calls wait for a hook that was not named: --exec, --webhook or --receiver-url")
     watch = Watch(
         detector=detector,
         streams=streams,
-        courier=Courier(hooks, streams.undelivered, say),
+        courier=courier,
         kept_in=kept_in,
         host=names.host,
         model=f"{model.document['model']} {model.document['mode']}",
@@ -203,6 +209,7 @@ class Watch:
     raised: int = 0
     _shares: list[tuple[float, NDArray[np.float64]]] = field(default_factory=list)  # start and channels of late alarms
     _kept_at: float = 0.0
+    _alive_at: float = -math.inf
     _doubted: bool = False
 
     def begin(self) -> None:
@@ -222,11 +229,20 @@ class Watch:
             self._shares.clear()
 
     def take(self, t: float, sample: Mapping[str, float | None]) -> None:
+        self._show_life(self.detector.began_at + t)
         self._feed(self.detector.push(t, sample))
         if not self._doubted and self.detector.judged is not None:
             self._doubted = True
             for doubt in doubts(self.detector):
                 self.say(doubt)
+
+    def _show_life(self, now: float) -> None:
+        """Let the hooks that listen for it hear now and then that this host is watched."""
+        if 0 <= now - self._alive_at < ALIVE_EVERY_S:
+            return
+        self._alive_at = now
+        known = {"host": self.host, "model": self.model, "checkpoint": self.streams.checkpoint}
+        self.courier.put({"event": "watching", **known, "every_s": ALIVE_EVERY_S})
 
     def finish(self) -> None:
         """Take what only the end decides, and say what there was."""
@@ -266,6 +282,7 @@ class Watch:
         told = document(
             called,
             model=self.model,
+            checkpoint=self.streams.checkpoint,
             rule=self.streams.rule.words,
             event=event,
             threshold=seen.threshold,
@@ -273,12 +290,11 @@ class Watch:
             seconds=self.detector.moments(incident.began, incident.last) if event == "raised" else (),
         )
         # Kept before anybody hears of it: whatever happens now, nobody is called for it a second time unknowingly.
-        self.streams.undelivered = [*self.courier.waiting, *([told] if event == "raised" else [])]
+        self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(told)]
         self.streams.save(self.kept_in)
         self._kept_at = seen.window.t_end
         print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
-        if event == "raised":
-            self.courier.put(told)
+        self.courier.put(told)
 
     def _why(self, incident: Incident) -> list[tuple[str, float]]:
         """The channels that carried the incident's alarms, of the last ones that this watch has seen."""
