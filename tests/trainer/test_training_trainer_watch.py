@@ -433,6 +433,23 @@ def test_what_is_refused_for_good_is_given_up_and_a_sign_of_life_is_not_kept() -
     assert said == ["no: incident 5f is given up", *["no: that this host is watched is tried again"] * (len(tried) - 1)]
 
 
+def test_an_incident_does_not_wait_for_the_next_try_of_a_sign_of_life() -> None:
+    failed, heard = threading.Event(), threading.Event()
+
+    def once_down(one):
+        if one["event"] == "watching":
+            failed.set()
+            raise HookError("no")
+        heard.set()
+
+    courier = Courier([hook("fleet", once_down, "watching")], [], lambda _text: None)
+    courier.put({"event": "watching", "host": "h0"})
+    assert failed.wait(20)
+    courier.put(TOLD)
+    assert heard.wait(20), "and not after a minute"
+    courier.end(20)
+
+
 def test_a_watched_host_shows_that_it_is_each_quarter_of_an_hour(world: World, tmp_path: Path) -> None:
     watch, heard = watch_of(world, tmp_path / "state"), []
     watch.courier.put = heard.append

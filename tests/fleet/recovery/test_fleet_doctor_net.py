@@ -19,6 +19,10 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.findings import Level
 from training.fleet.service.state import State
 
+INCIDENT = (
+    "host, id, checkpoint, model, rule, began_at, raised_at, last_alarm_at, over, alarms, peak, threshold, why, "
+    "told_at, heard_at, verdict, judged_by, judged_at"
+)
 # What a_state leaves empty: columns, and a row of them.
 SOME_OF_EACH = {
     "certificates": ("fingerprint, role, name, issued_at, expires_at, revoked_at", "'f', 'host', 'gone', 1, 2, 2"),
@@ -40,6 +44,11 @@ SOME_OF_EACH = {
     "forecasts": (
         "job_id, generation, attempt, at, host, ends_at, low_at, high_at",
         "job_id, 1, 0, 1, 'pi', 3, 2, 4 FROM jobs LIMIT 1",
+    ),
+    "watches": ("host, checkpoint, model, since, heard_at, every_s", "'pi', '5f', 'gbt realistic', 1, 2, 900"),
+    "incidents": (
+        INCIDENT,
+        "'pi', 'ab', '5f', 'gbt realistic', '2 of 3', 1, 2, 3, 1, 4, 0.1, 0.5, '{}', 5, 6, 'false', 'ada', 7",
     ),
     "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
 }  # fmt: skip
@@ -160,6 +169,7 @@ NOBODY = "told once, by one message, and repeated nowhere"
 DECIDED = "the policy decided it then; its settings may have changed since"
 MOVES = "moves along when the clock steps"
 LISTED = "who was let in stands here alone; the audit names the act, not the row"
+TOLD_BY_WATCH = "as a watch told it; the watch keeps it no longer"
 HOST = "as the host said last; its next request reports it again"
 # Without a checksum nobody can tell a change of these, and why.
 UNTOLD = {
@@ -209,6 +219,8 @@ UNTOLD = {
     "forecasts": dict.fromkeys(
         ["seq", "generation", "at", "host", "ends_at", "low_at", "high_at"], NOBODY
     ),
+    "watches": dict.fromkeys(["host", "checkpoint", "model", "since", "heard_at", "every_s"], TOLD_BY_WATCH),
+    "incidents": dict.fromkeys(["seq", *INCIDENT.split(", ")], TOLD_BY_WATCH),
     "curve_points": dict.fromkeys(
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"
     ),

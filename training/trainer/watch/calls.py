@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from training.printable import one_line
@@ -210,7 +211,7 @@ class Courier:
             calls = [dict(kept)] if "told" in kept else self.asked(kept)  # one of before names no hook: it is for all
             for each in calls or [dict(kept)]:
                 self._lines.get(each.get("to", ""), self._others).append(each)
-        self._ended, self._working = False, len(self._hooks)
+        self._ended, self._working, self._news = False, len(self._hooks), 0
         for name in self._hooks:
             threading.Thread(target=self._work, args=(name,), name=f"hook-{name}", daemon=True).start()
 
@@ -232,14 +233,13 @@ class Courier:
     def put(self, told: Mapping[str, Any]) -> None:
         with self._lock:
             for call in self.asked(told):
-                line = self._lines[call["to"]]
-                if told["event"] == WATCHING:  # the last one says it all
-                    line[:] = [each for each in line if each["told"]["event"] != WATCHING]
-                line.append(call)
+                line = self._lines[call["to"]]  # any later call says that the host is watched
+                line[:] = [*(each for each in line if each["told"]["event"] != WATCHING), call]
                 given_up = len(line) - MOST_WAITING
                 if given_up > 0:
                     del line[:given_up]
                     self._say(f"{given_up} calls that {call['to']} did not take were given up")
+            self._news += 1
             self._lock.notify_all()
 
     def end(self, within_s: float) -> None:
@@ -254,7 +254,7 @@ class Courier:
         while True:
             with self._lock:
                 self._lock.wait_for(lambda: line or self._ended)
-                call, ended = (line[0] if line else None), self._ended
+                call, ended, news = (line[0] if line else None), self._ended, self._news
             done = call is None or self._carried(hook, call["told"])
             with self._lock:
                 if done and call is not None:
@@ -264,7 +264,10 @@ class Courier:
                     self._lock.notify_all()
                     return
                 else:
-                    self._lock.wait_for(lambda: self._ended, AGAIN_S)
+                    self._lock.wait_for(partial(self._has_news, news), AGAIN_S)
+
+    def _has_news(self, since: int) -> bool:
+        return self._ended or self._news != since
 
     def _carried(self, hook: Hook, told: Mapping[str, Any]) -> bool:
         """Return True for a call that needs no further try."""
