@@ -92,7 +92,7 @@ def test_a_file_that_changes_while_it_is_read(refused, tmp_path, monkeypatch):
 
     def growing(text, *args):
         found = look(text, *args)
-        with text.file.open("a") as file:
+        with text.path.open("a") as file:
             file.write("99,e0,a,normal,0.5\n")
         return found
 

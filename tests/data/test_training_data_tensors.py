@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 
 import msgspec
 import numpy as np
@@ -15,6 +18,7 @@ from training.data.dataset import Labelling, Sampling, WindowSet, load_processed
 from training.data.errors import DataError, SchemaMismatch
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, first_difference, read_schema, require_same
+from training.files import LocalFs
 
 N, T = 20, 16
 INDEX = f"{TENSORS_FOLDER}/index.parquet"
@@ -203,6 +207,78 @@ def test_a_write_that_ends_before_its_last_step_leaves_what_was_there(tmp_path, 
     assert content(tmp_path) != before
     write(tmp_path)
     assert content(tmp_path) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a kill at a place is made by a fork")
+@pytest.mark.parametrize("references", [True, False])
+def test_a_writer_that_is_killed_leaves_what_was_there_or_the_whole_new_data_set(tmp_path, monkeypatch, references):
+    """At each of its steps, from the first file that is synced to the last folder."""
+    out = tmp_path / "out"
+    more = window_set(seed=2, label=np.array([dataset.REFERENCE] * N))
+    write(out, reference=None if references else more)
+    old = load(out)
+    with monkeypatch.context() as patch:
+        patch.setattr(dataset, "_put_in_place", lambda new, _: shutil.copytree(new, tmp_path / "new"))
+        write(out, window_set(seed=1), reference=more if references else None)
+    write(tmp_path / "plain")
+    seen, steps = set(), 0
+    while True:
+        place = tmp_path / str(steps)
+        shutil.copytree(out, place)
+        shutil.copytree(tmp_path / "new", place / dataset.NEW_FOLDER)
+        if ended(place, steps):
+            break
+        before = (place / TENSORS_FOLDER / "manifest.json").read_bytes()
+        found, validation = load(place), load_validation(place / VALIDATION_FILE)
+        assert validation.digest == found.validation_digest
+        seen.add(found.data_digest)
+        assert not (place / dataset.WHOLE_FOLDER).exists()
+        assert len(seen) == 2 or (place / TENSORS_FOLDER / "manifest.json").read_bytes() == before
+        if steps % 5 == 0:
+            write(place)
+            assert content(place).keys() == content(tmp_path / "plain").keys()
+        steps += 1
+    assert len(seen) == 2
+    assert old.data_digest in seen
+    assert steps > 12
+
+
+def ended(place, steps):
+    """Let a process put a data set in place that is killed at its step of this number; tell whether it ended before."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    left = [steps]
+
+    def counted(step):
+        def stepped(*args):
+            if not left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+            return step(*args)
+
+        return stepped
+
+    for name in ("sync_file", "sync_folder", "replace", "unlink"):
+        setattr(LocalFs, name, counted(getattr(LocalFs, name)))
+    shutil.rmtree = counted(shutil.rmtree)
+    try:
+        dataset._put_in_place(place / dataset.NEW_FOLDER, place)
+    finally:
+        os._exit(0)
+
+
+def test_a_data_set_that_cannot_be_put_in_place_is_one_sentence(tmp_path, monkeypatch):
+    write(tmp_path)
+    (tmp_path / dataset.WHOLE_FOLDER / TENSORS_FOLDER).mkdir(parents=True)
+    (tmp_path / dataset.WHOLE_FOLDER / SCHEMA_FILE).write_bytes(b"{}")
+
+    def denied(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(LocalFs, "replace", denied)
+    with pytest.raises(DataError, match=r"whose writer was killed .* with an account that may write there"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("values", [1, 3 * T * 7, 3 * T * N])

@@ -382,8 +382,8 @@ def test_pcp_windows_never_reach_into_the_next_episode_or_over_a_gap(monkeypatch
     ends = windows.t_start + 8 * 60.0
     assert not ((windows.t_start < 60.0 * 300) & (ends > 60.0 * 300)).any()
     spans = {
-        name: (windows.t_start[windows.episode == name].min(), ends[windows.episode == name].max())
-        for name in np.unique(windows.episode).tolist()
+        name: (windows.t_start[windows.episode.among([name])].min(), ends[windows.episode.among([name])].max())
+        for name in windows.episode.present.tolist()
     }
     ordered = sorted(spans.values())
     assert all(a[1] <= b[0] for a, b in pairwise(ordered))

@@ -7,8 +7,10 @@ import polars as pl
 import pytest
 from table_changes import noise, recordings
 
-from training.data.dataset import load_processed
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
+from training.data.dataset import UNLABELLED, load_processed
 from training.data.schema import read_schema, require_same
+from training.trainer import run, score
 
 CUT = ("--window-s", "8")
 
@@ -33,6 +35,54 @@ def test_what_is_lacking_is_missing_and_what_is_beyond_left_out(ingested, known)
     assert np.isnan(data.tensors[:, 1]).all()
     assert np.array_equal(data.tensors[:, 0], whole.tensors[:, 0])
     require_same(*(read_schema(one / "feature_schema_v1.json") for one in (folder, ingested.out)))
+
+
+@pytest.mark.parametrize("kind", ["table", "archive"])
+def test_data_without_labels_can_be_scored_and_no_trainer_takes_them(ingested, tmp_path, capsys, kind):
+    rows = recordings("ab", 4, samples=80)
+    labelled = {
+        "X": np.random.default_rng(0).normal(size=(40, 2, 8)),
+        "y": np.arange(40) // 5 % 2,
+        "episode": np.arange(40) // 5,
+        "host": np.repeat(["a", "b"], 20),
+        "t": np.arange(40.0) * 8,
+    }
+    source, cut = (rows, CUT) if kind == "table" else (labelled, ("--hz", "1"))
+    ingested.taken(source, *cut)
+    known = ingested.out.rename(tmp_path / "known")
+    arguments = ["--model", "gbt", "--mode", "oracle", "--split-recipe", "host", "--train-hosts", "a"]
+
+    def trained(folder):
+        files = {"summary": FEATURES_FILE, "tensors": TENSORS_FOLDER, "schema": SCHEMA_FILE}
+        named = [one for flag, name in files.items() for one in (f"--{flag}", str(folder / name))]
+        named += [
+            "--validation",
+            str(folder / VALIDATION_FILE),
+            "--out-dir",
+            str(tmp_path),
+            "--reports-dir",
+            str(tmp_path),
+        ]
+        return run.main([*arguments, *named])
+
+    assert trained(known) == 0
+    source = rows.drop("label") if kind == "table" else {name: one for name, one in labelled.items() if name != "y"}
+    assert "--like" in ingested.refused(source, *cut) or kind == "archive"
+    like = ("--like", str(known)) if kind == "table" else ("--hz", "1", "--like", str(known))
+    found = ingested.taken(source, *like)
+    assert found["labels"] == {UNLABELLED: ingested.load().y.size}
+    assert any("There are no labels" in note for note in found["notes"])
+    assert not ingested.load().is_labelled
+    assert ingested.validation["label_coverage"].to_list() == [0.0] * 8
+    scores = [score.score(tmp_path / "gbt_oracle.ckpt.json", folder) for folder in (known, ingested.out)]
+    windows = ["episode_id", "t_start", "score", "class"]
+    both = scores[0].select(windows).join(scores[1], on=windows)  # windows cross changes of a label that nobody knows
+    assert both.height == scores[0].height
+    assert (scores[0].height == scores[1].height) == (kind == "archive")
+    capsys.readouterr()
+    assert trained(ingested.out) != 0
+    assert "nobody labelled, which a model can score" in capsys.readouterr().err
+    assert "no labels, so --benign has nothing to say" in ingested.refused(source, *like, "--benign", "normal")
 
 
 def test_a_class_that_is_not_benign_is_not_taken_for_the_benign_one(ingested, known):

@@ -16,10 +16,10 @@ from table_changes import recordings
 
 from training.data import absent, confounded, identity
 from training.data.absent import lacking_hosts, settled
+from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.ingest import columns as channels
 from training.data.ingest import even
-from training.data.ingest.coded import Coded
 from training.data.ingest.columns import Wanted, suspects
 from training.data.ingest.ingested import Said, without_missing
 from training.data.ingest.meter import STEPS, Meter
@@ -196,7 +196,7 @@ def test_dates_are_read_alike_in_any_parts(form, beyond):
 
 @given(st.lists(st.sampled_from(["b", "a", "c", "ä", "10", "9"]), min_size=1), st.lists(st.integers(1, 20), max_size=3))
 def test_names_are_numbered_alike_in_any_parts(words, cuts):
-    whole, parts = Coded.of(words), Coded.of_series(cut_at(words, cuts))
+    whole, parts = Coded.of(words), Coded.of_series(cut_at(words, cuts), len(words))
     assert parts.names.tolist() == whole.names.tolist() == sorted(set(words))
     assert parts.codes.tolist() == whole.codes.tolist()
     assert parts.strings().tolist() == words

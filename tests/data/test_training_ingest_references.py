@@ -91,3 +91,17 @@ def test_a_channel_called_reference_is_refused_with_the_way_out(
     assert code == 65
     assert "--ignore reference" in said
     assert run(tmp_path, capsys, path, "--window-s", "1", "--ignore", "reference")[0] == 0
+
+
+def test_a_host_whose_reference_is_too_short_for_a_window_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = np.tile(np.arange(40) < 10, 2)
+    own[44:50] = False
+    table(reference=own).write_csv(tmp_path / "samples.csv")
+    code, found, _ = run(tmp_path, capsys, tmp_path / "samples.csv", "--window-s", "0.5", "--stride-s", "0.5")
+    assert code == 0
+    named = [note for note in found["notes"] if "No stretch of the reference of" in note]
+    assert len(named) == 1
+    short = ({"pi", "desk"} - set(load(tmp_path).reference_host.tolist())).pop()
+    assert f"of {short} is as long as a window" in named[0]

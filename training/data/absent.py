@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.coded import Coded
 from training.data.scratch import blocks
 
 Bools = NDArray[np.bool_]
@@ -80,9 +81,9 @@ def without(X: NDArray[np.float32], names: Sequence[str], taken: Iterable[str]) 
     return result
 
 
-def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_]) -> Bools:
+def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_] | Coded) -> Bools:
     """(H, C): which hosts, in the order of their names, lack which channels of settled windows ``X`` (N, C, T)."""
-    of_host = np.unique(host, return_inverse=True)[1]
+    of_host = Coded.of(host).codes
     lacks = np.zeros((of_host.max() + 1, X.shape[1]))
     for start, part in blocks(X):
         np.add.at(lacks, of_host[start : start + len(part)], absent(part))
@@ -90,13 +91,17 @@ def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_]) -> Bools:
 
 
 def notes_on_absent(
-    names: Sequence[str], label: NDArray[np.str_], host: NDArray[np.str_], gone: NDArray[Any], samples: int = 1
+    names: Sequence[str],
+    label: NDArray[np.str_] | Coded,
+    host: NDArray[np.str_] | Coded,
+    gone: NDArray[Any],
+    samples: int = 1,
 ) -> list[str]:
     """Say which hosts have no value of some channels, and where gaps may tell the class.
 
     ``gone`` (N, C) counts what is missing in each window of so many ``samples``.
     """
-    hosts, of_host = np.unique(host, return_inverse=True)
+    hosts, of_host = (known := Coded.of(host)).names, known.codes
     least = np.full((hosts.size, len(names)), samples)
     np.minimum.at(least, of_host, gone)
     has = least < samples
@@ -108,14 +113,14 @@ def notes_on_absent(
     ]
     for number, name in enumerate(names):
         if gone[:, number].any():
-            said += _told_by_gaps(name, label, has[of_host, number], gone[:, number] / samples)
+            said += _told_by_gaps(name, Coded.of(label), has[of_host, number], gone[:, number] / samples)
     return said
 
 
-def _told_by_gaps(name: str, label: NDArray[np.str_], there: NDArray[np.bool_], gone: NDArray[np.float64]) -> list[str]:
+def _told_by_gaps(name: str, label: Coded, there: NDArray[np.bool_], gone: NDArray[np.float64]) -> list[str]:
     """A sentence on a channel that hosts which have it (``there``) miss in one class, and hardly in the others."""
-    classes, of = np.unique(label[there], return_inverse=True)
-    shares = [(float(gone[there][of == number].mean()), one) for number, one in enumerate(classes.tolist())]
+    mine, share = Coded.of(label.take(there)), gone[there]
+    shares = [(float(share[mine.codes == number].mean()), one) for number, one in enumerate(mine.names.tolist())]
     if len(shares) < 2:
         return []
     (most, where), (next_most, _), *_ = sorted(shares, reverse=True)

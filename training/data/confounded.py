@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
-from training.data.rows import Rows
+from training.data.rows import CodedRows, Rows
 from training.data.scratch import blocks
 
 RECORDINGS_LEAST = 2  # of a host, to say that its classes follow each other: one recording has to begin with one
@@ -36,18 +36,19 @@ def doubled_channels(X: NDArray[np.float32], names: Sequence[str]) -> list[str]:
     return notes
 
 
-def confounded(rows: Rows, benign: Sequence[str], *, timed: bool) -> list[str]:
+def confounded(rows: Rows | CodedRows, benign: Sequence[str], *, timed: bool) -> list[str]:
     """Say where hosts, or times, tell the classes apart; ``timed``: the times are on one clock."""
+    rows = rows.coded
     found = [*_classes_of_one_host(rows), *_hosts_of_one_side(rows, benign)]
     return [*found, *_sides_in_time(rows, benign)] if timed else found
 
 
-def _classes_of_one_host(rows: Rows) -> list[str]:
-    hosts = {name: np.unique(rows.host[rows.label == name]).tolist() for name in np.unique(rows.label).tolist()}
-    if np.unique(rows.host).size < 2:
+def _classes_of_one_host(rows: CodedRows) -> list[str]:
+    if rows.host.names.size < 2:
         return []
     of: dict[str, list[str]] = {}
-    for name, found in hosts.items():
+    for number, name in enumerate(rows.label.names.tolist()):
+        found = rows.host.take(rows.label.codes == number).present.tolist()
         if len(found) == 1:
             of.setdefault(found[0], []).append(name)
     return [
@@ -56,12 +57,11 @@ def _classes_of_one_host(rows: Rows) -> list[str]:
     ]
 
 
-def _hosts_of_one_side(rows: Rows, benign: Sequence[str]) -> list[str]:
-    names = np.unique(rows.host).tolist()
-    is_benign = np.isin(rows.label, list(benign))
-    calm = [name for name in names if is_benign[rows.host == name].all()]
-    wild = [name for name in names if not is_benign[rows.host == name].any()]
-    if not calm or not wild or len(calm) + len(wild) < len(names):
+def _hosts_of_one_side(rows: CodedRows, benign: Sequence[str]) -> list[str]:
+    is_benign = rows.label.among(benign)
+    total, good = np.bincount(rows.host.codes), np.bincount(rows.host.codes, is_benign)
+    calm, wild = rows.host.names[good == total].tolist(), rows.host.names[good == 0].tolist()
+    if not calm or not wild or len(calm) + len(wild) < total.size:
         return []
     note = (
         f"Each host is wholly benign ({listed(calm)}) or not at all ({listed(wild)}): what tells hosts apart tells the "
@@ -70,15 +70,15 @@ def _hosts_of_one_side(rows: Rows, benign: Sequence[str]) -> list[str]:
     return [note]
 
 
-def _sides_in_time(rows: Rows, benign: Sequence[str]) -> list[str]:
-    is_benign = np.isin(rows.label, list(benign))
+def _sides_in_time(rows: CodedRows, benign: Sequence[str]) -> list[str]:
+    is_benign = rows.label.among(benign)
     orders = set()
-    for name in np.unique(rows.host).tolist():
-        mine = rows.host == name
+    for number in range(rows.host.names.size):
+        mine = rows.host.codes == number
         calm, other = rows.t_start[mine & is_benign], rows.t_start[mine & ~is_benign]
         if not calm.size or not other.size:
             continue
-        if np.unique(rows.episode[mine]).size < RECORDINGS_LEAST:
+        if rows.episode.take(mine).present.size < RECORDINGS_LEAST:
             return []
         orders.add("before" if calm.max() <= other.min() else "after" if other.max() <= calm.min() else "among")
     if len(orders) != 1 or "among" in orders:

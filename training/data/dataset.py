@@ -32,16 +32,17 @@ from training.data import tensors as tensor_files
 from training.data.absent import absent, is_settled, lacking_hosts
 from training.data.channels import CHANNELS
 from training.data.classes import BENIGN, NO_ALARM, benign_of, listed, stated
+from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.features import extract, extract_blocks, feature_specs
 from training.data.identity import Kinship, find_kin
-from training.data.rows import Rows
+from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
 from training.data.scratch import blocks
-from training.data.tensors import INDEX_COLUMNS, Manifest
+from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Index, Manifest
 from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
-from training.files import settle
+from training.files import LocalFs
 
 # Rows are written in groups, and not compressed: one changed episode then changes the bytes of its group, at the places
 # where they were, and a push of the data set brings little else. (Behind each column of a group the writer notes where
@@ -50,9 +51,14 @@ from training.files import settle
 GROUP_ROWS_LEAST, GROUPS_MOST = 256, 64
 REFERENCES_FILE = "baselines_v1.json"  # beside them where they were built from episodes; and what was read of each:
 MEMORY_FOLDER = ".cache"
-NEW_FOLDER = ".new"  # in which a data set is made; a name with a dot in front does not travel with it
+# A data set is made in the one, which gets the name of the other once it is whole: from then on it is the data set, and
+# whoever opens it next puts it in place if its writer was killed. Names with a dot in front do not travel with it.
+NEW_FOLDER, WHOLE_FOLDER = ".new", ".whole"
 MEMORY_NAME = re.compile(r"[0-9a-f]{40}\.(npz|part)")
 REFERENCE = "baseline"  # the stored label of reference windows: they belong to no class
+UNLABELLED = (
+    "(unlabelled)"  # and of windows that nobody labelled, where all are: such a data set is scored, and no more
+)
 
 VALIDATION_SCHEMA: dict[str, Any] = {
     "episode_id": pl.String,
@@ -81,6 +87,14 @@ class WindowSet:
 
     X: NDArray[np.float32]
     rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManyWindows:
+    """The same where they are many."""
+
+    X: NDArray[np.float32]
+    rows: CodedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +138,7 @@ class Labelling:
 
 def write_processed(
     out_dir: Path,
-    windows: WindowSet,
+    windows: WindowSet | ManyWindows,
     sampling: Sampling,
     labelling: Labelling,
     *,
@@ -138,7 +152,8 @@ def write_processed(
     Channels are put in the order that the files want: realistic first. ``validation_rows`` have the columns of
     VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of the hosts' reference recordings: they
     train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows,
-    and ``progress`` told the share that is written. What the folder held stays until the end.
+    and ``progress`` told the share that is written. Whenever the process is killed, the folder holds what it held or,
+    for who opens it by this module, the whole new data set.
     Raises DataError when there are no windows, a value is infinite or a gap, or a label is no class.
     """
     _check(windows, sampling.channels, labelling.names)
@@ -156,21 +171,49 @@ def write_processed(
 
 
 def _put_in_place(new: Path, out_dir: Path) -> None:
-    """Let a whole data set take the place of another. Between the renames the folder counts as torn."""
-    folder = out_dir / TENSORS_FOLDER
-    folder.mkdir(exist_ok=True)
-    (folder / tensor_files.MANIFEST).unlink(missing_ok=True)
-    files = [path for path in sorted(new.rglob("*")) if path.is_file()]
-    for path in sorted(files, key=lambda path: path.name == tensor_files.MANIFEST):  # which makes it whole
-        settle(path, out_dir / path.relative_to(new))
-    for name in (tensor_files.REFERENCE_TENSORS, tensor_files.REFERENCE_INDEX):
-        if new / TENSORS_FOLDER / name not in files:
-            (folder / name).unlink(missing_ok=True)
+    """Let a whole data set take the place of another."""
+    fs = LocalFs()
+    for path in sorted(new.rglob("*")):
+        fs.sync_folder(path) if path.is_dir() else fs.sync_file(path)
+    fs.sync_folder(new)
+    finish(out_dir)  # of a writer before
+    fs.replace(new, out_dir / WHOLE_FOLDER)
+    fs.sync_folder(out_dir)
+    finish(out_dir)
+
+
+def finish(out_dir: Path) -> None:
+    """Put a data set in place that is whole; its writer, or another reader, may be doing so at the same time.
+
+    Raises DataError where it cannot be.
+    """
+    whole, fs = out_dir / WHOLE_FOLDER, LocalFs()
+    if not whole.is_dir():
+        return
+    manifest = whole / TENSORS_FOLDER / tensor_files.MANIFEST
+    try:
+        (out_dir / TENSORS_FOLDER).mkdir(exist_ok=True)
+        with suppress(DataError):  # it is in place already, the last of all
+            if tensor_files.read_manifest(manifest.parent).baseline_sha256 is None:
+                for name in (tensor_files.REFERENCE_TENSORS, tensor_files.REFERENCE_INDEX):
+                    fs.unlink(out_dir / TENSORS_FOLDER / name)
+        files = [path for path in sorted(whole.rglob("*")) if path.is_file()]
+        for path in sorted(files, key=manifest.__eq__):
+            with suppress(FileNotFoundError):
+                fs.replace(path, out_dir / path.relative_to(whole))
+        for folder in (out_dir / TENSORS_FOLDER, out_dir):
+            fs.sync_folder(folder)
+    except OSError as error:
+        raise DataError(
+            f"{out_dir} holds a data set whose writer was killed before its files had their places, and they cannot be "
+            f"moved now ({error.strerror}): open it once with an account that may write there."
+        ) from None
+    shutil.rmtree(whole, ignore_errors=True)
 
 
 def _write(
     out_dir: Path,
-    windows: WindowSet,
+    windows: WindowSet | ManyWindows,
     sampling: Sampling,
     labelling: Labelling,
     validation_rows: Sequence[dict[str, Any]],
@@ -199,9 +242,9 @@ def _write(
         optional=_lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional,
         views=sampling.views,
     )
-    index = _index(windows.rows)
+    index = Index(windows.rows)
     (out_dir / SCHEMA_FILE).write_bytes(schema.canonical())
-    hosts = sorted(set(windows.rows.host.tolist()))
+    hosts = windows.rows.coded.host.names.tolist()
     (out_dir / HOSTS_FILE).write_text(json.dumps({"hosts": hosts}) + "\n", encoding="utf-8")
     validation = pl.DataFrame(list(validation_rows), schema=VALIDATION_SCHEMA)
     validation.write_parquet(
@@ -213,7 +256,7 @@ def _write(
     if reference is not None:
         name = tensor_files.REFERENCE_TENSORS
         placed = tensor_files.place_tensors(folder, reference.X, order, name=name)
-        kept = (placed, _index(reference.rows))
+        kept = (placed, Index(reference.rows))
     judged = validation_digest(validation, understood)
     tensor_files.write_manifest(folder, X, index, schema, features, kept, validation_digest=judged)
     return schema
@@ -221,7 +264,7 @@ def _write(
 
 def _write_features(
     path: Path,
-    index: pl.DataFrame,
+    index: Index,
     schema: FeatureSchema,
     parts: Iterator[NDArray[np.float32]],
     progress: Callable[[float], None],
@@ -234,11 +277,11 @@ def _write_features(
         at = 0
         for F in parts:
             digest.update(np.ascontiguousarray(F).data)
-            yield index[at : at + len(F)].hstack(pl.DataFrame({name: F[:, i] for i, name in enumerate(names)}))
+            yield index.part(at, at + len(F)).hstack(pl.DataFrame({name: F[:, i] for i, name in enumerate(names)}))
             at += len(F)
             progress(at / len(index))
 
-    types = index.schema | dict.fromkeys(names, pl.Float32)
+    types = INDEX_SCHEMA | dict.fromkeys(names, pl.Float32)
     register_io_source(tables, schema=pl.Schema(types)).sink_parquet(
         path, compression="uncompressed", statistics=False, row_group_size=rows
     )
@@ -247,6 +290,7 @@ def _write_features(
 
 def other_data_set(out_dir: Path, *, built: bool) -> str | None:
     """A sentence where the folder holds a data set of the other kind (built from episodes, or brought in ready)."""
+    finish(out_dir)
     if not (out_dir / TENSORS_FOLDER / tensor_files.MANIFEST).exists():
         return None
     if (out_dir / REFERENCES_FILE).exists() is built:
@@ -266,7 +310,7 @@ def remove_leftovers_of_build(out_dir: Path) -> None:
         memory.rmdir()
 
 
-def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Sequence[str]) -> None:
+def _check(windows: WindowSet | ManyWindows, channels: Sequence[ChannelSpec], label_names: Sequence[str]) -> None:
     X = windows.X
     if X.ndim != 3 or 0 in X.shape:
         raise DataError(f"There are no windows to write: the array's shape is {X.shape}, expected (N, C, T).")
@@ -277,8 +321,9 @@ def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Seq
         raise DataError(f"A channel's name occurs twice: {next(n for n in names if names.count(n) > 1)}.")
     if len(windows.rows) != len(X):
         raise DataError(f"There are {len(X)} windows, but {len(windows.rows)} rows that say whose they are.")
-    unknown = sorted(set(np.unique(windows.rows.label).tolist()) - set(label_names))
-    if unknown:
+    labels = set(windows.rows.coded.label.names.tolist())
+    unknown = sorted(labels - set(label_names))
+    if unknown and labels != {UNLABELLED}:
         raise DataError(f"The label {unknown[0]!r} is in no label map.")
     for _, part in blocks(X):
         if np.isinf(part).any() or not is_settled(part):
@@ -287,22 +332,9 @@ def _check(windows: WindowSet, channels: Sequence[ChannelSpec], label_names: Seq
             raise DataError("A window holds no value at all: leave it out.")
 
 
-def _lacked(windows: WindowSet, names: Sequence[str]) -> tuple[str, ...]:
-    lacks = lacking_hosts(windows.X, windows.rows.host)
+def _lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str, ...]:
+    lacks = lacking_hosts(windows.X, windows.rows.coded.host)
     return tuple(sorted(names[number] for number in np.flatnonzero(lacks.any(axis=0)).tolist()))
-
-
-def _index(rows: Rows) -> pl.DataFrame:
-    counts: dict[str, int] = {}
-    ids = []
-    for episode in rows.episode.tolist():
-        number = counts.get(episode, 0)
-        counts[episode] = number + 1
-        ids.append(f"{episode}-{number:04}")
-    values = (ids, rows.episode, rows.host, rows.t_start, rows.t_end, rows.label)
-    return pl.DataFrame(
-        dict(zip(INDEX_COLUMNS, values, strict=True)), schema_overrides={"t_start": pl.Float64, "t_end": pl.Float64}
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +346,7 @@ class Dataset:
     ``schema`` is the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are
     kin, by the samples of all channels in every mode, are one recording: what is divided or resampled goes by
     ``rows.recording``.
+    Windows that nobody labelled have the number -1, which only ``is_labelled`` tells: a model can score them.
     Reference recordings are never among the windows: theirs are ``reference``, float32 (M, C, T), of ``reference_host``
     (M); M is 0 where there are none.
     """
@@ -338,6 +371,10 @@ class Dataset:
     def y(self) -> NDArray[np.int64]:
         return self.rows.label
 
+    @property
+    def is_labelled(self) -> bool:
+        return bool((self.rows.label >= 0).all())
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -357,6 +394,7 @@ def load_processed(
     index and schema itself (then there are no features). Files that do not belong together, that are damaged or that
     hold an infinite value raise DataError with one sentence.
     """
+    finish(tensors.parent)
     manifest = tensor_files.read_manifest(tensors)
     whole = manifest.schema
     if schema is not None:
@@ -382,7 +420,7 @@ def load_processed(
         host=_strings(index, "host"),
         t_start=index["t_start"].to_numpy(),
         t_end=index["t_end"].to_numpy(),
-        label=index["label"].replace_strict(whole.label_map, return_dtype=pl.Int64).to_numpy(),
+        label=index["label"].replace_strict(whole.label_map | {UNLABELLED: -1}, return_dtype=pl.Int64).to_numpy(),
         window_id=_strings(index, "window_id"),
     )
     kinship = find_kin(everything, whole.channel_names, rows)
@@ -481,6 +519,7 @@ class Validation:
 
 def load_validation(path: Path) -> Validation:
     """Read ``validation_v1.parquet``. Raises DataError."""
+    finish(path.parent)
     try:
         table = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -533,6 +572,6 @@ def unwritten(windows: WindowSet, schema: FeatureSchema, reference: WindowSet | 
         rows=rows,
         reference=none if reference is None else reference.X,
         reference_host=np.zeros(0, dtype=np.str_) if reference is None else reference.rows.host,
-        kinship=Kinship(recording=rows.recording, equal=(), sharing=0, overlapping=0, strangers=None, notes=()),
+        kinship=Kinship(of=Coded.of(rows.recording), equal=(), sharing=0, overlapping=0, strangers=None, notes=()),
         validation_digest=None,
     )

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.rows import Rows
+from training.data.coded import Coded
+from training.data.rows import CodedRows, Rows
 from training.data.scratch import ROOM, blocks, picked, release
 
 Digests = NDArray[np.uint64]
-IntArray = NDArray[np.int64]
+IntArray = NDArray[np.integer[Any]]
 
 BLOCK_VALUES = 1 << 20
 SAMPLED_WINDOWS = 4096  # from which the usual steps of a channel are read off
@@ -45,14 +46,19 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kinship:
-    """The kinship of recordings. ``recording`` (N) names, for each window, the one that all its kin count as."""
+    """The kinship of recordings. ``of`` names, for each of N windows, the one that all its kin count as."""
 
-    recording: NDArray[np.str_]
+    of: Coded
     equal: tuple[Pair, ...]  # whose windows are copies of which recording's, of any host
     sharing: int  # windows that share samples with another recording
     overlapping: int  # windows that overlap in time with another recording of their host
     strangers: tuple[str, str, str, str] | None  # episode, host, episode, host: the same samples on two hosts
     notes: tuple[str, ...]  # one sentence each, for readers of the numbers
+
+    @property
+    def recording(self) -> NDArray[np.str_]:
+        """The same as an array of names (N)."""
+        return self.of.strings()
 
 
 # -- digests -----------------------------------------------------------------------------------------------------------
@@ -167,10 +173,13 @@ def run_length(samples: int) -> int:
 # -- kin ---------------------------------------------------------------------------------------------------------------
 
 
-def find_kin(X: NDArray[np.float32], names: Sequence[str], rows: Rows) -> Kinship:
+def find_kin(X: NDArray[np.float32], names: Sequence[str], rows: Rows | CodedRows) -> Kinship:
     """Find the recordings among windows ``X`` (N, C, T) that are kin."""
-    ids, first, of = np.unique(rows.episode, return_index=True, return_inverse=True)
-    hosts = rows.host[first]
+    rows = rows.coded
+    ids, of = rows.episode.names, rows.episode.codes
+    host = np.empty(ids.size, dtype=np.int32)
+    host[of] = rows.host.codes  # of an episode each window has the same
+    hosts = rows.host.names[host]
     digests = _sample_digests(X, names)
     whole = _whole(digests)
     chance = _Chance(X)
@@ -188,7 +197,7 @@ def find_kin(X: NDArray[np.float32], names: Sequence[str], rows: Rows) -> Kinshi
         _join(tree, a, b)
     root = np.array([_root(tree, number) for number in range(len(ids))], dtype=np.int64)
     return Kinship(
-        recording=ids[root][of],
+        of=rows.episode.renamed(ids[root].tolist()),
         equal=tuple(Pair(str(ids[a]), str(ids[b]), n) for (a, b), n in sorted(equal.items())),
         sharing=sharing,
         overlapping=overlapping,
@@ -229,8 +238,10 @@ def _shared_samples(
     length = run_length(X.shape[2])
     begins = _whole(digests[:, :length])
     order = np.lexsort((of, begins))
-    known, place, group = np.unique(begins[order], return_index=True, return_inverse=True)
-    holder = order[place]  # the first window, by recording, that begins so
+    begins = begins[order]
+    new = np.r_[True, begins[1:] != begins[:-1]]
+    known, group = begins[new], np.cumsum(new, dtype=np.int32) - np.int32(1)
+    holder = order[new]  # the first window, by recording, that begins so
     links: set[tuple[int, int]] = set()
     shares = np.zeros(len(X), dtype=bool)
     telling: dict[int, bool] = {}
@@ -340,30 +351,28 @@ def _overlaps_in_time(
     pairs: list[tuple[int, int]] = []
     windows, unclear = 0, []
     for name in np.unique(hosts).tolist():
-        rows = np.flatnonzero((hosts[of] == name) & known)
+        rows = np.flatnonzero((hosts == name)[of] & known)
         rows = rows[np.lexsort((t_end[rows], t_start[rows]))]
         if not rows.size:
             continue
         slack = TOUCHING * float(np.median(t_end[rows] - t_start[rows]))
-        found, touched, latest = [], set(), int(rows[0])
-        for row in rows[1:].tolist():
-            if t_start[row] < t_end[latest] - slack and of[row] != of[latest]:
-                found.append((int(of[latest]), int(of[row])))
-                touched |= {row, latest}
-            if t_end[row] >= t_end[latest]:
-                latest = row
-        if not found:
+        ends = t_end[rows]
+        place = np.where(ends == np.maximum.accumulate(ends), np.arange(rows.size), 0)
+        latest, later = rows[np.maximum.accumulate(place)[:-1]], rows[1:]  # of all before the one that ends last
+        meets = (t_start[later] < t_end[latest] - slack) & (of[later] != of[latest])
+        if not meets.any():
             continue
+        found = np.unique(np.stack([of[latest[meets]], of[later[meets]]], axis=1), axis=0)
         mine, dated = np.unique(of[rows]), float(t_start[rows[0]]) >= EPOCH
         # A clock that restarts with each of them would give windows that are recordings of their own one time.
         apart = mine.size == rows.size and bool((np.diff(t_start[rows]) > slack).all())
-        if not (dated or apart) and len({one for pair in found for one in pair}) * 2 > mine.size:
+        if not (dated or apart) and np.unique(found).size * 2 > mine.size:
             _, first = np.unique(of[rows], return_index=True)  # rows are in the order of time
             if np.ptp(t_start[rows[first]]) > slack:
                 unclear.append(str(name))
             continue
-        pairs += found
-        windows += len(touched)
+        pairs += map(tuple, found.tolist())
+        windows += np.union1d(later[meets], latest[meets]).size
     return pairs, windows, unclear
 
 

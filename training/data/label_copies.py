@@ -9,16 +9,17 @@ to see it. All functions are pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.scratch import picked
 
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer[Any]]
 
 TELLS = 0.99  # AUROC of the samples, by one threshold, on every host
 AGREES = 0.95  # of the samples of each class
@@ -40,17 +41,17 @@ def telling(
     X: NDArray[np.float32],
     names: Sequence[str],
     *,
-    label: NDArray[np.str_],
-    host: NDArray[np.str_],
+    label: NDArray[np.str_] | Coded,
+    host: NDArray[np.str_] | Coded,
     benign: Sequence[str],
 ) -> Telling:
     """Find the channels of windows ``X`` (N, C, T) that tell the classes. ``benign`` are those that raise no alarm."""
-    classes, of_class = np.unique(label, return_inverse=True)
+    classes, of_class = (known := Coded.of(label)).names, known.codes
     alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1
     two = bool(benign) or classes.size == 2
     if classes.size < 2:
         return Telling()
-    of_host = np.unique(host, return_inverse=True)[1]
+    of_host = Coded.of(host).codes
     both = _has_two(alarm[of_class].astype(np.int64) if two else of_class, of_host)
     apart = not both.any()  # each host has one class: of levels its own says nothing
     hosts = _drawn(of_class, np.zeros_like(of_host) if apart else of_host, [True] if apart else both.tolist())

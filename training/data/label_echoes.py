@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
-from training.data.rows import Rows
+from training.data.coded import Coded
+from training.data.rows import CodedRows, Rows
 from training.data.scratch import picked
 
 Floats = NDArray[np.float64]
@@ -27,13 +28,14 @@ MOVED = tuple(number / 4 for number in range(-8, 9))  # by so many
 
 
 def echoes(
-    X: NDArray[np.float32], names: Sequence[str], rows: Rows, *, sample_hz: float, benign: Sequence[str]
+    X: NDArray[np.float32], names: Sequence[str], rows: Rows | CodedRows, *, sample_hz: float, benign: Sequence[str]
 ) -> list[str]:
     """Name the channels of windows ``X`` (N, C, T) that follow what raises an alarm, late or smoothed."""
-    classes, label, t_start = np.unique(rows.label), rows.label, rows.t_start
+    rows = rows.coded
+    classes, t_start = rows.label.names, rows.t_start
     if not benign and classes.size != 2:
         return []
-    alarm = ~np.isin(label, benign) if benign else label == classes[1]
+    alarm = ~rows.label.among(benign) if benign else rows.label.among(classes[1:])
     samples = X.shape[2]
     common, mine, its = 0.0, np.zeros((1, len(names))), np.zeros((1, 1))
     changes = 0
@@ -63,10 +65,10 @@ def echoes(
     return [name for name, one in zip(names, alike.tolist(), strict=True) if one >= FOLLOWS]
 
 
-def _recordings_of_both(episode: NDArray[np.str_], alarm: NDArray[np.bool_]) -> Iterable[NDArray[np.int64]]:
+def _recordings_of_both(episode: Coded, alarm: NDArray[np.bool_]) -> Iterable[NDArray[np.int64]]:
     """The rows of the longest recordings that have windows of either side."""
-    _, of, counts = np.unique(episode, return_inverse=True, return_counts=True)
-    raised = np.bincount(of, alarm)
+    of = episode.codes
+    counts, raised = np.bincount(of), np.bincount(of, alarm)
     both = np.flatnonzero((raised > 0) & (raised < counts))
     longest = both[np.argsort(-counts[both], kind="stable")][:RECORDINGS_MAX]
     return [np.flatnonzero(of == number) for number in longest.tolist()]

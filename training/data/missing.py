@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.errors import DataError
+from training.data.scratch import spans
 
 USUAL = frozenset(
     (
@@ -29,6 +30,7 @@ USUAL = frozenset(
 HUGE = 1e20  # what no counter reaches: 1e20 and 1e30 are fill values of climate and lab formats
 LIMITS = (0.0, 1.0, 100.0)  # where shares and percentages end by nature
 REPEATED_MIN = 3
+DISTINCT_MAX = 1 << 22  # that are looked at
 DISTINCT_MIN = 10  # other values: fewer are a state, of which -1 or 255 may be one
 FAR = 3.0  # times the spread of all other values: further out nothing is measured
 APART = 0.5
@@ -61,24 +63,19 @@ def stand_in(channel: str, column: NDArray[Any]) -> StandIn | None:
     ``column`` holds samples (S), or windows (N, T) that may overlap: of these a value counts as often as it stands at
     one place of them, so that a single peak in many windows is no repetition.
     """
-    known = column[np.isfinite(column)]
-    if not known.size:
-        return None
-    low, high = float(known.min()), float(known.max())
+    low, high = _ends(column)
     for value in (low, high) if low < high else ():
         if value in LIMITS:
             continue
-        here = column == value
-        count = int(here.sum() if here.ndim == 1 else here.sum(axis=0).max())
+        count = int(np.max(sum((column[here] == value).sum(axis=0) for here in spans(column))))
         if count < REPEATED_MIN:
             continue
-        others = known[known != value]
-        least, most = float(others.min()), float(others.max())
+        least, most = _ends(column, value)
         gap, usual = least - value if value == low else value - most, is_usual(value)
         lonely = usual and value == low < 0 <= least
         if not usual and gap < FAR * (most - least):
             continue
-        different = np.unique(others)
+        different = _distinct(column, value)
         if different.size < DISTINCT_MIN:
             continue
         # One peak among the others would make every distance small.
@@ -87,6 +84,35 @@ def stand_in(channel: str, column: NDArray[Any]) -> StandIn | None:
             sure = usual and gap >= FAR * spread
             return StandIn(channel, value, count, least, most, sure)
     return None
+
+
+def _ends(column: NDArray[Any], but: float = np.nan) -> tuple[float, float]:
+    """The least and the largest known value, ``but`` one."""
+    low, high = np.inf, -np.inf
+    for here in spans(column):
+        part = np.asarray(column[here], dtype=np.float64)
+        known = part[np.isfinite(part) & (part != but)]
+        low, high = min(low, float(known.min(initial=np.inf))), max(high, float(known.max(initial=-np.inf)))
+    return low, high
+
+
+def _distinct(column: NDArray[Any], but: float) -> NDArray[np.float64]:
+    """The different known values, ``but`` one; of more than DISTINCT_MAX some, drawn by their bits."""
+    found, thinned = np.empty(0), 0
+    for here in spans(column):
+        part = np.asarray(column[here], dtype=np.float64)
+        known = part[np.isfinite(part) & (part != but)] + 0.0
+        found = np.unique(np.concatenate([found, known[_drawn(known, thinned)]]))
+        while found.size > DISTINCT_MAX:
+            thinned += 1
+            found = found[_drawn(found, thinned)]
+    return found
+
+
+def _drawn(values: NDArray[np.float64], halvings: int) -> Any:
+    """Mark one value in two to the power of ``halvings``, whatever their order is."""
+    mixed: NDArray[np.uint64] = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
+    return (mixed & np.uint64((1 << halvings) - 1)) == 0
 
 
 def judge_stand_ins(columns: Iterable[tuple[str, NDArray[Any]]], level: Sequence[str]) -> list[str]:
@@ -125,9 +151,11 @@ def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence
         before = sum(counts.values())
         for name, column in zip(names, columns, strict=True):
             if one.channel in (None, name):
-                here = column == one.value
-                counts[name] += int(here.sum())
-                column[here] = np.nan
+                for some in spans(column):
+                    part = column[some]
+                    here = part == one.value
+                    counts[name] += int(here.sum())
+                    part[here] = np.nan
         if sum(counts.values()) == before:
             raise DataError(
                 f"--missing says {one.value:.10g}, which {one.channel or 'no channel'} "

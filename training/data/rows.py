@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from training.data.coded import Coded
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
@@ -64,6 +66,31 @@ class Rows:
         """The rows of the given numbers, or those that a mask selects."""
         return Rows(**{name: column[index] for name, column in self._columns().items()})
 
+    @property
+    def coded(self) -> CodedRows:
+        """The same in less memory."""
+        names = {name: Coded.of(getattr(self, name)) for name in ("episode", "host", "label")}
+        return CodedRows(**names, t_start=self.t_start, t_end=self.t_end)
+
     def _columns(self) -> dict[str, NDArray[Any]]:
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: column for name, column in found.items() if column is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodedRows:
+    """A row for each of N windows where these are many: each name once, and its number in the rows."""
+
+    episode: Coded
+    host: Coded
+    label: Coded
+    t_start: NDArray[np.float64]
+    t_end: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def coded(self) -> CodedRows:
+        """These rows."""
+        return self

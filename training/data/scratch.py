@@ -10,16 +10,18 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 PART_BYTES = 1 << 25
 TOUCHES = 16  # of places in a file before its pages are given back
+SPAN_ROWS = 1 << 20  # that are worked on at a time, of a few numbers each
 LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there have no name
 
 
@@ -49,6 +51,10 @@ class Room:
                     raise OSError(error.errno, error.strerror, folder) from None
             return np.memmap(file, dtype, "r+", shape=shape, order=order)
 
+    def file(self) -> IO[bytes]:
+        """A file without a name, in memory as long as it is small."""
+        return tempfile.SpooledTemporaryFile(self.part_bytes, dir=str(self.folder or _folder()))
+
     def rows(self, bytes_a_row: int) -> int:
         """The number of rows in a part."""
         return max(1, self.part_bytes // max(1, bytes_a_row))
@@ -57,7 +63,7 @@ class Room:
         """The rows of the array that ``keep`` selects."""
         if keep.all():
             return array
-        result = self.empty((int(keep.sum()), *array.shape[1:]), array.dtype)
+        result = self.empty((int(np.count_nonzero(keep)), *array.shape[1:]), array.dtype)
         at = 0
         for start, part in blocks(array, self.part_bytes):
             some = part[keep[start : start + len(part)]]
@@ -65,6 +71,19 @@ class Room:
             at += len(some)
             release(result)
         return result
+
+    def joined(self, parts: Iterable[NDArray[Any]], size: int, dtype: DTypeLike) -> NDArray[Any]:
+        """Arrays of one dimension as one of ``size`` values."""
+        result, at = self.empty((size,), dtype), 0
+        for part in parts:
+            result[at : at + part.size] = part
+            at += part.size
+            release(result)
+        return result
+
+    def at_rows(self, array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
+        """The rows of these ascending numbers."""
+        return self.joined((np.asarray(array[rows[here]]) for here in spans(rows, array)), rows.size, array.dtype)
 
 
 ROOM = Room()
@@ -81,6 +100,80 @@ def blocks(array: NDArray[Any], part_bytes: int = PART_BYTES) -> Iterator[tuple[
     for start in range(0, len(array), step):
         yield start, array[start : start + step]
         release(array)
+
+
+def spans(*arrays: NDArray[Any] | None, overlap: int = 0) -> Iterator[slice]:
+    """Walk through arrays of one length side by side: slices of some rows, each beginning ``overlap`` rows early."""
+    there = [array for array in arrays if array is not None]
+    size = len(there[0])
+    for start in range(0, size, SPAN_ROWS):
+        yield slice(max(0, start - overlap), min(size, start + SPAN_ROWS))
+        for array in there:
+            release(array)
+
+
+def put(target: NDArray[Any], array: NDArray[Any], keep: NDArray[np.bool_] | None = None) -> int:
+    """Put an array, or what ``keep`` selects of it, at the beginning of another (or of itself), and count it."""
+    at = 0
+    for here in spans(array):
+        part = np.array(array[here] if keep is None else array[here][keep[here]])
+        target[at : at + len(part)] = part
+        at += len(part)
+        release(target)
+    return at
+
+
+def edges_of(group: NDArray[np.integer[Any]]) -> list[tuple[int, int]]:
+    """Find where each group of rows that stand together begins and ends."""
+    changes = [here.start + np.flatnonzero(np.diff(group[here])) + 1 for here in spans(group, overlap=1)]
+    return list(pairwise([0, *np.concatenate(changes).tolist(), group.size])) if group.size else []
+
+
+def counted(numbers: NDArray[np.integer[Any]], least: int) -> NDArray[np.int64]:
+    """Count how often each number from 0 on occurs, ``least`` counts at least."""
+    counts = np.zeros(least, dtype=np.int64)
+    for here in spans(numbers):
+        part = np.bincount(numbers[here], minlength=counts.size)
+        part[: counts.size] += counts
+        counts = part
+    return counts
+
+
+def median(parts: Callable[[], Iterable[NDArray[np.float64]]]) -> float:
+    """The median of all values in arrays that come some at a time, and may be asked for several times.
+
+    Their bits are looked at sixteen by sixteen, as bits of numbers have the numbers' order; NaN where there are none.
+    """
+    size = 0
+    few: list[NDArray[np.float64]] = []
+    for part in parts():
+        size += part.size
+        few = [*few, part] if size <= 2 * SPAN_ROWS else []
+    if size <= 2 * SPAN_ROWS:
+        return float(np.median(np.concatenate(few))) if size else math.nan
+    return sum(_of_rank(parts, rank) for rank in ((size - 1) // 2, size // 2)) / 2
+
+
+def _of_rank(parts: Callable[[], Iterable[NDArray[np.float64]]], rank: int) -> float:
+    """The value before which so many others come."""
+    prefix = np.uint64(0)
+    for shift in (48, 32, 16, 0):
+        counts = np.zeros(1 << 16, dtype=np.int64)
+        for part in parts():
+            bits = _ordered_bits(part) >> np.uint64(shift)
+            mine = bits if shift == 48 else bits[bits >> np.uint64(16) == prefix]
+            counts += np.bincount((mine & np.uint64(0xFFFF)).astype(np.int64), minlength=1 << 16)
+        below = np.cumsum(counts)
+        found = int(np.searchsorted(below, rank, "right"))
+        rank -= int(below[found] - counts[found])
+        prefix = (prefix << np.uint64(16)) | np.uint64(found)
+    negative = not prefix >> np.uint64(63)
+    return float((~prefix if negative else prefix ^ np.uint64(1 << 63)).view(np.float64))
+
+
+def _ordered_bits(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    bits = np.ascontiguousarray(values, dtype=np.float64).view(np.uint64)
+    return np.where(bits >> np.uint64(63), ~bits, bits | np.uint64(1 << 63))
 
 
 def columns(array: NDArray[Any]) -> Iterator[NDArray[Any]]:

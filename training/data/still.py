@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.coded import Coded
 from training.data.scratch import picked
 
 Ints = NDArray[np.int64]
@@ -51,8 +52,8 @@ def one_sided_values(
     X: NDArray[np.float32],
     names: Sequence[str],
     *,
-    label: NDArray[np.str_],
-    host: NDArray[np.str_],
+    label: NDArray[np.str_] | Coded,
+    host: NDArray[np.str_] | Coded,
     benign: Sequence[str],
 ) -> list[OneSided]:
     """Find such a value of each channel of windows ``X`` (N, C, T), on all hosts together or on one.
@@ -60,9 +61,10 @@ def one_sided_values(
     Idle hours repeat a value as well: in long runs, and next to where the others end. Those are no matter of this.
     """
     found: dict[str, OneSided] = {}
-    hosts = np.unique(host)
-    every = np.ones(label.size, dtype=np.bool_)
-    for here in (every, *(host == name for name in hosts[: HOSTS_MAX if hosts.size > 1 else 0])):
+    label, host = Coded.of(label), Coded.of(host)
+    every = np.ones(len(label), dtype=np.bool_)
+    several = range(min(HOSTS_MAX, host.names.size) if host.names.size > 1 else 0)
+    for here in (every, *(host.codes == number for number in several)):
         for rows, away, classes, others in _sides(label, here, benign):
             one, other = (picked(X, _few(side, X.shape[2])) for side in (rows, away))
             for number, name in enumerate(names):
@@ -78,15 +80,15 @@ def one_sided_values(
     return [found[name] for name in names if name in found]
 
 
-def _sides(label: NDArray[np.str_], among: Bools, benign: Sequence[str]) -> Iterator[tuple[Ints, Ints, str, str]]:
+def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[Ints, Ints, str, str]]:
     """The rows of one side and of the other, with their names: benign and not, then each class and the others."""
-    classes = np.unique(label[among]).tolist()
+    classes = label.take(among).present.tolist()
     good = [name for name in classes if name in benign]
     groups = [good, [name for name in classes if name not in good]] if good else []
     if among.all() or not good:  # on one host the two sides are enough
         groups += [[name] for name in classes if [name] not in groups]
     for group in groups:
-        here = np.isin(label, group)
+        here = label.among(group)
         rows, others = np.flatnonzero(among & here), np.flatnonzero(among & ~here)
         if rows.size and others.size:
             away = [name for name in classes if name not in group]
@@ -138,13 +140,17 @@ def notes_on_values(found: Sequence[OneSided], mend: str | None = None) -> list[
 # -- padding -----------------------------------------------------------------------------------------------------------
 
 
-def notes_on_padding(X: NDArray[np.float32], label: NDArray[np.str_]) -> list[str]:
+def notes_on_padding(X: NDArray[np.float32], label: NDArray[np.str_] | Coded) -> list[str]:
     """Say which class's windows (N, C, T) end, or begin, in a constant stretch over all channels, and no other's do.
 
     What is still by nature is so at either end; windows that are still as a whole say nothing.
     """
-    classes = np.unique(label).tolist()
-    ends = {name: _still_ends(picked(X, _few(np.flatnonzero(label == name), X.shape[2]))) for name in classes}
+    label = Coded.of(label)
+    classes = label.names.tolist()
+    ends = {
+        name: _still_ends(picked(X, _few(np.flatnonzero(label.codes == number), X.shape[2])))
+        for number, name in enumerate(classes)
+    }
     notes = []
     for name in classes:
         for place, what in ((1, "end"), (0, "begin")):
@@ -171,23 +177,28 @@ def _still_ends(X: NDArray[np.float32]) -> tuple[float, float]:
 
 
 def notes_on_filled(
-    X: NDArray[np.float32], *, episode: NDArray[np.str_], t_start: NDArray[np.float64], sample_hz: float, timed: bool
+    X: NDArray[np.float32],
+    *,
+    episode: NDArray[np.str_] | Coded,
+    t_start: NDArray[np.float64],
+    sample_hz: float,
+    timed: bool,
 ) -> list[str]:
     """Say that most channels of windows (N, C, T) change only at every k-th sample of their recording.
 
     Without a rate (``timed``) the distance of windows is unknown, and each is looked at by itself.
     """
     gaps: list[list[Ints]] = [[] for _ in range(X.shape[1])]
-    ids, counts = np.unique(episode, return_counts=True)
-    for name in ids[np.argsort(-counts, kind="stable")][:RECORDINGS_MAX]:
-        rows = _few(np.flatnonzero(episode == name), X.shape[2])
+    of = Coded.of(episode).codes
+    for number in np.argsort(-np.bincount(of), kind="stable")[:RECORDINGS_MAX].tolist():
+        rows = _few(np.flatnonzero(of == number), X.shape[2])
         place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)
         if not timed:
             place = np.arange(rows.size) * 2 * X.shape[2]
         window, channel, offset = np.nonzero(np.abs(np.diff(picked(X, rows), axis=2)) > 0)
         at = place[window] + offset
-        for number, each in enumerate(gaps):
-            apart = np.diff(np.unique(at[channel == number]))
+        for one, each in enumerate(gaps):
+            apart = np.diff(np.unique(at[channel == one]))
             each.append(apart if timed else apart[apart < X.shape[2]])
     steps = [step for each in gaps if (step := _usual_step(np.concatenate(each)))]
     every = max(sorted(set(steps)), key=steps.count, default=1)

@@ -10,6 +10,7 @@ tensor_window_v1/
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.io.plugins import register_io_source
 
 from training.contract import Mode
 from training.data.errors import DataError
+from training.data.rows import CodedRows, Rows
 from training.data.schema import FeatureSchema
 from training.data.scratch import blocks
 from training.files import write_whole
@@ -37,6 +40,43 @@ INDEX_SCHEMA = pl.Schema(
     }
 )
 INDEX_COLUMNS = tuple(INDEX_SCHEMA)
+INDEX_ROWS = 1 << 18  # at a time
+
+
+class Index:
+    """A row for each window: which it is, where it comes from, and its class. Made of a part of the rows at a time."""
+
+    def __init__(self, rows: Rows | CodedRows) -> None:
+        """Number the windows of each episode in their order."""
+        self._rows = rows.coded
+        of = self._rows.episode.codes
+        order, counts = np.argsort(of, kind="stable"), np.bincount(of)
+        self._number = np.empty(of.size, dtype=np.int32)
+        self._number[order] = np.arange(of.size) - np.repeat(np.cumsum(counts) - counts, counts)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def part(self, low: int, high: int) -> pl.DataFrame:
+        """The rows from one number on to another."""
+        rows, here = self._rows, slice(low, high)
+        episode, host, label = (
+            pl.Series(of.strings(here), dtype=pl.String) for of in (rows.episode, rows.host, rows.label)
+        )
+        ids = episode + "-" + pl.Series(self._number[here]).cast(pl.String).str.zfill(4)
+        values = (ids, episode, host, rows.t_start[here], rows.t_end[here], label)
+        return pl.DataFrame(dict(zip(INDEX_COLUMNS, values, strict=True)), schema=INDEX_SCHEMA)
+
+    def parts(self) -> Iterator[pl.DataFrame]:
+        """All rows, some at a time."""
+        for low in range(0, len(self), INDEX_ROWS):
+            yield self.part(low, low + INDEX_ROWS)
+
+    def write(self, path: Path) -> str:
+        """Write all rows into a Parquet file, and return the digest of their values."""
+        source = register_io_source(lambda *_: self.parts(), schema=INDEX_SCHEMA)
+        source.sink_parquet(path, compression="zstd", statistics=False, row_group_size=INDEX_ROWS)
+        return _index_sha256(self.parts)
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,24 +118,23 @@ def place_tensors(
 def write_manifest(
     folder: Path,
     X: NDArray[np.float32],
-    index: pl.DataFrame,
+    index: Index,
     schema: FeatureSchema,
     features_sha256: str,
-    reference: tuple[NDArray[np.float32], pl.DataFrame] | None = None,
+    reference: tuple[NDArray[np.float32], Index] | None = None,
     *,
     validation_digest: str | None = None,
 ) -> Manifest:
     """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole."""
-    index.write_parquet(folder / INDEX, compression="zstd", statistics=False)
+    index_digest = index.write(folder / INDEX)
     digests = None
     if reference is None:
         for name in (REFERENCE_TENSORS, REFERENCE_INDEX):
             (folder / name).unlink(missing_ok=True)
     else:
-        reference[1].write_parquet(folder / REFERENCE_INDEX, compression="zstd", statistics=False)
-        digests = (array_sha256(reference[0]), index_sha256(reference[1]))
+        digests = (array_sha256(reference[0]), reference[1].write(folder / REFERENCE_INDEX))
     modes = {str(m): schema.for_mode(m).hash() for m in Mode if any(m in c.modes for c in schema.channels)}
-    parts = (schema.hash(), array_sha256(X), index_sha256(index), features_sha256)
+    parts = (schema.hash(), array_sha256(X), index_digest, features_sha256)
     manifest = Manifest(
         manifest_version=1,
         schema_hash=parts[0],
@@ -198,15 +237,23 @@ def begun_sha256(dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
 
 def index_sha256(index: pl.DataFrame) -> str:
     """SHA-256 of the index's values, without what a version of the file format writes around them."""
+    return _index_sha256(lambda: (index[low : low + INDEX_ROWS] for low in range(0, len(index), INDEX_ROWS)))
+
+
+def _index_sha256(parts: Callable[[], Iterable[pl.DataFrame]]) -> str:
     total = hashlib.sha256()
-    for name in INDEX_COLUMNS:
-        column = index[name]
-        if column.dtype == pl.String:
-            data = "\0".join(column.to_list()).encode()
+    for name, kind in INDEX_SCHEMA.items():
+        if kind == pl.String:
+            lengths = [(part.height, int(part[name].str.len_bytes().sum())) for part in parts()]
+            size = sum(length for _, length in lengths) + max(0, sum(rows for rows, _ in lengths) - 1)
         else:
-            data = column.to_numpy().astype("<f8").tobytes()
-        total.update(f"{name} {len(data)}\n".encode())
-        total.update(data)
+            size = 8 * sum(part.height for part in parts())
+        total.update(f"{name} {size}\n".encode())
+        for number, part in enumerate(parts()):
+            if kind == pl.String:
+                total.update(("\0" * bool(number) + "\0".join(part[name].to_list())).encode())
+            else:
+                total.update(part[name].to_numpy().astype("<f8").tobytes())
     return total.hexdigest()
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from training.data.coded import Coded
 from training.data.errors import DataError
 
 KEY = "understood_v1"  # of the Parquet file's metadata
@@ -152,10 +153,10 @@ def recordings_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def counts_of(values: NDArray[np.str_], names: Sequence[str]) -> dict[str, int]:
+def counts_of(values: NDArray[np.str_] | Coded, names: Sequence[str]) -> dict[str, int]:
     """Count how often each of ``names`` occurs, 0 included."""
-    found, counts = np.unique(values, return_counts=True)
-    known = dict(zip(found.tolist(), counts.tolist(), strict=True))
+    of = Coded.of(values)
+    known = dict(zip(of.names.tolist(), np.bincount(of.codes).tolist(), strict=True))
     return {name: known.get(name, 0) for name in names}
 
 

@@ -86,6 +86,11 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
     except DataError as error:
         raise BadData(str(error)) from None
     _require_its_own(args.validation, validation, data)
+    if not data.is_labelled:
+        raise BadData(
+            f"{args.tensors} holds windows that nobody labelled, which a model can score (training.trainer.score) and "
+            "none can learn from or be tested on: ingest them with --label NAME, or with --labels-from FILE"
+        )
     known = set(data.rows.episode.tolist()) & set(validation.quarantined)
     if known:
         raise BadData(

@@ -1,6 +1,10 @@
 """``python -m training.data.ingest``."""
 
+import signal
+import sys
+
 from training.data.ingest.program import main
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that unfinished files are removed
     raise SystemExit(main())

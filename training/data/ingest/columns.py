@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.ingest.dialect import too_wide
 from training.data.ingest.roles import Roles, plain
 from training.data.missing import Missing
-from training.data.rows import Rows
+from training.data.rows import CodedRows, Rows
 from training.data.scratch import PART_BYTES, blocks, picked, release
 
 ROW_NUMBERS = ("index", "row", "rownumber", "rowindex", "id", "")
@@ -81,10 +82,9 @@ def _check_name(name: str, names: Sequence[str]) -> None:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def check_total(name: str, steps: NDArray[np.float64]) -> None:
+def check_total(name: str, falls: int, steps: int) -> None:
     """Refuse a running total that falls again and again: as a rate it would be noise cut in half. Raises DataError."""
-    known = steps[np.isfinite(steps)]
-    falling = float((known < 0).mean()) if known.size else 0.0
+    falling = falls / steps if steps else 0.0
     if falling > FALLING_MAX:
         raise DataError(
             f"The channel {name!r} falls in {falling:.0%} of its steps, so that it is no running total: leave it out "
@@ -138,6 +138,7 @@ def _some(values: NDArray[np.float64]) -> Iterator[tuple[slice, NDArray[np.float
     for start in range(0, len(values), SUMMED_ROWS):
         rows = slice(start, start + SUMMED_ROWS)
         yield rows, values[rows]
+        release(values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,11 +155,12 @@ class Suspects:
     constant: tuple[str, ...] = ()
 
 
-def suspects(X: NDArray[np.float32], names: Sequence[str], rows: Rows) -> Suspects:
+def suspects(X: NDArray[np.float32], names: Sequence[str], rows: Rows | CodedRows) -> Suspects:
     """Collect what is suspicious in the channels of windows X (N, C, T)."""
-    groups = [np.unique(column, return_inverse=True)[1] for column in (rows.label, rows.host, rows.episode)]
-    several = groups[2].max() + 1 < len(X)  # windows a recording
-    courses = [Course(*(int(group.max()) + 1 for group in groups)) for _ in names]
+    rows = rows.coded
+    groups = [column.codes for column in (rows.label, rows.host, rows.episode)]
+    several = rows.episode.names.size < len(X)  # windows a recording
+    courses = [Course(*(column.names.size for column in (rows.label, rows.host, rows.episode))) for _ in names]
     order = np.lexsort((rows.t_start, groups[2]))
     for rows_of, values in _of_channels(X, order):
         for course, (here, one) in zip(courses, zip(rows_of, values, strict=True), strict=True):
@@ -198,7 +200,7 @@ class Course:
         self._last_high: tuple[int, np.float32, np.float32] | None = None
         self._to_bottom = True
 
-    def add(self, values: NDArray[np.float32], *groups: NDArray[np.intp]) -> None:
+    def add(self, values: NDArray[np.float32], *groups: NDArray[np.integer[Any]]) -> None:
         """Take the next windows (n, T) and their class, host and recording."""
         if not len(values):
             return
@@ -245,7 +247,7 @@ class Course:
         falls, rises = self._falls + self._falls_later, self._rises + self._rises_later
         return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
 
-    def add_falls(self, values: NDArray[np.float32], recording: NDArray[np.intp]) -> None:
+    def add_falls(self, values: NDArray[np.float32], recording: NDArray[np.integer[Any]]) -> None:
         """Look at the next windows again: a level sinks a little; a total that was reset goes on at its bottom."""
         if not len(values):
             return
@@ -275,13 +277,13 @@ def _each_its_own(values: NDArray[np.float64] | None) -> bool:
     return values is not None and np.unique(values).size == values.size > 1
 
 
-def unlike_levels(X: NDArray[np.float32], host: NDArray[np.str_], channels: Sequence[str]) -> list[str]:
+def unlike_levels(X: NDArray[np.float32], host: NDArray[np.str_] | Coded, channels: Sequence[str]) -> list[str]:
     """Name channels whose values on one host are all of another size than on each other host: another unit?
 
     ``X`` is (N, C, T). Compared are the sizes of what is not zero, without the outermost twentieths; of a host with
     more than LEVEL_VALUES values windows are drawn evenly.
     """
-    names, of = np.unique(host, return_inverse=True)
+    names, of = (known := Coded.of(host)).names, known.codes
     rows = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of))[:-1])
     sizes: list[list[tuple[float, float, float, str]]] = [[] for _ in channels]
     for name, mine in zip(names.tolist(), rows, strict=True):

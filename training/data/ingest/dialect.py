@@ -8,21 +8,25 @@ the decimal sign. What was found is said to the user; what two readings fit is r
 from __future__ import annotations
 
 import codecs
+import io
 import re
-import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import polars as pl
 
 from training.data.errors import DataError
+from training.data.scratch import ROOM, Room
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+COPIED = 1 << 20  # characters at a time
 LOOKED_AT = 1 << 16  # bytes that show the encoding of a file without a mark
 FALLBACK = "cp1252"  # a table that is no UTF-8 is an old program's of a western country
 COMMA_DECIMAL = r"^\s*[+-]?(\d+|\d{1,3}([.' ]\d{3})+)?,\d+([eE][+-]?\d+)?\s*$"
@@ -99,21 +103,51 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
     return Dialect(encoding=encoding, delimiter=delimiter, quote=quote, skip=skip, names=tuple(names), aligned=aligned)
 
 
+class Readable(NamedTuple):
+    """Bytes that may be read several times, also side by side."""
+
+    open: Callable[[], BinaryIO]
+    size: int
+
+
 @contextmanager
-def as_utf8(path: Path, dialect: Dialect) -> Iterator[Path]:
-    """The file in UTF-8 with one delimiter between two columns: itself, or a copy for as long as it is needed."""
+def as_utf8(path: Path, dialect: Dialect, room: Room = ROOM) -> Iterator[Readable]:
+    """The file in UTF-8 with one delimiter between two columns: itself, or a copy without a name, gone with us."""
     encoding = dialect.encoding
     if encoding in ("utf-8", "utf-8-sig") and not dialect.aligned:
-        yield path
+        yield Readable(lambda: path.open("rb"), path.stat().st_size)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / path.name
-        with path.open(encoding=encoding, newline="") as file, copy.open("w", encoding="utf-8", newline="") as out:
-            if dialect.aligned:
-                out.writelines(_squeezed(line) for line in file)
-            else:
-                shutil.copyfileobj(file, out, 1 << 20)
-        yield copy
+    with room.file() as copy:
+        with path.open(encoding=encoding, newline="") as file:
+            lines = map(_squeezed, file) if dialect.aligned else iter(partial(file.read, COPIED), "")
+            for part in lines:
+                copy.write(part.encode())
+        yield Readable(lambda: io.BufferedReader(_Again(copy)), copy.tell())
+
+
+class _Again(io.RawIOBase):
+    """A file that is read at a place of one's own."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, at: int, whence: int = io.SEEK_SET) -> int:
+        assert whence in (io.SEEK_SET, io.SEEK_CUR)
+        self._at = at + (self._at if whence == io.SEEK_CUR else 0)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        self._file.seek(self._at)
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def _squeezed(line: str) -> str:

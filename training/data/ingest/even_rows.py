@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +13,9 @@ from numpy.typing import NDArray
 from training.data.errors import DataError
 from training.data.ingest import even, times
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
-from training.data.ingest.rows import Rows, check_begun_once, edges_of, members_of, name_of
-from training.data.scratch import Room, columns, release
+from training.data.ingest.order import Order
+from training.data.ingest.rows import Rows, check_begun_once, name_of, out_of_order, steps_inside
+from training.data.scratch import Room, edges_of, median, put, release, sliced, spans
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
@@ -31,93 +34,116 @@ def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted, room: Room) ->
     totals = np.isin(names, wanted.counter)
     if totals.any() and rows.t is None:
         raise DataError("--counter needs a column of times: a rate is a change by the second.")
-    rows, left = _once(rows, totals)
-    if rows.t is not None and rows.window is None:
-        check_begun_once(
-            rows, rows.recording, f"two recordings share the id (add a column 'episode'){local_times(rows)}."
-        )
-    group = rows.recording
-    order = times.by_time(np.zeros(group.size) if rows.t is None else rows.t, group)
-    if not isinstance(order, slice):
-        rows, group = rows.take(order), group[order]
-        left = order if left is None else left[order]
-    values, notes = room.empty((group.size, len(names)), np.float32, "F"), []
-    for place, (name, column) in enumerate(zip(names, columns(rows.values), strict=True)):
-        measured = np.array(column if left is None else column[left])
+    rows = _once(rows, totals, room)
+    group, size = rows.recording, rows.label.size
+    values, notes = room.empty((size, len(names)), np.float32, "F"), []
+    for place, name in enumerate(names):
+        column = rows.values[:size, place]
         if totals[place]:
             assert rows.t is not None
-            known = np.flatnonzero(~np.isnan(measured))
-            steps = np.diff(measured[known])[np.diff(group[known]) == 0]
-            check_total(name, steps)
-            resets = int((steps < 0).sum())
-            if resets:
-                notes.append(f"{name} falls {_times(resets)}, where a total was reset: nothing grew there.")
-            measured = even.rates(measured, rows.t, group)
+            falls, steps = _falls(column, group)
+            check_total(name, falls, steps)
+            if falls:
+                notes.append(f"{name} falls {_times(falls)}, where a total was reset: nothing grew there.")
+            parts = even.rates_in_parts(column, rows.t, group)
         else:  # a rate is a difference, and has no offset to lose its changes in
-            check_rounding_of(name, measured, rows.host.codes)
+            check_rounding_of(name, column, rows.host.codes)
+            parts = (column[here] for here in spans(column))
+        at = 0
         with np.errstate(over="ignore"):  # what no 32-bit number holds becomes infinite, and is refused as that
-            values[:, place] = measured
-        release(values)
+            for part in parts:
+                values[at : at + part.size, place] = part
+                at += part.size
+                release(values)
+        release(rows.values)
         room.progress("sorting", (place + 1) / len(names))
-    return replace(rows, values=values, place=left, notes=(*rows.notes, *notes))
+    return replace(rows, values=values, notes=(*rows.notes, *notes))
+
+
+def _falls(total: NDArray[Any], group: NDArray[np.int32]) -> tuple[int, int]:
+    """Count the steps of a running total down, and all of them: from one known value of a group to the next."""
+    falls = count = 0
+    last_of, last = np.empty(0, dtype=np.int32), np.empty(0)
+    for here in spans(total, group):
+        known = ~np.isnan(total[here])
+        of, values = np.r_[last_of, group[here][known]], np.r_[last, total[here][known]]
+        steps = np.diff(values)[np.diff(of) == 0]
+        falls, count = falls + int((steps < 0).sum()), count + int(np.isfinite(steps).sum())
+        last_of, last = of[-1:], values[-1:]
+    return falls, count
 
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _once(rows: Rows, totals: NDArray[np.bool_]) -> tuple[Rows, NDArray[np.int64] | None]:
-    """The rows without copies, and of several at one time in a recording one; also which rows these were.
+def _once(rows: Rows, totals: NDArray[np.bool_], room: Room) -> Rows:
+    """The rows in their order without copies, and of several at one time in a recording one. Raises DataError.
 
-    Raises DataError.
+    What the rows held, their values among it, is changed in place.
     """
-    if rows.t is None:
-        return rows, None
-    said = []
-    group, label = rows.recording, rows.label
-    disorder = _out_of_order(rows.t, group)
-    if disorder:
-        said.append(f"{disorder:,} of {rows.t.size:,} rows stood behind later ones: sorted by time.")
-    if not _has_doubles(rows.t, group):
-        return replace(rows, notes=(*rows.notes, *said)), None
-    left = None
-    keep = even.first_of_copies(rows.values, rows.t, group, label)
-    if not keep.all():
-        said.append(f"{int((~keep).sum()):,} of {keep.size:,} rows were copies of others, in all columns: left out.")
-        left = np.flatnonzero(keep)
-        rows, group, label = rows.take(left), group[left], label[left]
+    came, group = rows, rows.recording
+    order = Order.of(rows.t, group, room)
+    notes = []
+    if order is not None:
+        disorder = 0 if rows.t is None else out_of_order(rows.t, group)
+        if disorder:
+            notes.append(f"{disorder:,} of {group.size:,} rows stood behind later ones: sorted by time.")
+        place = room.joined((np.arange(here.start, here.stop) for here in spans(group)), group.size, np.int64)
+        rows = replace(rows, place=place).each(order.sorted)
+        for number in range(rows.values.shape[1]):
+            order.sort(rows.values[:, number])
+    if rows.t is not None:
+        rows, more = _without_copies(rows, room)
+        rows, folded = _folded(rows, totals, room)
+        notes += [*more, *folded]
+        if order is not None and rows.window is None:
+            keep = None
+            if rows.label.size < group.size and rows.place is not None:
+                keep = np.zeros(group.size, dtype=np.bool_)
+                for here in spans(rows.place):
+                    keep[rows.place[here]] = True
+            two = f"two recordings share the id (add a column 'episode'){local_times(rows)}."
+            check_begun_once(came, group, keep, two)
+    return replace(rows, notes=(*rows.notes, *notes))
+
+
+def _without_copies(rows: Rows, room: Room) -> tuple[Rows, list[str]]:
     assert rows.t is not None
-    if rows.window is None and _rises(rows.t, group):  # else there is no clock, or windows say it, which is refused
-        folded = even.fold_doubles(rows.t, group, label, rows.values, totals, left)
-        if folded.torn is not None:
-            raise _two_rows(rows, folded.torn)
-        if folded.folded:
-            left = np.flatnonzero(folded.keep) if left is None else left[folded.keep]
-            rows = rows.take(folded.keep)
-            largest = " (of a running total the largest)" if totals.any() else ""
-            more = "1 row" if folded.folded == 1 else f"{folded.folded:,} rows"
-            said.append(f"At one time stood {more} more: the mean{largest} was taken.")
-    return replace(rows, notes=(*rows.notes, *said)), left
+    group = rows.recording
+    keep = np.ones(group.size, dtype=np.bool_)
+    for some in even.rows_of_doubles(rows.t, group):
+        values = np.stack([rows.values[some, place] for place in range(rows.values.shape[1])], axis=1)
+        keep[some] = even.first_of_copies(values, rows.t[some], group[some], rows.label[some])
+        release(rows.values)
+    gone = keep.size - int(np.count_nonzero(keep))
+    if not gone:
+        return rows, []
+    note = f"{gone:,} of {keep.size:,} rows were copies of others, in all columns: left out."
+    return _left(rows, keep, room), [note]
 
 
-def _has_doubles(t: NDArray[np.float64], group: NDArray[np.int32]) -> bool:
-    """Tell whether two rows of one recording have one time."""
-    order = times.by_time(t, group)
-    t = t[order]
-    same = t[1:] == t[:-1]
-    del t
-    group = group[order]
-    return bool((same & (group[1:] == group[:-1])).any())
+def _folded(rows: Rows, totals: NDArray[np.bool_], room: Room) -> tuple[Rows, list[str]]:
+    assert rows.t is not None
+    group = rows.recording
+    is_clock = rows.window is None and any((step > 0).any() for step in steps_inside(rows, group))
+    if not is_clock:  # there is none, or windows say it, which is refused
+        return rows, []
+    found = even.fold_doubles(rows.t, group, rows.label, rows.values, totals)
+    if found.torn is not None:
+        raise _two_rows(rows, found.torn)
+    if not found.folded:
+        return rows, []
+    largest = " (of a running total the largest)" if totals.any() else ""
+    more = "1 row" if found.folded == 1 else f"{found.folded:,} rows"
+    return _left(rows, found.keep, room), [f"At one time stood {more} more: the mean{largest} was taken."]
 
 
-def _rises(t: NDArray[np.float64], group: NDArray[np.int32]) -> bool:
-    order = times.by_time(t, group)
-    return bool(((np.diff(t[order]) > 0) & (np.diff(group[order]) == 0)).any())
-
-
-def _out_of_order(t: NDArray[np.float64], group: NDArray[np.int32]) -> int:
-    """Count the rows that stand behind a later one of their recording."""
-    return sum(int((t[rows] < np.maximum.accumulate(t[rows])).sum()) for rows in members_of(group))
+def _left(rows: Rows, keep: NDArray[np.bool_], room: Room) -> Rows:
+    """The rows that are kept; of the values they are the first."""
+    for place in range(rows.values.shape[1]):
+        put(rows.values[:, place], rows.values[: keep.size, place], keep)
+    return rows.each(lambda column: room.taken(column, keep))
 
 
 def local_times(rows: Rows) -> str:
@@ -134,19 +160,17 @@ def check_night(rows: Rows, group: NDArray[np.int32]) -> None:
     assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
         return
-    hour = np.floor(rows.t / HOUR_S).astype(np.int64)
-    for night in filter(times.is_night_of_clocks, np.unique(hour).tolist()):
-        near = np.flatnonzero(np.abs(hour - night) <= 1)
-        for one in np.unique(group[near]).tolist():
-            members = near[group[near] == one]
-            counts = np.bincount(hour[members] - night + 1, minlength=3)
-            beside = max(counts[0], counts[2])
-            if beside >= HOUR_MIN and counts[1] > MORE_IN_HOUR * HOUR_S / _step(
-                rows.t[group == one], hour[group == one] == night
-            ):
+    hours = {hour for here in spans(rows.t) for hour in np.unique(np.floor(rows.t[here] / HOUR_S)).tolist()}
+    nights = [int(hour) for hour in sorted(hours) if times.is_night_of_clocks(int(hour))]
+    for night in nights:
+        for low, high in edges_of(group):
+            t = rows.t[low:high]
+            edges = np.searchsorted(t, HOUR_S * (night + np.arange(-1, 3)))
+            before, count, after = np.diff(edges).tolist()
+            if max(before, after) >= HOUR_MIN and count > MORE_IN_HOUR * HOUR_S / _step(t, *edges[1:3].tolist()):
                 raise DataError(
-                    f"From {times.shown(night * HOUR_S)} on {name_of(rows, int(members[0]))} has more samples for an "
-                    "hour than elsewhere, in a night when clocks may be set back: local times? Bring UTC, or times "
+                    f"From {times.shown(night * HOUR_S)} on {name_of(rows, low + int(edges[0]))} has more samples for "
+                    "an hour than elsewhere, in a night when clocks may be set back: local times? Bring UTC, or times "
                     "that name their zone."
                 )
 
@@ -156,8 +180,7 @@ def hour_left_out(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str,
     assert rows.t is not None
     if not rows.t_role.startswith(times.NO_ZONE):
         return ()
-    wide = np.flatnonzero((np.diff(group) == 0) & (np.diff(rows.t) > HOUR_S))
-    for row in wide.tolist():
+    for row in _jumps(rows, group, HOUR_S):
         before, after = float(rows.t[row]), float(rows.t[row + 1])
         if times.is_hour_left_out(before, after, 1 / hz):
             note = (
@@ -168,10 +191,18 @@ def hour_left_out(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str,
     return ()
 
 
-def _step(t: NDArray[np.float64], is_night: NDArray[np.bool_]) -> float:
-    """The usual step outside of that hour."""
-    t = np.sort(t[~is_night])
-    return float(np.median(np.diff(t)))
+def _jumps(rows: Rows, group: NDArray[np.int32], least: float) -> Iterator[int]:
+    """The rows behind which more than so many seconds lie before their recording's next."""
+    assert rows.t is not None
+    for here in spans(rows.t, group, overlap=1):
+        wide = (np.diff(group[here]) == 0) & (np.diff(rows.t[here]) > least)
+        yield from (here.start + np.flatnonzero(wide)).tolist()
+
+
+def _step(t: NDArray[np.float64], low: int, high: int) -> float:
+    """The usual step without the rows of that hour."""
+    beside = np.diff(t[[low - 1, high]]) if low > 0 and high < t.size else np.empty(0)
+    return median(lambda: chain(times.steps(t[:low]), times.steps(t[high:]), [beside]))
 
 
 def _two_rows(rows: Rows, row: int) -> DataError:
@@ -186,9 +217,11 @@ def _two_rows(rows: Rows, row: int) -> DataError:
 def rounded_times(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str, ...]:
     """Note times whose usual step is not their mean one: stamps of 15 and 16 ms are those of 64 Hz."""
     assert rows.t is not None
-    steps = np.diff(rows.t)[np.diff(group) == 0] * hz
-    usual = steps[(steps > even.SHORT) & (steps < even.GAP)]
-    mean = float(usual.mean()) if usual.size else 1.0
+    total, count = 0.0, 0
+    for steps in steps_inside(rows, group):
+        usual = steps[(steps * hz > even.SHORT) & (steps * hz < even.GAP)] * hz
+        total, count = total + float(usual.sum()), count + usual.size
+    mean = total / count if count else 1.0
     if abs(mean - 1) <= ROUNDED:
         return ()
     note = (
@@ -201,9 +234,8 @@ def rounded_times(rows: Rows, group: NDArray[np.int32], hz: float) -> tuple[str,
 def check_years(rows: Rows, group: NDArray[np.int32]) -> None:
     """Refuse a recording whose times jump by years: its clock was set on the way. Raises DataError."""
     assert rows.t is not None
-    jump = np.flatnonzero((np.diff(rows.t) > YEAR_S) & (np.diff(group) == 0))
-    if jump.size:
-        before, after = int(jump[0]), int(jump[0]) + 1
+    for before in _jumps(rows, group, YEAR_S):
+        after = before + 1
         raise DataError(
             f"The times of {name_of(rows, after)} jump from {times.shown(float(rows.t[before]))} to "
             f"{times.shown(float(rows.t[after]))}: was its clock set on the way? Leave the rows before out, or give "
@@ -219,51 +251,57 @@ def evenly(
     Raises DataError for a part that is slower, or, where the rate was not ``said``, far faster.
     """
     assert rows.t is not None
-    taken: list[NDArray[np.int64]] = []
-    t_of, resampled = [], []
-    uneven = set()  # the first rows of recordings that are resampled
-    averaged = between = 0
-    recordings = edges_of(group)
+    recordings, uneven = edges_of(group), []
     for low, high in recordings:
-        t = rows.t[low:high]
-        odd = times.other_rates(t, hz)
+        odd = times.other_rates(rows.t[low:high], hz)
         _check_parts(rows, low, odd, hz, said=said)
-        members = np.arange(low, high)
-        if even.is_uneven(t, hz, changes=bool(odd)):
-            nothing = np.empty((t.size, 0))
-            found = even.resample(t, nothing, rows.label[low:high], hz, totals[:0])
-            own = 1 / even.own_step(t)
-            resampled.append(name_of(rows, low) + (f" ({own:.3g} Hz)" if own * even.FASTER > hz else ""))
-            averaged, between = averaged + found.averaged, between + found.between
-            members, t = members[found.row], found.t
-            uneven.add(low)
-        taken.append(members)
-        t_of.append(t)
-    if not resampled:
+        uneven.append(even.is_uneven(rows.t[low:high], hz, changes=bool(odd)))
+    if not any(uneven):
         return rows
-    more = f" and {len(resampled) - SHOWN} more" if len(resampled) > SHOWN else ""
+    brought, averaged, between, size = [], 0, 0, 0
+    for (low, high), is_uneven in zip(recordings, uneven, strict=True):
+        if not is_uneven:
+            size += high - low
+            continue
+        for part in _resampled(rows, low, high, hz, totals[:0]):
+            averaged, between, size = averaged + part.averaged, between + part.between, size + part.row.size
+        own = 1 / even.own_step(rows.t[low:high])
+        brought.append(name_of(rows, low) + (f" ({own:.3g} Hz)" if own * even.FASTER > hz else ""))
+    more = f" and {len(brought) - SHOWN} more" if len(brought) > SHOWN else ""
     note = (
-        f"{len(resampled):,} of {len(recordings):,} recordings came unevenly or faster and were brought to {hz:g} Hz: "
-        f"{', '.join(resampled[:SHOWN])}{more}; {averaged:,} samples are means of several, {between:,} lie half way "
+        f"{len(brought):,} of {len(recordings):,} recordings came unevenly or faster and were brought to {hz:g} Hz: "
+        f"{', '.join(brought[:SHOWN])}{more}; {averaged:,} samples are means of several, {between:,} lie half way "
         "between their neighbours, and gaps stay."
     )
-    sizes = [members.size for members in taken]
-    values = room.empty((sum(sizes), rows.values.shape[1]), np.float32, "F")
-    some = room.rows(RESAMPLED_TIMES * 8 * len(rows.values))  # columns
-    for first in range(0, values.shape[1], some):
-        here = slice(first, first + some)
-        at = 0
-        for (low, high), size in zip(recordings, sizes, strict=True):
-            part = rows.values[low:high, here]
-            if low in uneven:
-                part = even.resample(rows.t[low:high], np.array(part), rows.label[low:high], hz, totals[here]).values
-            values[at : at + size, here] = part
-            at += size
-            release(values)
-            release(rows.values)
-        room.progress("resampling", min(1.0, (first + some) / values.shape[1]))
-    rows = rows.take(np.concatenate(taken))
-    return replace(rows, t=np.concatenate(t_of), values=values, notes=(*rows.notes, note))
+    values, t = room.empty((size, rows.values.shape[1]), np.float32, "F"), room.empty((size,), np.float64)
+    row, at = room.empty((size,), np.int64), 0
+    for (low, high), is_uneven in zip(recordings, uneven, strict=True):
+        parts = _resampled(rows, low, high, hz, totals) if is_uneven else _as_they_are(rows, low, high)
+        for part in parts:
+            here = slice(at, at + part.row.size)
+            values[here], t[here], row[here] = part.values, part.t, part.row + low
+            at = here.stop
+            for array in (values, t, row, rows.values):
+                release(array)
+        room.progress("resampling", high / group.size)
+    rows = rows.each(lambda column: room.at_rows(column, row))
+    return replace(rows, t=t, values=values, notes=(*rows.notes, note))
+
+
+def _resampled(rows: Rows, low: int, high: int, hz: float, totals: NDArray[np.bool_]) -> Iterator[even.Even]:
+    """A recording's samples by slots; without ``totals`` also without values."""
+    assert rows.t is not None
+    values = rows.values[low:high, : totals.size]
+    some = rows.room.rows(RESAMPLED_TIMES * 8 * (totals.size + 1))
+    return even.resampled(rows.t[low:high], values, rows.label[low:high], hz, totals, some)
+
+
+def _as_they_are(rows: Rows, low: int, high: int) -> Iterator[even.Even]:
+    assert rows.t is not None
+    step = rows.room.rows(8 * (rows.values.shape[1] + 1))
+    for begin in range(low, high, step):
+        end = min(begin + step, high)
+        yield even.Even(np.arange(begin, end) - low, rows.t[begin:end], sliced(rows.values, begin, end), 0, 0)
 
 
 def _check_parts(rows: Rows, row: int, odd: Sequence[float], hz: float, *, said: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,11 +18,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.ingest import times
-from training.data.ingest.coded import Coded
 from training.data.ingest.roles import NAMES, Role, plain
 from training.data.ingest.tables import Stored, read_plain
+from training.data.scratch import ROOM, Room, spans
 from training.data.spelling import tidy
 
 FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
@@ -120,30 +121,42 @@ class Labelled:
     notes: tuple[str, ...] = ()
 
 
-def label_samples(t: NDArray[np.float64], host: Coded, incidents: Incidents, *, rest: str | None) -> Labelled:
+def label_samples(
+    t: NDArray[np.float64], host: Coded, incidents: Incidents, *, rest: str | None, room: Room = ROOM
+) -> Labelled:
     """The label of each sample at ``t`` seconds on ``host``; ``rest`` is that of samples in no incident.
 
     Raises DataError when no sample lies in an incident, or its hosts may be spelled otherwise.
     """
     hosts = host.present.tolist()
     _check_hosts(hosts, incidents)
-    of = np.zeros(t.size, dtype=np.int32)  # 0: no incident, -1: several of unlike labels, n: the n-th label
     labels = np.unique(incidents.label)
-    outside: list[int] = []
-    for number in range(incidents.start.size):
-        here = (t >= incidents.start[number]) & (t < incidents.end[number])
-        if incidents.host is not None:
-            here &= host.codes == np.searchsorted(host.names, incidents.host[number])
-            here &= bool(incidents.host[number] in hosts)
-        mine = int(np.searchsorted(labels, incidents.label[number])) + 1
-        of[here] = np.where((of[here] == 0) | (of[here] == mine), mine, -1)
-        if not here.any():
-            outside.append(number)
+    named = (np.searchsorted(labels, incidents.label) + 1).tolist()
+    is_met = np.zeros(incidents.start.size, dtype=np.bool_)
+    torn = between = 0
+    names = [rest or "", *labels.tolist(), ""]  # the last of samples in incidents of unlike labels
+
+    def numbers() -> Iterator[NDArray[np.int32]]:
+        nonlocal torn, between
+        for here in spans(t, host.codes):
+            at, on, of = t[here], host.codes[here], np.zeros(here.stop - here.start, dtype=np.int32)
+            low, high = at.min(), at.max()
+            near = np.flatnonzero((incidents.start <= high) & (incidents.end > low))
+            for number in near.tolist():
+                mine = (at >= incidents.start[number]) & (at < incidents.end[number])
+                if incidents.host is not None:
+                    mine &= on == np.searchsorted(host.names, incidents.host[number])
+                    mine &= bool(incidents.host[number] in hosts)
+                of[mine] = np.where((of[mine] == 0) | (of[mine] == named[number]), named[number], -1)
+                is_met[number] |= mine.any()
+            torn, between = torn + int((of == -1).sum()), between + int((of == 0).sum())
+            yield of % len(names)
+
+    codes = room.joined(numbers(), t.size, np.int32)
+    outside = np.flatnonzero(~is_met).tolist()
     if len(outside) == incidents.start.size:
         raise DataError(_nowhere(t, hosts, incidents))
-    names = [rest or "", *labels.tolist(), ""]  # -1 is the last
-    label = Coded(np.array(names), of % len(names)).renamed(names)
-    torn, between = int((of == -1).sum()), int((of == 0).sum())
+    label = Coded(np.array(names), codes).renamed(names, room)
     left_out = []
     if torn:
         left_out.append(f"{torn:,} of {t.size:,} samples: in incidents of unlike labels that overlap")
@@ -199,9 +212,10 @@ def _nowhere(t: NDArray[np.float64], hosts: Sequence[str], incidents: Incidents)
     )
 
 
-def with_labels(table: Stored, labelled: Labelled, source: str) -> Stored:
+def with_labels(table: Stored, labelled: Labelled, source: str, room: Room = ROOM) -> Stored:
     """The labelled rows of a table, with their labels, which come from the file ``source``."""
-    keep = (labelled.label.names != "")[labelled.label.codes]
+    is_class, codes = labelled.label.names != "", labelled.label.codes
+    keep = np.concatenate([is_class[codes[here]] for here in spans(codes)])
     roles = replace(table.roles, columns={**table.roles.columns, Role.LABEL: source})
     table = replace(table, roles=roles, columns=(*table.columns, str(Role.LABEL)))
-    return table.only(keep, labelled.label.take(keep))
+    return table.only(keep, labelled.label.each(lambda codes: room.taken(codes, keep)))

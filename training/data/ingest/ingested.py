@@ -16,11 +16,12 @@ from training.contract import Mode
 from training.data.absent import KNOWN_MIN, notes_on_absent, settled
 from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
-from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
+from training.data.coded import Coded
+from training.data.dataset import UNLABELLED, Labelling, ManyWindows, Sampling, WindowSet, write_processed
 from training.data.errors import DataError
 from training.data.identity import window_digests
 from training.data.missing import check_classes
-from training.data.rows import Rows
+from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
 from training.data.scratch import PART_BYTES, ROOM, Room, blocks, release
 from training.data.spelling import tidy
@@ -57,9 +58,9 @@ class Ingested:
     """N windows of T samples on C channels. Arrays of length N unless said otherwise; times in seconds."""
 
     X: NDArray[np.float32]  # (N, C, T)
-    label: NDArray[np.str_]
-    episode: NDArray[np.str_]
-    host: NDArray[np.str_]
+    label: Coded
+    episode: Coded
+    host: Coded
     t_start: NDArray[np.float64]
     channels: tuple[ChannelSpec, ...]
     label_names: tuple[str, ...]  # in the order of their class numbers, which means nothing else
@@ -93,17 +94,18 @@ class Ingested:
         return self.t_start + (np.nan if self.timing is Timing.NONE else 0.0)
 
     @property
-    def rows(self) -> Rows:
-        return Rows.of(episode=self.episode, host=self.host, t_start=self.t_start, t_end=self.t_end, label=self.label)
+    def rows(self) -> CodedRows:
+        episode, host, label = map(Coded.of, (self.episode, self.host, self.label))
+        return CodedRows(episode=episode, host=host, t_start=self.t_start, t_end=self.t_end, label=label)
 
     def take(self, keep: NDArray[np.bool_], X: NDArray[np.float32]) -> Ingested:
         """The windows that ``keep`` (N booleans) selects, whose values are ``X``."""
         return replace(
             self,
             X=X,
-            label=self.label[keep],
-            episode=self.episode[keep],
-            host=self.host[keep],
+            label=self.label.take(keep),
+            episode=self.episode.take(keep),
+            host=self.host.take(keep),
             t_start=self.t_start[keep],
         )
 
@@ -153,6 +155,22 @@ class Said:
     no_benign: bool = False
     unlabelled: tuple[str, ...] = ()
     all_labelled: bool = False
+
+
+NOT_LABELLED = Benign(names=(UNLABELLED,), why="nobody labelled anything")
+
+
+FOR_SCORING = "There are no labels: training.trainer.score takes this data set, and no trainer does."
+
+
+def check_says_nothing(said: Said, where: str) -> None:
+    """Refuse words on the classes of data that have none. Raises DataError."""
+    flags = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
+    given = [flag.replace("_", "-") for flag in flags if getattr(said, flag)]
+    if given:
+        raise DataError(
+            f"{where} has no labels, so --{given[0]} has nothing to say: leave it out, or say --label NAME."
+        )
 
 
 class Labels(NamedTuple):
@@ -304,9 +322,9 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Room = 
     )
 
 
-def _known_enough(gone: NDArray[Any], samples: int, host: NDArray[np.str_], most: float) -> NDArray[np.bool_]:
+def _known_enough(gone: NDArray[Any], samples: int, host: Coded, most: float) -> NDArray[np.bool_]:
     """Mark the windows that miss no more than a share ``most`` of what their host has, and something of it is left."""
-    of_host = np.unique(host, return_inverse=True)[1]
+    of_host = host.codes
     least = np.full((of_host.max() + 1, gone.shape[1]), samples)
     np.minimum.at(least, of_host, gone)
     keep = np.empty(len(gone), dtype=np.bool_)
@@ -330,10 +348,12 @@ def _settled(X: NDArray[np.float32], keep: NDArray[np.bool_], room: Room) -> NDA
     return result
 
 
-def _by_class(label: NDArray[np.str_], out: NDArray[np.bool_]) -> str:
+def _by_class(label: Coded, out: NDArray[np.bool_]) -> str:
     # Gaps that lie in one class tell that class, or leave nothing of it.
-    lost, total = Counter(label[out].tolist()), Counter(label.tolist())
-    of = " and ".join(f"{lost[name]:,} of {total[name]:,} of {name}" for name in sorted(lost))
+    lost, total = np.bincount(label.codes[out], minlength=label.names.size), np.bincount(label.codes)
+    of = " and ".join(
+        f"{lost[number]:,} of {total[number]:,} of {label.names[number]}" for number in np.flatnonzero(lost).tolist()
+    )
     return f"{out.sum():,} windows ({of})"
 
 
@@ -357,7 +377,7 @@ def write(
         target = NO_ALARM
     return write_processed(
         out_dir,
-        WindowSet(X=windows.X, rows=windows.rows),
+        ManyWindows(X=windows.X, rows=windows.rows),
         Sampling(
             channels=windows.channels,
             sample_hz=windows.sample_hz,
@@ -404,21 +424,22 @@ def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
 
 
 def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
-    ids, first, of_window = np.unique(windows.episode, return_index=True, return_inverse=True)
-    order = np.argsort(of_window, kind="stable")
+    episodes = Coded.of(windows.episode)
+    ids, order = episodes.names, np.argsort(episodes.codes, kind="stable")
     timed = windows.timing is Timing.SECONDS
     rows = []
-    for number, members in enumerate(np.split(order, np.cumsum(np.bincount(of_window))[:-1])):
+    for number, members in enumerate(np.split(order, np.cumsum(np.bincount(episodes.codes))[:-1])):
         start = windows.t_start[members]
         digest = hashlib.sha256()
         for _, some in blocks(members, PART_BYTES // windows.X.shape[1] // windows.X.shape[2]):
             digest.update(windows.X[some].tobytes())
             release(windows.X)
-        digest.update("\0".join(windows.label[members].tolist()).encode())
+        for at, some in blocks(members, PART_BYTES // 64):
+            digest.update(("\0" * bool(at) + "\0".join(windows.label.strings(some).tolist())).encode())
         rows.append(
             {
                 "episode_id": str(ids[number]),
-                "host": str(windows.host[first[number]]),
+                "host": windows.host[int(members[0])],
                 "scenario": windows.scenario,
                 "baseline": False,
                 "started_at": float(start.min()),
@@ -426,7 +447,7 @@ def _validation_rows(windows: Ingested) -> list[dict[str, Any]]:
                 "sample_hz": windows.sample_hz if timed else None,
                 "samples": int(members.size * windows.X.shape[2]),
                 **(found._asdict() if (found := windows.counts.get(str(ids[number]))) else {}),
-                "label_coverage": 1.0,
+                "label_coverage": 0.0 if windows.label.names.tolist() == [UNLABELLED] else 1.0,
                 "windows": int(members.size),
                 "ok": True,
                 "reasons": [],

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.classes import benign_of, listed
+from training.data.classes import Benign, benign_of, listed
+from training.data.dataset import UNLABELLED
 from training.data.errors import DataError
 from training.data.ingest.ingested import Ingested
 from training.data.schema import FeatureSchema, Timing
@@ -91,11 +92,13 @@ def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
 def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
     """The windows with the classes of the schema; those that nobody labelled are of its benign one."""
     names = tuple(sorted(schema.label_map, key=schema.label_map.__getitem__))
-    present = sorted(set(windows.label.tolist()))
+    present = windows.label.present.tolist()
     benign = benign_of(schema)
+    if present == [UNLABELLED]:
+        return replace(windows, label_names=names, benign=Benign(names=benign, why="as in --like"))
     label = windows.label
     if len(present) == 1 and present[0] in windows.benign.names and present[0] not in names and benign:
-        label = np.full(label.size, benign[0])
+        label = label.renamed([benign[0]] * label.names.size)
     elif set(present) - set(names):
         raise DataError(
             f"The classes here are {listed(present)}, and those of --like {listed(names)}: give the labels its names."

@@ -20,16 +20,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.coded import Coded
+from training.data.dataset import UNLABELLED
 from training.data.errors import DataError
 from training.data.ingest import times
-from training.data.ingest.coded import Coded
 from training.data.ingest.columns import Wanted, check_named, check_rounding, check_total
 from training.data.ingest.ingested import (
+    FOR_SCORING,
+    NOT_LABELLED,
     UNKNOWN_HOST,
     Ingested,
     Labels,
     Said,
     channel_specs,
+    check_says_nothing,
     following,
     measured,
     name_labels,
@@ -54,10 +58,15 @@ ROLES = {
 KEYS = tuple(ROLES)
 
 
-def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wanted: Wanted) -> Ingested:
-    """Read the archive. ``hz`` is the sampling rate of X, None if it was not given. Raises DataError."""
+def read_npz(
+    path: Path, *, hz: float | None, t_unit: str | None, said: Said, wanted: Wanted, scoring: bool = False
+) -> Ingested:
+    """Read the archive. ``hz`` is the sampling rate of X, None if it was not given; for ``scoring`` y may be absent.
+
+    Raises DataError.
+    """
     found = _load(path)
-    for key in ("X", "y"):
+    for key in ("X",) if scoring else ("X", "y"):
         if key not in found:
             raise DataError(f"{path} has no array {key!r}: it needs X (N, C, T) and y (N).")
     X = found["X"]
@@ -67,7 +76,10 @@ def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wa
         )
     n, n_channels, samples = X.shape
     columns = {key: _column(found, key, n_channels if key in ("channel", "oracle") else n) for key in KEYS[1:]}
-    y, left_out = _required(found["y"], n), [f"channel {name}: --ignore" for name in wanted.ignore]
+    if "y" not in found:
+        check_says_nothing(said, str(path))
+    y = _required(found.get("y", np.full(n, UNLABELLED)), n)
+    left_out = [f"channel {name}: --ignore" for name in wanted.ignore]
     if said.unlabelled:
         keep = labelled(y, said.unlabelled)
         columns |= {
@@ -78,7 +90,7 @@ def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wa
         X, y = X[keep], y[keep]
         left_out.append(f"{n - len(X):,} windows: --unlabelled")
         n = len(X)
-    labels = name_labels(y, said)
+    labels = name_labels(y, said) if "y" in found else Labels(y, (UNLABELLED,), NOT_LABELLED)
     if columns["reference"] is not None:
         number = {name: place for place, name in enumerate(labels.names)}
         of_window = np.array([number[name] for name in labels.of_window.tolist()], dtype=np.int32)
@@ -100,6 +112,8 @@ def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wa
     hidden = np.zeros(n_channels, dtype=bool) if columns["oracle"] is None else _booleans(columns["oracle"])
     X, names, hidden, notes = _chosen(X, names, hidden, hz, wanted, str(path))
     check_rounding(((name, X[:, number]) for number, name in enumerate(names)), host)
+    if "y" not in found:
+        notes.append(FOR_SCORING)
     roles = dict(ROLES)
     t_start, timing, stride_s = (following(episode, samples / (hz or 1.0)), Timing.NONE, samples / (hz or 1.0))
     if columns["t"] is None:
@@ -123,9 +137,9 @@ def read_npz(path: Path, *, hz: float | None, t_unit: str | None, said: Said, wa
         )
     return Ingested(
         X=_as_float32(X),
-        label=labels.of_window,
-        episode=episode,
-        host=host,
+        label=Coded.of(labels.of_window),
+        episode=Coded.of(episode),
+        host=Coded.of(host),
         t_start=t_start,
         channels=channel_specs(names, hidden.tolist(), counters=wanted.counter),
         label_names=labels.names,
@@ -163,7 +177,7 @@ def _chosen(
         X = X.astype(np.float64)
         for name in wanted.counter:
             steps = np.diff(X[:, names.index(name)], axis=1)
-            check_total(name, steps)
+            check_total(name, int((steps < 0).sum()), int(np.isfinite(steps).sum()))
             grown = np.maximum(steps, 0.0) * hz
             X[:, names.index(name)] = np.concatenate([grown[:, :1], grown], axis=1)
     return X, names, hidden[keep], notes

@@ -16,7 +16,8 @@ from training.data.dataset import REFERENCE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest.ingested import Ingested
 from training.data.rows import Rows
-from training.data.scratch import ROOM, Room
+from training.data.scratch import ROOM, Room, spans
+from training.data.understood import counts_of
 
 MARK = "(reference)"  # the label, until the windows are set apart
 
@@ -36,7 +37,11 @@ def marks(values: NDArray[np.generic], what: str, way_out: str) -> NDArray[np.bo
 
 
 def marked(
-    label: NDArray[np.int32], names: tuple[str, ...], benign: Collection[str], mark: NDArray[np.bool_]
+    label: NDArray[np.int32],
+    names: tuple[str, ...],
+    benign: Collection[str],
+    mark: NDArray[np.bool_],
+    room: Room = ROOM,
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Class numbers of rows or windows, and the classes' names, with one more for references. Raises DataError.
 
@@ -50,18 +55,20 @@ def marked(
         raise DataError(
             "Everything is marked as reference, which trains and tests nothing: bring what a host does besides as well."
         )
-    odd = sorted({names[number] for number in np.unique(label[mark]).tolist()} - set(benign))
+    own = {number for here in spans(label) for number in np.unique(label[here][mark[here]]).tolist()}
+    odd = sorted({names[number] for number in own} - set(benign))
     if odd:
         raise DataError(
             f"A reference shows a host's ordinary work, and some of it is labelled {listed(odd)}: mend the label, or "
             "the mark."
         )
-    return np.where(mark, np.int32(len(names)), label), (*names, MARK)
+    parts = (np.where(mark[here], np.int32(len(names)), label[here]) for here in spans(label))
+    return room.joined(parts, label.size, np.int32), (*names, MARK)
 
 
 def set_apart(windows: Ingested, room: Room = ROOM) -> Ingested:
     """The windows without those of references, which stand beside them. Raises DataError where no others are left."""
-    mark = windows.label == MARK
+    mark = windows.label.among([MARK])
     if not mark.any():
         return windows
     if mark.all():
@@ -70,13 +77,12 @@ def set_apart(windows: Ingested, room: Room = ROOM) -> Ingested:
     own, rest = (windows.take(keep, room.taken(windows.X, keep)) for keep in (mark, ~mark))
     rest = replace(rest, label_names=names)
     rows = Rows.of(
-        episode=own.episode,
-        host=own.host,
+        episode=own.episode.strings(),
+        host=own.host.strings(),
         t_start=own.t_start,
         t_end=own.t_end,
-        label=np.full(own.label.size, REFERENCE),
+        label=np.full(len(own.label), REFERENCE),
     )
-    hosts, counts = np.unique(own.host, return_counts=True)
-    said = listed([f"{name} {count:,}" for name, count in zip(hosts.tolist(), counts.tolist(), strict=True)])
+    said = listed([f"{name} {count:,}" for name, count in counts_of(own.host, own.host.present.tolist()).items()])
     note = f"Windows of references, which tell their hosts' levels and are not among the others: {said}."
     return replace(rest, reference=WindowSet(X=own.X, rows=rows), notes=(*rest.notes, note))

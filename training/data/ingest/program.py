@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
-import numpy as np
 
 from training.clock import SystemClock
 from training.contract import SCHEMA_FILE, Exit
 from training.data.alone import FolderBusy, alone
 from training.data.confounded import confounded, doubled_channels
-from training.data.dataset import other_data_set, remove_leftovers_of_build
+from training.data.dataset import finish, other_data_set, remove_leftovers_of_build
 from training.data.errors import DataError
 from training.data.ingest.columns import Wanted, judge, suspects, unlike_levels
 from training.data.ingest.copies import without_copies
@@ -55,6 +54,7 @@ from training.data.schema import FeatureSchema, Timing, read_schema
 from training.data.scratch import ROOM, Room
 from training.data.spelling import notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_padding, notes_on_values, one_sided_values
+from training.data.understood import counts_of
 from training.streams import replace_unprintable
 
 SUFFIXES = (".npz", PARQUET, *TEXT)
@@ -138,7 +138,7 @@ def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
     if args.like is not None:
         windows = made_like(windows, _schema(args.like))
     names = [channel.name for channel in windows.channels]
-    notes = (*notes_on_hosts(windows.host.tolist()), *unlike_levels(windows.X, windows.host, names))
+    notes = (*notes_on_hosts(windows.host.present.tolist()), *unlike_levels(windows.X, windows.host, names))
     return replace(windows, notes=(*windows.notes, *notes))
 
 
@@ -221,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--allow-copies", action="store_true",
                         help="keep recordings that share windows, and count them as one")  # fmt: skip
     parser.add_argument("--like", type=Path, metavar="FOLDER",
-                        help="data set whose channels, windows and classes this one must have")  # fmt: skip
+                        help="data set whose channels, windows and classes this one gets; needs no labels")  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="show what is understood, and write nothing")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     return parser
@@ -315,18 +315,20 @@ def _read(args: argparse.Namespace, room: Room) -> Ingested:
     said = _said(args)
     if suffix == ".npz":
         _without_effect(args, "a .npz file", "every_s", *OF_TABLES)
-        return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args))
+        scoring = args.like is not None
+        return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args), scoring=scoring)
     _without_effect(args, f"a {suffix} file", "every_s")
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
     return read_long(
         args.file,
-        _cut(args),
+        _cut_like(_cut(args), args.like),
         said=said,
         wanted=_wanted(args),
         roles=roles,
         log=log,
         columns=args.columns,
         decimal=None if args.decimal is None else DECIMALS[args.decimal],
+        scoring=args.like is not None,
         room=room,
     )
 
@@ -365,6 +367,8 @@ def _read_recorder(args: argparse.Namespace, option: str, log: Log | None) -> In
 
 
 def _schema(path: Path) -> FeatureSchema:
+    if path.is_dir():
+        finish(path)
     return read_schema(path / SCHEMA_FILE if path.is_dir() else path)
 
 
@@ -387,6 +391,14 @@ def _cut(args: argparse.Namespace, like: FeatureSchema | None = None) -> Cut:
         time_format=args.time_format,
         episode_s=args.episode_s,
     )
+
+
+def _cut_like(cut: Cut, folder: Path | None) -> Cut:
+    """The same cut with the windows of another data set, where nothing else is said of them. Raises DataError."""
+    if folder is None:
+        return cut
+    schema = _schema(folder)
+    return replace(cut, window_samples=schema.window_samples, usual_stride_s=schema.stride_s)
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:
@@ -448,17 +460,16 @@ def _say(args: argparse.Namespace, text: str) -> None:
 
 
 def _summary(windows: Ingested, out_dir: Path) -> dict[str, object]:
-    labels, counts = np.unique(windows.label, return_counts=True)
     hidden = sum("realistic" not in channel.modes for channel in windows.channels)
     return {
         "benign": {"classes": list(windows.benign.names), "why": windows.benign.why},
         "out_dir": str(out_dir),
         "windows": int(windows.X.shape[0]),
-        "episodes": int(np.unique(windows.episode).size),
-        "hosts": sorted(np.unique(windows.host).tolist()),
+        "episodes": int(windows.episode.present.size),
+        "hosts": windows.host.present.tolist(),
         "channels": {"realistic": len(windows.channels) - hidden, "oracle": len(windows.channels)},
         "samples": int(windows.X.shape[2]),
         "window_s": windows.window_s,
-        "labels": dict(zip(labels.tolist(), counts.tolist(), strict=True)),
+        "labels": counts_of(windows.label, windows.label.present.tolist()),
         "notes": list(windows.notes),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,16 +15,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from training.data.classes import BENIGN, MALICIOUS, USUAL, Benign, listed, quoted
+from training.data.coded import Coded, numbered
+from training.data.dataset import UNLABELLED
 from training.data.errors import DataError
 from training.data.ingest import times
-from training.data.ingest.coded import Coded, numbered
 from training.data.ingest.columns import Wanted
-from training.data.ingest.ingested import UNKNOWN_HOST, Said, measured, name_labels
+from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, Said, measured, name_labels
 from training.data.ingest.own import marked, marks
 from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Held, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
-from training.data.scratch import Room, columns, release, sliced
+from training.data.scratch import ROOM, Room, counted, edges_of, median, put, sliced, spans
 from training.data.spelling import tidy
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
@@ -49,7 +50,8 @@ class Cut:
     t_unit: str | None = None
     time_format: str | None = None
     episode_s: float | None = None
-    window_samples: int | None = None  # where no ``window_s`` is said
+    window_samples: int | None = None  # where no ``window_s`` is said,
+    usual_stride_s: float | None = None  # and no ``stride_s``
 
 
 class Classes(NamedTuple):
@@ -77,28 +79,30 @@ class Rows:
     t_role: str
     window: Coded | None = None
     place: NDArray[np.int64] | None = None
+    room: Room = ROOM
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def recording(self) -> NDArray[np.int32]:
         """A number for each row, equal in one recording (or window)."""
-        return numbered(self.host, *(ids for ids in (self.episode, self.window) if ids is not None))
+        return numbered(self.host, *(ids for ids in (self.episode, self.window) if ids is not None), room=self.room)
 
     @property
     def ids(self) -> Coded:
         """The name of each row's recording on its host."""
         return self.host if self.episode is None else self.episode
 
-    def take(self, rows: NDArray[Any]) -> Rows:
-        """The rows of these numbers, or that a mask selects, but for their values."""
+    def each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Rows:
+        """Other rows: what a change of each column gives, but for their values."""
         return replace(
             self,
-            label=self.label[rows],
-            host=self.host.take(rows),
-            episode=None if self.episode is None else self.episode.take(rows),
-            window=None if self.window is None else self.window.take(rows),
-            t=None if self.t is None else self.t[rows],
+            label=change(self.label),
+            host=self.host.each(change),
+            episode=None if self.episode is None else self.episode.each(change),
+            window=None if self.window is None else self.window.each(change),
+            t=None if self.t is None else change(self.t),
+            place=None if self.place is None else change(self.place),
         )
 
 
@@ -157,22 +161,22 @@ def _other_than_numbers(held: Held) -> str:
     )
 
 
-def hosts_of(table: Stored) -> Coded:
+def hosts_of(table: Stored, room: Room = ROOM) -> Coded:
     """The host of each row. Raises DataError."""
     if Role.HOST not in table.columns:
-        return Coded(np.array([UNKNOWN_HOST]), np.zeros(table.height, dtype=np.int32))
-    return _tidy(strings(table, Role.HOST), "host")
+        return Coded(np.array([UNKNOWN_HOST]), np.broadcast_to(np.int32(0), (table.height,)))
+    return _tidy(strings(table, Role.HOST, room), "host", room)
 
 
-def _tidy(names: Coded, what: str) -> Coded:
-    return names.renamed(tidy(names.names, what).tolist())
+def _tidy(names: Coded, what: str, room: Room) -> Coded:
+    return names.renamed(tidy(names.names, what).tolist(), room)
 
 
-def clock_of(table: Stored, cut: Cut) -> tuple[NDArray[np.float64] | None, str]:
+def clock_of(table: Stored, cut: Cut, room: Room = ROOM) -> tuple[NDArray[np.float64] | None, str]:
     """The time of each row in seconds, and what it was read as; None where there is no clock. Raises DataError."""
     if Role.TIME in table.columns:
         said = times.Said(unit=cut.t_unit, named=table.roles.unit, format=cut.time_format)
-        return times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path))
+        return times.from_parts(lambda: table.parts(Role.TIME), said, str(table.path), room)
     if cut.t_unit is not None or cut.time_format is not None:
         flag = "--t-unit" if cut.t_unit is not None else "--time-format"
         raise DataError(f"{table.path} has no column of times, so {flag} has nothing to say (--time NAME names one).")
@@ -181,9 +185,12 @@ def clock_of(table: Stored, cut: Cut) -> tuple[NDArray[np.float64] | None, str]:
 
 def read_rows(table: Stored, cut: Cut, said: Said, wanted: Wanted, room: Room) -> Rows:
     """The rows that count, in the order of the file. Raises DataError."""
-    host = hosts_of(table)
-    episode = _tidy(strings(table, Role.EPISODE), "episode") if Role.EPISODE in table.columns else None
-    t, t_role = clock_of(table, cut)
+    host = hosts_of(table, room)
+    episode, window = (
+        _tidy(strings(table, role, room), str(role), room) if role in table.columns else None
+        for role in (Role.EPISODE, Role.WINDOW)
+    )
+    t, t_role = clock_of(table, cut, room)
     if t is not None:
         times.check_one_clock(t, host)
     for name, held in table.held.items():
@@ -191,17 +198,16 @@ def read_rows(table: Stored, cut: Cut, said: Said, wanted: Wanted, room: Room) -
     values = table.values
     if table.keep is not None and not table.keep.all():
         values = room.empty((table.height, len(table.channels)), np.float64, "F")
-        for place, column in enumerate(columns(table.values)):
-            values[:, place] = column[table.keep]
-            release(values)
+        for place in range(values.shape[1]):
+            put(values[:, place], table.values[:, place], table.keep)
     left_out = []
     if wanted.missing:
         left_out = say_missing(wanted.missing, table.channels, list(values.T))
-    notes = judge_stand_ins(zip(table.channels, columns(values), strict=True), wanted.level)
-    label, labels = _classes(table, said)
+    notes = judge_stand_ins(zip(table.channels, values.T, strict=True), wanted.level)
+    label, labels = _classes(table, said, room)
     _check_sense(table.called(Role.LABEL), labels, said)
     if Role.REFERENCE in table.columns:
-        label, names = marked(label, labels.names, labels.benign.names, _marks(table))
+        label, names = marked(label, labels.names, labels.benign.names, _marks(table), room)
         labels = Classes(names, labels.benign)
     return Rows(
         path=table.path,
@@ -212,7 +218,8 @@ def read_rows(table: Stored, cut: Cut, said: Said, wanted: Wanted, room: Room) -
         episode=episode,
         t=t,
         t_role=t_role,
-        window=_tidy(strings(table, Role.WINDOW), "window") if Role.WINDOW in table.columns else None,
+        window=window,
+        room=room,
         left_out=tuple(left_out),
         notes=tuple(notes),
     )
@@ -249,7 +256,7 @@ def _check_sense(column: str, labels: Classes, said: Said) -> None:
         )
 
 
-def strings(table: Stored, role: Role) -> Coded:
+def strings(table: Stored, role: Role, room: Room = ROOM) -> Coded:
     """The cells of a column, as text. Raises DataError for an empty one."""
     empty, first, at = 0, 0, 0
     for part in table.parts(role):
@@ -262,54 +269,63 @@ def strings(table: Stored, role: Role) -> Coded:
             f"The column {table.called(role)!r} has {empty:,} empty cells, the first in row "
             f"{first}: fill them, or leave these rows out (a line of remarks or totals is no row)."
         )
-    return Coded.of_series(part.cast(pl.String) for part in table.parts(role))
+    return Coded.of_series((part.cast(pl.String) for part in table.parts(role)), table.height, room)
 
 
-def _classes(table: Stored, said: Said) -> tuple[NDArray[np.int32], Classes]:
+def _classes(table: Stored, said: Said, room: Room) -> tuple[NDArray[np.int32], Classes]:
     """The class of each row by its number. Numbers stay numbers, so that 0 and 1 mean what they mean elsewhere."""
-    values, codes = _labels(table)
-    if values.dtype.kind == "f" and np.isnan(values).any():
-        name_labels(values[codes], said)  # which says how many
-    found = name_labels(values, said)
-    number = {name: place for place, name in enumerate(found.names)}
-    of_value = np.array([number[name] for name in found.of_window.tolist()], dtype=np.int32)
-    return of_value[codes], Classes(found.names, found.benign)
-
-
-def _labels(table: Stored) -> tuple[NDArray[Any], NDArray[np.integer[Any]]]:
-    """The different labels, and the number of each row's."""
     if table.labels is None and any(part.null_count() for part in table.parts(Role.LABEL)):
         raise DataError(
             f"The column {table.called(Role.LABEL)!r} has empty cells: fill them, or leave these rows out with "
             "--unlabelled nan."
         )
-    if table.labels is None and (first := next(table.parts(Role.LABEL))).to_numpy().dtype.kind in "fiub":
-        del first
-        y = np.concatenate([part.to_numpy() for part in table.parts(Role.LABEL)])
-        return np.unique(y, return_inverse=True)
-    coded = table.labels or strings(table, Role.LABEL)
-    there = np.bincount(coded.codes, minlength=coded.names.size) > 0
-    return coded.names[there], (np.cumsum(there) - 1)[coded.codes]
+    values, codes = _labels(table, room)
+    if values.tolist() == [UNLABELLED]:
+        return codes, Classes((UNLABELLED,), NOT_LABELLED)
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        name_labels(values[codes], said)  # which says how many
+    there = counted(codes, values.size) > 0
+    found = name_labels(values[there], said)
+    number = {name: place for place, name in enumerate(found.names)}
+    of_value = np.zeros(values.size, dtype=np.int32)
+    of_value[there] = [number[name] for name in found.of_window.tolist()]
+    label = room.joined((of_value[codes[here]] for here in spans(codes)), codes.size, np.int32)
+    return label, Classes(found.names, found.benign)
+
+
+def _labels(table: Stored, room: Room = ROOM) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """The different labels, ascending, and the number of each row's; a cell that is empty is NaN, or that word."""
+    if table.labels is not None:
+        return table.labels.names, table.labels.codes
+    first = next(table.parts(Role.LABEL))
+    if first.dtype.is_numeric() or first.dtype == pl.Boolean:
+        values = np.unique(np.concatenate([_filled(part.unique()) for part in table.parts(Role.LABEL)]))
+        codes = (np.searchsorted(values, _filled(part)) for part in table.parts(Role.LABEL))
+        return values, room.joined(codes, table.height, np.int32)
+    words = (part.cast(pl.String).fill_null(NAN) for part in table.parts(Role.LABEL))
+    coded = Coded.of_series(words, table.height, room)
+    return coded.names, coded.codes
+
+
+def _filled(numbers: pl.Series) -> NDArray[Any]:
+    return (numbers.cast(pl.Float64).fill_null(np.nan) if numbers.null_count() else numbers).to_numpy()
 
 
 def only_labelled(table: Stored, unlabelled: Sequence[str]) -> tuple[Stored, list[str]]:
     """The rows whose label names a class, and what is to be said of the others. Raises DataError."""
     if not unlabelled:
         return table, []
-    if table.labels is not None:
-        y = table.labels.strings()
-    else:
-        numeric = next(table.parts(Role.LABEL)).dtype.is_numeric()
-        parts = (
-            part.cast(pl.Float64).fill_null(np.nan) if numeric else part.cast(pl.String).fill_null(NAN)
-            for part in table.parts(Role.LABEL)
-        )
-        y = np.concatenate([part.to_numpy() for part in parts])
-    keep = labelled(y, unlabelled)
+    values, codes = _labels(table)
+    there = counted(codes, values.size) > 0
+    is_class = np.zeros(values.size, dtype=np.bool_)
+    words = np.char.lower(values.astype(str)) if values.dtype.kind == "b" else values
+    is_class[there] = labelled(words[there], unlabelled)
+    keep = np.concatenate([is_class[codes[here]] for here in spans(codes)])
     if Role.WINDOW in table.columns:  # one that is labelled in part is none
         window = numbered(*(strings(table, role) for role in NAMES if role in table.columns))
         keep = (np.bincount(window, ~keep) == 0)[window]
-    rest = table.only(keep, None if table.labels is None else table.labels.take(keep))
+    labels = None if table.labels is None else table.labels.each(lambda codes: ROOM.taken(codes, keep))
+    rest = table.only(keep, labels)
     said = f"{table.height - rest.height:,} of {table.height:,} rows: --unlabelled"
     if Role.HOST in table.columns:
         gone = sorted(_names_of_hosts(table) - _names_of_hosts(rest))
@@ -323,7 +339,7 @@ def _names_of_hosts(table: Stored) -> set[str]:
 
 def check_labels_repeated(rows: Rows) -> None:
     """Refuse a class of a single sample, which no window can be of. Raises DataError."""
-    counts = np.bincount(rows.label, minlength=len(rows.labels.names))
+    counts = counted(rows.label, len(rows.labels.names))
     once = sorted(rows.labels.names[number] for number in np.flatnonzero(counts == 1).tolist())
     if once:
         raise DataError(
@@ -335,31 +351,77 @@ def check_labels_repeated(rows: Rows) -> None:
 # -- one recording, or several under one name --------------------------------------------------------------------------
 
 
-def check_begun_once(rows: Rows, group: NDArray[np.int32], what: str) -> None:
-    """Refuse a group of rows whose times begin anew and overlap. Raises DataError."""
+def check_begun_once(rows: Rows, group: NDArray[np.int32], keep: NDArray[np.bool_] | None, what: str) -> None:
+    """Refuse a group of rows, in the order of the file, whose times begin anew and overlap. Raises DataError."""
+    sizes, falls = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    for of, _, fell, _, _ in _runs(rows, group, keep):
+        least = max(sizes.size, int(of.max(initial=-1)) + 1)
+        sizes, falls = (
+            np.bincount(some, minlength=least) + np.pad(known, (0, least - known.size))
+            for some, known in ((of, sizes), (of[fell], falls))
+        )
+    odd = (falls > 0) & (sizes / (falls + 1) >= RUN_MIN)  # others are in order, or shuffled
+    if not odd.any():
+        return
+    begun: dict[int, list[tuple[float, int]]] = {}  # of each group: when its runs begin, in which row
+    ended: dict[int, list[float]] = {}
+    last: dict[int, float] = {}
+    for of, t, fell, before, row in _runs(rows, group, keep):
+        mine = np.flatnonzero(odd[of])
+        ends = mine[np.r_[of[mine][1:] != of[mine][:-1], True][: mine.size]]
+        for at in mine[fell[mine] | np.isneginf(before[mine])].tolist():
+            begun.setdefault(int(of[at]), []).append((float(t[at]), int(row[at])))
+            if fell[at]:
+                ended.setdefault(int(of[at]), []).append(float(before[at]))
+        last |= dict(zip(of[ends].tolist(), t[ends].tolist(), strict=True))
+    for one in sorted(begun):
+        runs = sorted(zip((t for t, _ in begun[one]), [*ended[one], last[one]], strict=True))
+        if any(b[0] < a[1] for a, b in pairwise(runs)):
+            begin = begun[one][1][1]
+            raise DataError(f"The times of {name_of(rows, begin)} begin anew at row {begin + 1} and overlap: {what}")
+
+
+def _runs(
+    rows: Rows, group: NDArray[np.int32], keep: NDArray[np.bool_] | None
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]]:
+    """Some rows at a time by their group: it, their times, which fell, the time before in the group, their numbers."""
     assert rows.t is not None
-    for members in members_of(group):
-        t = rows.t[members]
-        falls = np.flatnonzero(np.diff(t) < 0) + 1
-        if not falls.size or t.size / (falls.size + 1) < RUN_MIN:
-            continue  # in order, or shuffled
-        spans = sorted((part.min(), part.max()) for part in np.split(t, falls))
-        if any(b[0] < a[1] for a, b in pairwise(spans)):
-            row = int(np.arange(group.size)[members][falls[0]])
-            raise DataError(f"The times of {name_of(rows, row)} begin anew at row {row + 1} and overlap: {what}")
+    last = np.full(0, -np.inf)
+    for here in spans(rows.t, group):
+        row = np.arange(here.start, here.stop)
+        row = row if keep is None else row[keep[here]]
+        row = row[np.argsort(group[row], kind="stable")]
+        of, t = group[row], rows.t[row]
+        if not row.size:
+            continue
+        last = np.pad(last, (0, max(0, int(of[-1]) + 1 - last.size)), constant_values=-np.inf)
+        first = np.r_[True, of[1:] != of[:-1]]
+        before = np.where(first, last[of], np.r_[-np.inf, t[:-1]])
+        yield of, t, t < before, before, row
+        ends = np.r_[first[1:], True]
+        last[of[ends]] = t[ends]
 
 
-def edges_of(group: NDArray[np.int32]) -> list[tuple[int, int]]:
-    """Find where each group of sorted rows begins and ends."""
-    return list(pairwise([0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), group.size]))
+def out_of_order(t: NDArray[np.float64], group: NDArray[np.int32]) -> int:
+    """Count the rows that stand behind a later one of their group."""
+    latest = np.full(0, -np.inf)
+    count = 0
+    for here in spans(t, group):
+        order = np.argsort(group[here], kind="stable")
+        of, at = group[here][order], t[here][order]
+        latest = np.pad(latest, (0, max(0, int(of[-1]) + 1 - latest.size)), constant_values=-np.inf)
+        first = np.r_[True, of[1:] != of[:-1]]
+        high = np.where(first, np.maximum(at, latest[of]), at)
+        values, rank = np.unique(high, return_inverse=True)
+        begin = np.cumsum(first) * values.size  # so that no group reaches into the next
+        highest = values[np.maximum.accumulate(begin + rank) - begin]
+        count += int((at < highest).sum())
+        ends = np.r_[first[1:], True]
+        latest[of[ends]] = highest[ends]
+    return count
 
 
-def members_of(group: NDArray[np.int32]) -> list[NDArray[np.int64]] | list[slice]:
-    """The rows of each group, in their order: slices where those of each group stand together."""
-    if (np.diff(group) >= 0).all():
-        return [slice(low, high) for low, high in edges_of(group)]
-    order = np.argsort(group, kind="stable")
-    return list(np.split(order, np.flatnonzero(np.diff(group[order])) + 1))
+# -- sorted rows -------------------------------------------------------------------------------------------------------
 
 
 def check_interleaved(rows: Rows, group: NDArray[np.int32]) -> None:
@@ -410,7 +472,7 @@ def name_of(rows: Rows, row: int) -> str:
 def check_rates(rows: Rows, group: NDArray[np.int32], hz: float, *, said: bool, slower: bool = False) -> None:
     """Refuse recordings of another rate, or only those that no mean brings to it (``slower``). Raises DataError."""
     assert rows.t is not None
-    first = np.unique(group, return_index=True)[1].tolist()
+    first = [low for low, _ in edges_of(group)]
     by_group = times.usual_steps(rows.t, group, [str(number) for number in range(len(first))])
     odd = {n: step for n, step in by_group.items() if abs(step * hz - 1) > times.RATE_LEAVE}
     hosts = {rows.host[first[int(n)]] for n in odd}
@@ -426,16 +488,20 @@ def check_rates(rows: Rows, group: NDArray[np.int32], hz: float, *, said: bool, 
 
 def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int32]) -> float:
     """The sampling rate of rows whose ``group`` is their recording (or window), checked against each."""
-    assert rows.t is not None
-    order = times.by_time(rows.t, group)
-    steps = np.diff(rows.t[order])[np.diff(group[order]) == 0]
-    usual = steps[steps > 0]
-    if usual.size == 0:
+    usual = median(lambda: (step[step > 0] for step in steps_inside(rows, group)))
+    if np.isnan(usual):
         if cut.hz:
             return cut.hz
         raise DataError(
             f"The times of {rows.path} do not rise: name the column that holds them with --time NAME, or bring windows "
             "(--window-column NAME) with their rate (--hz)."
         )
-    times.check_step(float(np.median(usual)), cut.t_unit, f"The samples of {rows.path}")
-    return cut.hz or measured(1 / float(np.median(usual)))
+    times.check_step(usual, cut.t_unit, f"The samples of {rows.path}")
+    return cut.hz or measured(1 / usual)
+
+
+def steps_inside(rows: Rows, group: NDArray[np.int32]) -> Iterator[NDArray[np.float64]]:
+    """The steps from sample to sample of one group, some at a time."""
+    assert rows.t is not None
+    for here in spans(rows.t, group, overlap=1):
+        yield np.diff(rows.t[here])[np.diff(group[here]) == 0]

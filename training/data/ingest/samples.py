@@ -29,14 +29,27 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from training.data.classes import listed
+from training.data.coded import Coded, numbered
+from training.data.dataset import UNLABELLED
 from training.data.errors import DataError
 from training.data.ingest import times
-from training.data.ingest.coded import numbered
 from training.data.ingest.columns import Wanted, channel_names
 from training.data.ingest.even import GAP, SHORT
 from training.data.ingest.even_rows import as_measured, check_night, check_years, evenly, hour_left_out, rounded_times
 from training.data.ingest.incidents import Labelled, label_samples, read_incidents, with_labels
-from training.data.ingest.ingested import Counts, Empty, Ingested, Said, channel_specs, following, measured, unite
+from training.data.ingest.ingested import (
+    FOR_SCORING,
+    Counts,
+    Empty,
+    Ingested,
+    Said,
+    channel_specs,
+    check_says_nothing,
+    following,
+    measured,
+    unite,
+)
+from training.data.ingest.own import MARK
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, Recorded, with_specs
 from training.data.ingest.roles import Role
 from training.data.ingest.rows import (
@@ -47,7 +60,6 @@ from training.data.ingest.rows import (
     check_numbers,
     check_rates,
     clock_of,
-    edges_of,
     hosts_of,
     missing_roles,
     name_of,
@@ -58,7 +70,7 @@ from training.data.ingest.rows import (
 from training.data.ingest.tables import Stored, left, read_table, stored
 from training.data.normalise import compress
 from training.data.schema import Timing
-from training.data.scratch import ROOM, Room, blocks, columns, release, sliced
+from training.data.scratch import ROOM, Room, blocks, counted, edges_of, release, sliced, spans
 
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least
@@ -82,15 +94,16 @@ def read_long(
     log: Log | None = None,
     columns: Sequence[str] = (),
     decimal: str | None = None,
+    scoring: bool = False,
     room: Room = ROOM,
 ) -> Ingested:
     """Read and cut the table; ``roles`` is what the flags say of its columns, ``columns`` the names of all of them.
 
-    ``decimal`` is the sign before decimals, where it is said. What comes out does not depend on the ``room``. Raises
-    DataError.
+    ``decimal`` is the sign before decimals, where it is said; for ``scoring`` a table needs no labels. What comes out
+    does not depend on the ``room``. Raises DataError.
     """
     table = read_table(path, roles, wanted.ignore, columns, room, decimal=decimal)
-    return cut_table(table, cut, said=said, wanted=wanted, log=log, room=room)
+    return cut_table(table, cut, said=said, wanted=wanted, log=log, scoring=scoring, room=room)
 
 
 def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None) -> Ingested:
@@ -120,18 +133,31 @@ def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log:
 
 
 def cut_table(
-    table: Stored, cut: Cut, *, said: Said, wanted: Wanted, log: Log | None = None, room: Room = ROOM
+    table: Stored,
+    cut: Cut,
+    *,
+    said: Said,
+    wanted: Wanted,
+    log: Log | None = None,
+    scoring: bool = False,
+    room: Room = ROOM,
 ) -> Ingested:
     """Cut the rows of a table into windows. Raises DataError."""
     path = table.path
     by_log = Labelled()
     if log is not None:
-        table, by_log = _labelled(table, cut, log)
+        table, by_log = _labelled(table, cut, log, room)
     elif Role.LABEL not in table.roles.columns:
-        raise DataError(
-            f"{path} has no column of labels: name it with --label NAME, or bring a log of incidents with "
-            f"--labels-from FILE; its columns are {listed([table.named(name) for name in table.columns])}."
-        )
+        if not scoring:
+            raise DataError(
+                f"{path} has no column of labels: name it with --label NAME, or bring a log of incidents with "
+                "--labels-from FILE (--like FOLDER needs none, and makes what a model of that data set scores); its "
+                f"columns are {listed([table.named(name) for name in table.columns])}."
+            )
+        check_says_nothing(said, str(path))
+        labels = Coded(np.array([UNLABELLED]), np.broadcast_to(np.int32(0), (table.height,)))
+        by_log = Labelled(label=labels, notes=(FOR_SCORING,))
+        table = with_labels(table, by_log, "no labels", room)
     if Role.WINDOW not in table.roles.columns:
         _check_timed(table)
     names = channel_names(table.columns, table.roles, wanted, str(path))
@@ -156,9 +182,9 @@ def cut_table(
     shown = f" ({layout})" if layout else ""
     return Ingested(
         X=windows.X,
-        label=np.array(rows.labels.names)[rows.label[windows.first]],
+        label=Coded(np.array(rows.labels.names), room.at_rows(rows.label, windows.first)).renamed(rows.labels.names),
         episode=windows.episode,
-        host=rows.host.strings(windows.first),
+        host=rows.host.each(lambda codes: room.at_rows(codes, windows.first)),
         t_start=windows.t_start,
         channels=channel_specs(names, [name in wanted.oracle for name in names], counters=wanted.counter),
         label_names=rows.labels.names,
@@ -179,7 +205,7 @@ def cut_table(
     )
 
 
-def _labelled(table: Stored, cut: Cut, log: Log) -> tuple[Stored, Labelled]:
+def _labelled(table: Stored, cut: Cut, log: Log, room: Room) -> tuple[Stored, Labelled]:
     """The rows of the table to which the log gives a label. Raises DataError."""
     if Role.LABEL in table.roles.columns:
         raise DataError(
@@ -188,13 +214,13 @@ def _labelled(table: Stored, cut: Cut, log: Log) -> tuple[Stored, Labelled]:
         )
     if Role.WINDOW in table.roles.columns:
         raise DataError(f"{table.path} is cut into windows, which --labels-from cannot label: leave that column out.")
-    t, role = clock_of(table, cut)
+    t, role = clock_of(table, cut, room)
     if t is None:
         raise DataError(f"--labels-from needs times: {table.path} has no column of times (--time NAME names one).")
     incidents = read_incidents(log.path, times.Said(unit=cut.t_unit, format=cut.time_format))
     incidents.check_zone(role, str(table.path))
-    by_log = label_samples(t, hosts_of(table), incidents, rest=log.rest)
-    return with_labels(table, by_log, log.path.name), by_log
+    by_log = label_samples(t, hosts_of(table, room), incidents, rest=log.rest, room=room)
+    return with_labels(table, by_log, log.path.name, room), by_log
 
 
 def _meanings(table: Stored, t_role: str) -> dict[str, str]:
@@ -214,7 +240,7 @@ def _meanings(table: Stored, t_role: str) -> dict[str, str]:
 class _Windows(NamedTuple):
     X: NDArray[np.float32]
     first: NDArray[np.int64]  # the row that each window begins with
-    episode: NDArray[np.str_]
+    episode: Coded
     t_start: NDArray[np.float64]
     hz: float
     stride_s: float
@@ -236,7 +262,7 @@ def _given_windows(rows: Rows, cut: Cut, room: Room) -> _Windows:
     assert window is not None
     known = (rows.host,) if rows.episode is None else (rows.host, rows.episode)
     recording, group = numbered(*known), rows.recording
-    counts = np.bincount(group)
+    counts = counted(group, 1)
     first = np.cumsum(counts) - counts  # as the rows are sorted
     usual = int(np.bincount(counts).argmax())
     odd = np.flatnonzero(counts != usual)
@@ -283,7 +309,7 @@ def _given_windows(rows: Rows, cut: Cut, room: Room) -> _Windows:
         stride_s = usual_step
     X = room.empty((first.size, rows.values.shape[1], samples), np.float32)
     _fill(X, 0, rows.values, 0, np.arange(0, group.size, samples), room)
-    return _Windows(X, first, episode, t_start, hz, stride_s, timing, why, missing=_unknown(rows.values))
+    return _Windows(X, first, Coded.of(episode), t_start, hz, stride_s, timing, why, missing=_unknown(rows.values))
 
 
 def _fill(
@@ -299,7 +325,10 @@ def _fill(
 
 def _unknown(values: NDArray[np.float32], low: int = 0, high: int | None = None) -> int:
     """Count the values of these rows that nothing was measured for."""
-    return sum(int(np.isnan(column).sum()) for column in columns(values[low:high]))
+    part = values[low:high]
+    return sum(
+        int(np.count_nonzero(np.isnan(part[here, place]))) for place in range(part.shape[1]) for here in spans(part)
+    )
 
 
 def _check_inside(rows: Rows, samples: int, hz: float) -> None:
@@ -355,28 +384,27 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
             f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {window_s:g} s holds "
             "none: mend --window-s, or say the unit of t with --t-unit s, ms, us or ns."
         )
-    stride = max(1, round((cut.stride_s or window_s / 2) * hz))
+    stride = max(1, round((cut.stride_s or cut.usual_stride_s or window_s / 2) * hz))
     recordings = edges_of(group)
     begun = np.array([low for low, _ in recordings])
     names = unite(rows.host.strings(begun), rows.ids.strings(begun))
     episodes, notes = _episodes(rows, dict(zip(names.tolist(), recordings, strict=True)), cut, samples / hz)
     places: list[tuple[int, NDArray[np.int64]]] = []  # the first row of an episode, and which begin windows
-    episode, empty = [], []
+    episode: list[str] = []
+    empty = []
     counts: dict[str, Counts] = {}
-    short, stretched = dict.fromkeys(rows.labels.names, 0), dict.fromkeys(rows.labels.names, 0)
+    short, stretched = np.zeros((2, len(rows.labels.names)), dtype=np.int64)
     for name, (low, high) in episodes.items():
         t, label = rows.t[low:high], rows.label[low:high]
         counts[name] = _counts(t, _unknown(rows.values, low, high) / (t.size * rows.values.shape[1]), hz)
         edges = stretch_edges(t, label, hz)
-        lengths = np.diff(edges)
-        for number, of in enumerate(rows.labels.names):
-            mine = lengths[label[edges[:-1]] == number]
-            stretched[of] += mine.size
-            short[of] += int((mine < samples).sum())
+        of, lengths = label[edges[:-1]], np.diff(edges)
+        stretched += np.bincount(of, minlength=stretched.size)
+        short += np.bincount(of, lengths < samples, short.size).astype(np.int64)
         begins = starts_between(edges, samples, stride)
         if begins.size:
             places.append((low, begins))
-            episode.append(np.full(begins.size, name))
+            episode.append(name)
         else:
             duration = float(t[-1] - t[0] + 1 / hz)
             empty.append(Empty(name, rows.host[low], float(t[0]), duration, t.size))
@@ -386,11 +414,12 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
             f"in any of its {len(episodes)} recordings: say a shorter --window-s, or a lower --hz, which bridges gaps."
         )
     left_out = [
-        f"{short[of]:,} of {stretched[of]:,} stretches of {of}: shorter than a window of {window_s:g} s"
-        for of in rows.labels.names
-        if short[of]
+        f"{short[number]:,} of {stretched[number]:,} stretches of {of}: shorter than a window of {window_s:g} s"
+        for number, of in enumerate(rows.labels.names)
+        if short[number]
     ]
     first = np.concatenate([low + begins for low, begins in places])
+    notes = (*notes, *_hosts_without_reference(rows, first))
     X = room.empty((first.size, rows.values.shape[1], samples), np.float32)
     at = 0
     for low, begins in places:
@@ -400,7 +429,7 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
     return rows, _Windows(
         X,
         first,
-        np.concatenate(episode),
+        Coded.of(episode).each(lambda codes: np.repeat(codes, [begins.size for _, begins in places])),
         rows.t[first],
         hz,
         stride / hz,
@@ -408,17 +437,40 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
         "--hz" if cut.hz else "read off t",
         tuple(left_out),
         tuple(empty),
-        sum(int((np.diff(rows.t[low:high]) > GAP / hz).sum()) for low, high in recordings),
+        sum(_gaps(rows.t[low:high], hz)[0] for low, high in recordings),
         (*notes, *rounded),
         counts,
         _unknown(rows.values),
     )
 
 
+def _hosts_without_reference(rows: Rows, first: NDArray[np.int64]) -> list[str]:
+    """A note on hosts of whose reference no stretch is as long as a window; ``first`` are the rows windows begin at."""
+    if MARK not in rows.labels.names:
+        return []
+    mark = rows.labels.names.index(MARK)
+    marked = np.zeros(rows.host.names.size, dtype=np.int64)
+    for here in spans(rows.label, rows.host.codes):
+        marked += np.bincount(rows.host.codes[here][rows.label[here] == mark], minlength=marked.size)
+    host, label = (rows.room.at_rows(column, first) for column in (rows.host.codes, rows.label))
+    given = np.bincount(host[label == mark], minlength=marked.size)
+    short = rows.host.names[(marked > 0) & (given == 0)].tolist()
+    if not short:
+        return []
+    return [f"No stretch of the reference of {listed(short)} is as long as a window: no level is known of such a host."]
+
+
 def _counts(t: NDArray[np.float64], nan_share: float, hz: float) -> Counts:
-    steps = np.diff(t)
-    gaps = steps[steps > GAP / hz]
-    return Counts(t.size, gaps.size, float(gaps.max(initial=0.0)), nan_share)
+    return Counts(t.size, *_gaps(t, hz), nan_share)
+
+
+def _gaps(t: NDArray[np.float64], hz: float) -> tuple[int, float]:
+    """Count the gaps between sorted times, and find the longest."""
+    count, longest = 0, 0.0
+    for step in times.steps(t):
+        wide = step[step > GAP / hz]
+        count, longest = count + wide.size, max(longest, float(wide.max(initial=0.0)))
+    return count, longest
 
 
 def _episodes(
@@ -437,20 +489,25 @@ def _episodes(
     lengths: list[float] = []
     left_out = 0
     for name, (low, high) in recordings.items():
-        t = rows.t[low:high] - rows.t[low]
-        length = cut.episode_s or episode_length(float(t[-1]), window_s)
-        if length is None or length > t[-1]:
+        span = float(rows.t[high - 1] - rows.t[low])
+        length = cut.episode_s or episode_length(span, window_s)
+        if length is None or length > span:
             episodes[name] = (low, high)
             continue
-        number = (t // length).astype(np.int64)
-        keep = (number == 0) | (t - number * length >= window_s)
-        left_out += int((~keep).sum())
         lengths.append(length)
-        width = len(str(int(number[-1]) + 1))
-        there = np.flatnonzero(keep)
-        for first, end in edges_of(number[there]):
-            each = int(number[there[first]])
-            episodes[f"{name} part {each + 1:0{width}d}"] = (low + int(there[first]), low + int(there[end - 1]) + 1)
+        parts: dict[int, tuple[int, int]] = {}
+        for here in spans(rows.t[low:high]):
+            t = rows.t[low + here.start : low + here.stop] - rows.t[low]
+            number = (t // length).astype(np.int64)
+            keep = (number == 0) | (t - number * length >= window_s)
+            left_out += int((~keep).sum())
+            there, number = np.flatnonzero(keep) + low + here.start, number[keep]
+            for first, end in edges_of(number):
+                each = int(number[first])
+                begin = parts.get(each, (int(there[first]), 0))[0]
+                parts[each] = (begin, int(there[end - 1]) + 1)
+        width = len(str(int((rows.t[high - 1] - rows.t[low]) // length) + 1))
+        episodes |= {f"{name} part {each + 1:0{width}d}": rows_of for each, rows_of in parts.items()}
     if not lengths:
         return episodes, ()
     least, most = f"{min(lengths):,.6g} s", f"{max(lengths):,.6g} s"
@@ -485,10 +542,12 @@ def stretch_edges(t: NDArray[np.float64], label: NDArray[Any], hz: float) -> NDA
 
     A break is a gap, a step too short, or a change of label.
     """
-    steps = np.diff(t)
-    broken = (steps > GAP / hz) | (steps < SHORT / hz) | (label[1:] != label[:-1])
-    edges: NDArray[np.int64] = np.r_[0, np.flatnonzero(broken) + 1, t.size]
-    return edges
+    edges = [np.array([0])]
+    for here in spans(t, label, overlap=1):
+        steps, of = np.diff(t[here]), label[here]
+        broken = (steps > GAP / hz) | (steps < SHORT / hz) | (of[1:] != of[:-1])
+        edges.append(here.start + np.flatnonzero(broken) + 1)
+    return np.concatenate([*edges, [t.size]])
 
 
 def starts_between(edges: NDArray[np.int64], samples: int, stride: int) -> NDArray[np.int64]:

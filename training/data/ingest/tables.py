@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import ENOSPC
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +17,8 @@ import polars as pl
 from numpy.typing import NDArray
 from psutil import virtual_memory
 
+from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.ingest.coded import Coded
 from training.data.ingest.dialect import as_utf8, dialect_of
 from training.data.ingest.roles import Role, Roles, roles_of
 from training.data.ingest.text import Looked, Text, has_changed, looked_at
@@ -24,8 +26,9 @@ from training.data.scratch import ROOM, Room, release
 
 PARQUET = ".parquet"
 TEXT = (".csv", ".tsv", ".txt")
-ROW_BYTES = 100  # of memory a row, beside the values of channels, as measured
+ROW_BYTES, ALWAYS_BYTES = 4, 300 << 20  # of memory a row and at all, whatever it holds, as measured
 PACKED_BYTES = 128  # of a row's time, label and names, before they are packed
+COLUMN_BYTES = 16  # of a row of one column
 NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers
 
 
@@ -63,6 +66,33 @@ class Held:
             self.odd += odd.len()
 
 
+class Packed:
+    """Some columns of a table, some rows at a time: in memory, or in a file without a name."""
+
+    def __init__(self, room: Room) -> None:
+        """Hold nothing yet."""
+        self._file, self._ends = room.file(), [0]
+
+    def __del__(self) -> None:
+        self._file.close()
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Take the next rows. Raises OSError where the disk has no room for them."""
+        rows.write_ipc(packed := BytesIO(), compression="zstd")
+        self._file.seek(self._ends[-1])
+        try:
+            self._file.write(packed.getbuffer())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from None
+        self._ends.append(self._file.tell())
+
+    def parts(self, column: str) -> Iterator[pl.Series]:
+        """The cells of one of the columns."""
+        for low, high in pairwise(self._ends):
+            self._file.seek(low)
+            yield pl.read_ipc(BytesIO(self._file.read(high - low)), columns=[column])[column]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """A table whose channels are numbers in an array that may be larger than memory; its other columns are packed.
@@ -78,14 +108,14 @@ class Stored:
     channels: tuple[str, ...]
     values: NDArray[np.float64]
     held: Mapping[str, Held]
-    packed: tuple[bytes, ...]  # the columns with a role, some rows at a time
+    packed: Packed  # the columns with a role, some rows at a time
     keep: NDArray[np.bool_] | None = None
     labels: Coded | None = None  # of the rows that are kept, where they are not the table's own
 
     @property
     def height(self) -> int:
         """The number of rows that count."""
-        return len(self.values) if self.keep is None else int(self.keep.sum())
+        return len(self.values) if self.keep is None else int(np.count_nonzero(self.keep))
 
     def called(self, role: Role) -> str:
         """The column's name in the file."""
@@ -98,8 +128,7 @@ class Stored:
     def parts(self, role: Role) -> Iterator[pl.Series]:
         """The cells of a column with a role, some rows at a time."""
         at = 0
-        for packed in self.packed:
-            part = pl.read_ipc(BytesIO(packed), columns=[str(role)])[str(role)]
+        for part in self.packed.parts(str(role)):
             keep, at = None if self.keep is None else self.keep[at : at + part.len()], at + part.len()
             yield (part if keep is None else part.filter(pl.Series(keep))).alias(self.called(role))
 
@@ -181,7 +210,7 @@ def _opened(
             yield _Parquet(path, ignored, room)
         else:
             dialect = dialect_of(path, columns)
-            with as_utf8(path, dialect) as file:
+            with as_utf8(path, dialect, room) as file:
                 text = Text(path=path, file=file, dialect=dialect, room=room, decimal=decimal)
                 names = left(text.names, ignored, path)
                 looked = looked_at(replace(text, as_text=as_text(names)), lambda all_: left(all_, ignored, path))
@@ -217,7 +246,7 @@ class _Frames:
 
 
 class _Parquet:
-    """A Parquet file: a column of all rows at a time, but for the narrow ones."""
+    """A Parquet file: some rows of a column at a time, but for the narrow ones, of which all come together."""
 
     def __init__(self, path: Path, ignored: Collection[str], room: Room) -> None:
         self.names = tuple(left(list(pl.read_parquet_schema(path)), ignored, path))
@@ -230,8 +259,10 @@ class _Parquet:
         for at in range(0, self.rows, step) if narrow else ():
             yield at, pl.scan_parquet(self._path).select(narrow).slice(at, step).collect()
         others = [name for name in self.names if name not in narrow]
+        step = self._room.rows(COLUMN_BYTES)
         for number, name in enumerate(others):
-            yield 0, pl.read_parquet(self._path, columns=[name], memory_map=False)
+            for at in range(0, self.rows, step):
+                yield at, pl.scan_parquet(self._path).select(name).slice(at, step).collect()
             self._room.progress("reading", (number + 1) / len(others))
 
 
@@ -255,20 +286,17 @@ def _stored(path: Path, source: Source, roles: Roles, room: Room) -> Stored:
     ]
     channels = sorted(name for name in columns if name not in own)
     narrow = [name for name in source.names if name in roles.names or name in own]
-    check_fits(path, source.rows * ROW_BYTES, virtual_memory().available)
+    check_fits(path, source.rows * ROW_BYTES + ALWAYS_BYTES, virtual_memory().available)
     values = room.empty((source.rows, len(channels)), np.float64, "F")
     held = {name: Held() for name in channels}
-    packed = []
+    packed = Packed(room)
     for at, frame in source.frames(narrow):
         for name in frame.columns:
             if name in held:
                 _fill(values[at : at + frame.height, channels.index(name)], frame[name], held[name], at)
         release(values)
         if frame.height and set(narrow) <= set(frame.columns):
-            meaning = _renamed(frame.select(narrow), roles, meant)
-            file = BytesIO()
-            meaning.write_ipc(file, compression="zstd")
-            packed.append(file.getvalue())
+            packed.add(_renamed(frame.select(narrow), roles, meant))
     return Stored(
         path=path,
         roles=roles,
@@ -277,7 +305,7 @@ def _stored(path: Path, source: Source, roles: Roles, room: Room) -> Stored:
         channels=tuple(channels),
         values=values,
         held=held,
-        packed=tuple(packed),
+        packed=packed,
     )
 
 

@@ -16,7 +16,7 @@ import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
 from training.data.errors import DataError
-from training.data.ingest.dialect import Cells, Dialect, as_number, has_words, numbers_with_points, tidied
+from training.data.ingest.dialect import Cells, Dialect, Readable, as_number, has_words, numbers_with_points, tidied
 from training.data.scratch import Room
 
 PolarsType = DataType | DataTypeClass
@@ -39,7 +39,7 @@ class Text:
     """A table of text in UTF-8. ``names`` are its columns', tidied; ``as_text`` stay as they are written."""
 
     path: Path  # as the user knows it
-    file: Path
+    file: Readable
     dialect: Dialect
     room: Room
     as_text: Collection[str] = ()
@@ -48,15 +48,15 @@ class Text:
     @property
     def names(self) -> list[str]:
         """The names of all columns, in their order."""
-        with self.file.open("rb") as file:
+        with self.file.open() as file:
             head = self._head(file)
             first = head if not self.dialect.names else next(self._blocks(file), b"")
         return list(self.dialect.names) or tidied(self._csv(first, n_rows=0, infer_schema=False).columns)
 
     def parts(self, types: Mapping[str, PolarsType] | None, say: str = "") -> Iterator[pl.DataFrame]:
         """The rows, some at a time, without empty lines; ``types`` None: all as they are written."""
-        names, size = self.names, self.file.stat().st_size
-        with self.file.open("rb") as file:
+        names, size = self.names, self.file.size
+        with self.file.open() as file:
             head = self._head(file)
             for block in self._blocks(file):
                 yield self._part(head + block, names, types)
@@ -68,8 +68,8 @@ class Text:
         known: dict[str, PolarsType] = dict.fromkeys(self.as_text, pl.String)
         words: set[str] = set(self.as_text)
         names, rows, filled = self.names, 0, set()
-        size = self.file.stat().st_size
-        with self.file.open("rb") as file:
+        size = self.file.size
+        with self.file.open() as file:
             head = self._head(file)
             for block in self._blocks(file):
                 try:

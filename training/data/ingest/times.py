@@ -7,19 +7,22 @@ they cannot sensibly be (one sample a quarter of an hour). All functions are pur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from training.data.coded import Coded
 from training.data.errors import DataError
-from training.data.ingest.coded import Coded
+from training.data.scratch import ROOM, SPAN_ROWS, Room, edges_of, median, release, spans
 
 Floats = NDArray[np.float64]
+_Cells = Callable[[], Iterable[pl.Series]]
 
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 DATE = r"^\s*(\d{1,4})([-/.])(\d{1,2})[-/.](\d{1,4})"  # with its year first or last
@@ -57,75 +60,95 @@ def from_column(column: pl.Series, said: Said, where: str) -> tuple[Floats, str]
     return from_parts(lambda: [column], said, where)
 
 
-def from_parts(parts: Callable[[], Iterable[pl.Series]], said: Said, where: str) -> tuple[Floats, str]:
-    """The same of a column that is read, twice, some cells at a time."""
+def from_parts(
+    parts: Callable[[], Iterable[pl.Series]], said: Said, where: str, room: Room = ROOM
+) -> tuple[Floats, str]:
+    """The same of a column that is read, several times, some cells at a time."""
     first = next(iter(parts()))
     what = f"The column {first.name!r} of {where}"
-    if any(part.null_count() for part in parts()):
-        raise DataError(f"{what} has empty cells or values that are no times.")
+    size = 0
+    for part in parts():
+        if part.null_count():
+            raise DataError(f"{what} has empty cells or values that are no times.")
+        size += part.len()
     zones = isinstance(first.dtype, pl.Datetime) and first.dtype.time_zone is not None
-    form = ""
+    form, cells = "", parts
     is_text = first.dtype == pl.String or (said.format is not None and first.dtype.is_integer())  # %Y%m%d%H%M%S
-    column = first.clear()
-    if is_text and said.format is None and _are_numbers(parts()):
-        column = pl.concat([part.cast(pl.Float64) for part in parts()])
-    elif is_text:
-        column, zones, form = _dates(lambda: (part.cast(pl.String) for part in parts()), said, what)
+    if is_text and (said.format is not None or not _are_numbers(parts())):
+        cells, zones, form = _dates(lambda: (part.cast(pl.String) for part in parts()), said, what)
     elif said.format is not None:
         raise DataError(f"{what} holds {first.dtype}, so --time-format has nothing to say: leave it out.")
-    else:
-        column = pl.concat(parts())
-    if column.dtype == pl.Date:
-        column = column.cast(pl.Datetime("us"))
-    if isinstance(column.dtype, pl.Datetime | pl.Duration):
+    kind = first.dtype if cells is parts else pl.Datetime("us")
+    if isinstance(kind, pl.Datetime | pl.Duration) or kind == pl.Date:
         _no_unit(said.unit, where)
-        count = column.to_physical().cast(pl.Float64).to_numpy()
-        dates = "dates with a time zone" if zones else NO_ZONE
-        role = dates if isinstance(column.dtype, pl.Datetime) else "durations"
-        return count / UNITS[column.dtype.time_unit], role + form
-    if not column.dtype.is_numeric():
-        raise DataError(f"{what} must hold seconds, not {column.dtype}.")
-    return _numbers(column.cast(pl.Float64).to_numpy(), said, what)
+        seconds = room.joined((_seconds(part) for part in cells()), size, np.float64)
+        role = "durations" if isinstance(kind, pl.Duration) else "dates with a time zone" if zones else NO_ZONE
+        return seconds, role + form
+    if not kind.is_numeric() and not is_text:
+        raise DataError(f"{what} must hold seconds, not {kind}.")
+    numbers = room.joined((part.cast(pl.Float64).to_numpy() for part in parts()), size, np.float64)
+    return _numbers(numbers, said, what)
+
+
+def _seconds(dates: pl.Series) -> Floats:
+    """Dates, or durations, in seconds."""
+    if dates.dtype == pl.Date:
+        dates = dates.cast(pl.Datetime("us"))
+    assert isinstance(dates.dtype, pl.Datetime | pl.Duration)
+    return dates.to_physical().cast(pl.Float64).to_numpy() / UNITS[dates.dtype.time_unit]
 
 
 def _are_numbers(parts: Iterable[pl.Series]) -> bool:
     return all(part.cast(pl.Float64, strict=False).null_count() == 0 for part in parts)
 
 
-def _dates(parts: Callable[[], Iterable[pl.Series]], said: Said, what: str) -> tuple[pl.Series, bool, str]:
+def _dates(parts: Callable[[], Iterable[pl.Series]], said: Said, what: str) -> tuple[_Cells, bool, str]:
     """Dates from text in UTC, whether they name a zone, and which reading of days and months was taken."""
-    failed = DataError(
-        f"{what} holds values that are no dates: say their format, as in --time-format '%d.%m.%Y %H:%M:%S'."
-    )
+    if said.format is not None:
+        zones, said_form = "%z" in said.format or "%Z" in said.format, said.format
+        return _read(lambda: (part.str.to_datetime(said_form, time_zone="UTC") for part in parts()), what), zones, ""
+    form = _Form()
     try:
-        if said.format is not None:
-            zones = "%z" in said.format or "%Z" in said.format
-            found = [part.str.to_datetime(said.format, time_zone="UTC") for part in parts()]
-            return _of_our_time(pl.concat(found), what), zones, ""
-        form = _Form()
         for part in parts():
             form.add(_zulu(part))
-        if form.zone:
-            raise DataError(
-                f"{what} names its time zone {form.zone}, which says no offset for sure: write the times in UTC, or "
-                "with their offset (2026-11-20 07:29:03+02:00)."
-            )
-        if form.lacks or len(form.signs) > 1:
-            raise DataError(
-                f"{what} must hold seconds, or dates such as 2026-11-20 07:29:03 (--time-format says others)."
-            )
-        order = form.order(what)
-        if form.named and form.unnamed:
-            raise DataError(f"{what} names a time zone in some rows and none in others: write all times in UTC.")
-        half = "%I:%M:%S%.f %p" if form.half else "%H:%M:%S%.f"
-        zone = "" if form.unnamed else "%#z"
-        found = [
-            _written(_zulu(part), order).str.to_datetime(f"%Y-%m-%d {half}{zone}", time_zone="UTC") for part in parts()
-        ]
     except pl.exceptions.PolarsError:
-        raise failed from None
-    said_form = "" if form.signs == {"."} else ("", "", ", the month first")[order]
-    return _of_our_time(pl.concat(found), what), not form.unnamed, said_form
+        raise _no_dates(what) from None
+    if form.zone:
+        raise DataError(
+            f"{what} names its time zone {form.zone}, which says no offset for sure: write the times in UTC, or "
+            "with their offset (2026-11-20 07:29:03+02:00)."
+        )
+    if form.lacks or len(form.signs) > 1:
+        raise DataError(f"{what} must hold seconds, or dates such as 2026-11-20 07:29:03 (--time-format says others).")
+    order = form.order(what)
+    if form.named and form.unnamed:
+        raise DataError(f"{what} names a time zone in some rows and none in others: write all times in UTC.")
+    half = "%I:%M:%S%.f %p" if form.half else "%H:%M:%S%.f"
+    written = f"%Y-%m-%d {half}{'' if form.unnamed else '%#z'}"
+    found = _read(
+        lambda: (_written(_zulu(part), order).str.to_datetime(written, time_zone="UTC") for part in parts()), what
+    )
+    which = "" if form.signs == {"."} else ("", "", ", the month first")[order]
+    return found, not form.unnamed, which
+
+
+def _read(parts: _Cells, what: str) -> _Cells:
+    """The dates, or DataError while they are read."""
+
+    def checked() -> Iterator[pl.Series]:
+        try:
+            for part in parts():
+                yield _of_our_time(part, what)
+        except pl.exceptions.PolarsError:
+            raise _no_dates(what) from None
+
+    return checked
+
+
+def _no_dates(what: str) -> DataError:
+    return DataError(
+        f"{what} holds values that are no dates: say their format, as in --time-format '%d.%m.%Y %H:%M:%S'."
+    )
 
 
 def _zulu(text: pl.Series) -> pl.Series:
@@ -233,12 +256,13 @@ def _no_unit(unit: str | None, where: str) -> None:
 
 
 def _numbers(t: Floats, said: Said, what: str) -> tuple[Floats, str]:
-    if not np.isfinite(t).all():
+    """The numbers in seconds, changed in place."""
+    if not all(np.isfinite(t[here]).all() for here in spans(t)):
         raise DataError(f"{what} holds values that are not finite numbers.")
     unit = said.unit or said.named
     if unit is not None:
-        return t / UNITS[unit], f"time in {unit}{'' if said.unit else ', as its name says'}"
-    since = float(np.median(np.abs(t))) if t.size else 0.0
+        return _divided(t, unit), f"time in {unit}{'' if said.unit else ', as its name says'}"
+    since = median(lambda: (np.abs(t[here]) for here in spans(t))) if t.size else 0.0
     if since <= 10 * EPOCH_S[1]:
         return t, "time in s"
     fits = [unit for unit, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
@@ -247,7 +271,13 @@ def _numbers(t: Floats, said: Said, what: str) -> tuple[Floats, str]:
             f"{what} holds no usual seconds: say its unit with --t-unit s, ms, us or ns, or, if it is a date without "
             "signs, its form with --time-format %Y%m%d%H%M%S."
         )
-    return t / UNITS[fits[0]], f"time in {fits[0]} since 1970, by its size"
+    return _divided(t, fits[0]), f"time in {fits[0]} since 1970, by its size"
+
+
+def _divided(t: Floats, unit: str) -> Floats:
+    for here in spans(t):
+        t[here] /= UNITS[unit]
+    return t
 
 
 def shown(seconds: float) -> str:
@@ -272,14 +302,15 @@ def is_night_of_clocks(hour: int) -> bool:
 
 
 def check_one_clock(t: Floats, host: Coded) -> None:
-    """Refuse hosts of which some count from 1970 and others from elsewhere. Raises DataError."""
+    """Refuse hosts of which some count from 1970 and others from elsewhere, most of the time. Raises DataError."""
+    dated, counts = np.zeros(host.names.size), np.zeros(host.names.size)
+    for here in spans(t, host.codes):
+        of, at = host.codes[here], t[here]
+        counts += np.bincount(of, minlength=counts.size)
+        dated += np.bincount(of, (at >= EPOCH_S[0]) & (at <= EPOCH_S[1]), counts.size)
     first: dict[bool, str] = {}
-    for number, name in enumerate(host.names.tolist()):
-        mine = t[host.codes == number]
-        if not mine.size:
-            continue
-        middle = float(np.median(mine))
-        first.setdefault(EPOCH_S[0] <= middle <= EPOCH_S[1], name)
+    for number in np.flatnonzero(counts).tolist():
+        first.setdefault(bool(2 * dated[number] > counts[number]), str(host.names[number]))
     if len(first) > 1:
         raise DataError(
             f"The clock of the host {first[True]!r} counts seconds from 1970 and that of {first[False]!r} does not: "
@@ -331,15 +362,21 @@ def other_rates(t: Floats, hz: float) -> list[float]:
 
     A part counts when it is long enough to show a rate, as its windows would span another time than they are said to.
     """
-    steps = np.diff(t)
-    blocks = steps[: steps.size // BLOCK * BLOCK].reshape(-1, BLOCK) * hz
-    low, middle, high = np.quantile(blocks, (0.25, 0.5, 0.75), axis=1)
-    found = []
-    for odd in (low > 1 + RATE_LEAVE, high < 1 - RATE_LEAVE):
-        beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
-        if beside.size:
-            found.append(float(hz / middle[beside[0]]))
-    return found
+    found: dict[bool, float] = {}
+    before = np.empty((3, 0))  # of the last block
+    per_span = max(1, SPAN_ROWS // BLOCK)
+    for first in range(0, (t.size - 1) // BLOCK, per_span):
+        low, high = first * BLOCK, min((first + per_span) * BLOCK, (t.size - 1) // BLOCK * BLOCK)
+        blocks = np.diff(t[low : high + 1]).reshape(-1, BLOCK) * hz
+        quartiles = np.concatenate([before, np.quantile(blocks, (0.25, 0.5, 0.75), axis=1)], axis=1)
+        release(t)
+        slow, fast = quartiles[0] > 1 + RATE_LEAVE, quartiles[2] < 1 - RATE_LEAVE
+        for is_slow, odd in ((True, slow), (False, fast)):
+            beside = np.flatnonzero(odd[1:] & odd[:-1])  # one block alone may be an accident
+            if beside.size and is_slow not in found:
+                found[is_slow] = float(hz / quartiles[1][beside[0]])
+        before = quartiles[:, -1:]
+    return [found[is_slow] for is_slow in (True, False) if is_slow in found]
 
 
 def check_unlike_hosts(steps: Mapping[str, float]) -> None:
@@ -354,26 +391,33 @@ def check_unlike_hosts(steps: Mapping[str, float]) -> None:
         )
 
 
-def by_time(t: Floats, group: NDArray[Any]) -> NDArray[np.int64] | slice:
-    """The order of rows by group and time: a slice of all where they stand in it."""
-    step = np.diff(group)
-    if ((step > 0) | ((step == 0) & (t[1:] >= t[:-1]))).all():
-        return slice(None)
-    return np.lexsort((t, group))
+def steps(t: Floats) -> Iterator[Floats]:
+    """The steps from time to time, some at a time."""
+    for here in spans(t, overlap=1):
+        yield np.diff(t[here])
+
+
+def rising(t: Floats) -> Iterator[Floats]:
+    """The steps that lead to a later time."""
+    return (step[step > 0] for step in steps(t))
 
 
 def usual_steps(t: Floats, group: NDArray[Any], names: Sequence[str], *, least: int = STEPS_MIN) -> dict[str, float]:
-    """The median step of each group's sorted times, by name, where there are enough steps to tell.
+    """The median step of each group's times, by name, where there are enough steps to tell.
 
     ``group`` has a number into ``names`` for each time.
     """
-    order = by_time(t, group)
-    steps, of = np.diff(t[order]), group[order][1:]
-    keep = (of == group[order][:-1]) & (steps > 0)
-    steps, of = steps[keep], of[keep]
-    edges = np.searchsorted(of, np.arange(len(names) + 1))
-    return {
-        name: float(np.median(steps[edges[n] : edges[n + 1]]))
-        for n, name in enumerate(names)
-        if edges[n + 1] - edges[n] >= least
-    }
+    if any(is_out_of_order(t[here], group[here]) for here in spans(t, group, overlap=1)):
+        order = np.lexsort((t, group))
+        t, group = t[order], group[order]
+    found = {}
+    for low, high in edges_of(group):
+        if sum(step.size for step in rising(t[low:high])) >= least:
+            found[names[group[low]]] = median(partial(rising, t[low:high]))
+    return found
+
+
+def is_out_of_order(t: NDArray[Any], group: NDArray[Any]) -> bool:
+    """Tell whether rows do not stand by group and time."""
+    step = np.diff(group)
+    return not bool(((step > 0) | ((step == 0) & (t[1:] >= t[:-1]))).all())

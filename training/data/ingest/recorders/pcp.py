@@ -30,6 +30,7 @@ from training.contract import Mode
 from training.data import normalise
 from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, Benign
+from training.data.coded import Coded
 from training.data.dataset import REFERENCE, WindowSet
 from training.data.errors import DataError
 from training.data.ingest.ingested import Empty, Ingested
@@ -140,9 +141,9 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     X = np.concatenate([w.X for w in windows])
     return Ingested(
         X=X,
-        label=np.full(X.shape[0], BENIGN),
-        episode=np.concatenate([w.episode for w in windows]),
-        host=np.concatenate([w.host for w in windows]),
+        label=Coded.of(np.full(X.shape[0], BENIGN)),
+        episode=Coded.of(np.concatenate([w.episode for w in windows])),
+        host=Coded.of(np.concatenate([w.host for w in windows])),
         t_start=np.concatenate([w.t_start for w in windows]),
         channels=channels,
         label_names=(BENIGN, MALICIOUS),
