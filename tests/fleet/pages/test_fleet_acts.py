@@ -192,6 +192,30 @@ def test_nobody_acts_without_an_operators_proof(receiver: Receiver) -> None:
     assert send(receiver, "/act", body=right, Cookie=logged_in(receiver, reader))[0] == 403
 
 
+def test_an_operator_judges_an_incident_on_its_page_and_takes_that_back(receiver: Receiver) -> None:
+    told = {
+        "id": "ab" * 8, "event": "over", "began_at": 1.0, "raised_at": 2.0, "last_alarm_at": 3.0, "alarms": 2,
+        "peak": 0.1, "threshold": 0.5, "why": [{"channel": HOSTILE, "share": 1.0}],
+    }  # fmt: skip
+    receiver.client().watch({"host_id": "pi", "model": HOSTILE, "incident": told})
+    session = logged_in(receiver, TOKEN)
+    page = look(receiver, "/incidents", Cookie=session)[1]
+    assert ("Confirm" in page, "<script>alert" in page) == (True, False)
+    assert "Confirm" not in look(receiver, "/incidents")[1]
+    verdict = urlencode({"number": 1, "verdict": "false", "host": "pi"})
+    assert send(receiver, "/incidents", body=verdict, Cookie="")[0] == 403
+    reader = receiver.client().post_json("/v1/tokens", {"name": "wall", "role": "reader"})["token"]
+    assert send(receiver, "/incidents", body=verdict, Cookie=logged_in(receiver, reader))[0] == 403
+    status, headers, _ = send(receiver, "/incidents", body=verdict, Cookie=session)
+    assert (status, headers["location"]) == (303, "/incidents?host=pi#incident-1")
+    assert "a false alarm operator operator" in words_of(look(receiver, "/incidents", Cookie=session)[1])
+    again = urlencode({"number": 1, "verdict": "open", "host": "//evil.example"})
+    assert send(receiver, "/incidents", body=again, Cookie=session)[1]["location"] == "/incidents#incident-1"
+    assert receiver.client().incidents()["incidents"][0]["verdict"] is None
+    for bad in ("number=1&verdict=maybe", "number=x&verdict=false", "number=7&verdict=false", ""):
+        assert send(receiver, "/incidents", body=bad, Cookie=session)[0] in (400, 404), bad
+
+
 def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver: Receiver) -> None:
     session = logged_in(receiver, TOKEN)
     bad = urlencode({"x": HOSTILE})[2:]

@@ -405,7 +405,7 @@ def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receive
     assert "(26 s) 12 alarms; 2 of 3 windows" in page
     assert "<form" not in get(receiver, "/incidents")[2].partition("<main")[2], "only an operator judges"
     one = words_of(get(receiver, "/incidents?host=attic-pi")[2])
-    assert "No incident on attic-pi is open. 1 watch fell silent." in one
+    assert "No open incident on attic-pi waits to be judged. 1 watch fell silent." in one
     assert "office-print" not in one
     none = get(receiver, "/incidents?host=laptop")[2]
     assert "laptop is not watched yet." in none

@@ -56,7 +56,7 @@ def sentence(told: Json, host: str, before: int) -> str:
         return f"{one_line(host, 64) if host else 'No host'} is{' not' if host else ''} watched yet."
     if not told["incidents"]:
         return f"Nothing was told{whose} so far.{silence}"
-    return f"No incident{whose} is open.{silence}"
+    return f"No open incident{whose} waits to be judged.{silence}"
 
 
 def _hosts(incidents: Sequence[Json]) -> list[tuple[str, list[Json]]]:
