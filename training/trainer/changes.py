@@ -68,8 +68,11 @@ class Change:
 
 def find(series: Series, *, error_rate: float = ERROR_RATE) -> list[Change]:
     """The measures that changed for good, the surest first; none where too little was recorded to tell."""
-    found = [one for one in (_of(series, measure) for measure in range(series.values.shape[1])) if one is not None]
-    looked_at = len(found)
+    measures = [
+        one for one in (_measure(series, number) for number in range(series.values.shape[1])) if one is not None
+    ]
+    looked_at = len(measures)
+    found = [_of(one) for one in measures if one.least() <= error_rate]  # the others can neither be told nor hinder
     told = []
     for rank, (one, pairs) in enumerate(sorted(found, key=lambda each: each[0].p)):
         p = one.p * (looked_at - rank)  # Holm: the next one is corrected for those that are left
@@ -110,9 +113,29 @@ def _starts(usual: int, values: int) -> list[int]:
     return sorted({start for start in starts if start >= max(usual, FEWEST)})
 
 
-def _of(series: Series, measure: int) -> tuple[Change, float] | None:
-    """The likeliest change of one measure, and the share of pairs that rise; None where it cannot be looked at."""
-    usual, values = series.usual[:, measure], series.values[:, measure]
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """A measure of which enough was seen: its values in order, those of the reference first, and what follows."""
+
+    number: int
+    values: Floats
+    ranks: Floats
+    unlike: float
+    before: int  # values of the reference
+    there: NDArray[np.int64]  # the stretches of the others
+    starts: list[int]
+    pieces: NDArray[np.int64]
+
+    def p(self, start: int, widening: float) -> float:
+        return _p(self.ranks.size - start, start, _rising(self.ranks, start), self.unlike, widening)
+
+    def least(self) -> float:
+        """The lowest p value that it can have: as if no stretch resembled the one before."""
+        return min(1.0, min(self.p(start, 1.0) for start in self.starts) * len(self.starts))
+
+
+def _measure(series: Series, number: int) -> _Measure | None:
+    usual, values = series.usual[:, number], series.values[:, number]
     there, before = np.isfinite(values), usual[np.isfinite(usual)]
     everything = np.concatenate([before, values[there]])
     starts = _starts(before.size, int(there.sum()))
@@ -120,19 +143,21 @@ def _of(series: Series, measure: int) -> tuple[Change, float] | None:
         return None
     pieces = np.concatenate([np.full(before.size, -1), series.recording[there]])
     ranks, unlike = _ranks(everything), _unlike(everything)
-    p = {
-        start: _p(*_sizes(ranks, start), _rising(ranks, start), unlike, _widening(ranks, pieces, start))
-        for start in starts
-    }
+    return _Measure(number, everything, ranks, unlike, before.size, np.flatnonzero(there), starts, pieces)
+
+
+def _of(one: _Measure) -> tuple[Change, float]:
+    """The likeliest change of a measure, and the share of pairs that rise."""
+    ranks, starts, everything = one.ranks, one.starts, one.values
+    p = {start: one.p(start, _widening(ranks, one.pieces, start)) for start in starts}
     tried = min(starts, key=lambda start: p[start])
     # Only its place is looked for more closely: between the starts tried beside it.
     near = starts.index(tried)
     between = range(starts[max(0, near - 1)], starts[min(near + 1, len(starts) - 1)] + 1)
     start = max(between, key=lambda start: abs(_rising(ranks, start) - 0.5) * sqrt((ranks.size - start) * start))
-    pairs = _rising(ranks, start)
-    place = int(np.flatnonzero(there)[start - before.size])
+    place = int(one.there[start - one.before])
     middle = (float(np.median(everything[:start])), float(np.median(everything[start:])))
-    return Change(measure, place, *middle, min(1.0, p[tried] * len(starts))), pairs
+    return Change(one.number, place, *middle, min(1.0, p[tried] * len(starts))), _rising(ranks, start)
 
 
 def _rising(ranks: Floats, start: int) -> float:
@@ -154,22 +179,27 @@ def _p(n: int, m: int, rising: float, unlike: float, widening: float) -> float:
     return 1.0 if spread <= 0 else erfc(max(0.0, beyond - 0.5) / spread / sqrt(2))
 
 
-@lru_cache(maxsize=4096)
 def _tail(n: int, m: int, most: int) -> float:
     """The chance that at most ``most`` of the n x m pairs are ordered the rarer way, if all orders are as likely."""
-    return float(sum(_orders(n, m)[: most + 1]) / comb(n + m, n))
+    return float(_orders(n, m)[most]) / comb(n + m, n) if most >= 0 else 0.0
 
 
-@lru_cache(maxsize=512)
-def _orders(n: int, m: int) -> list[int]:
-    """The number of orders of n and m values by how many pairs are ordered one way: a Gaussian binomial's terms."""
-    terms = [1] + [0] * (n * m)
+@lru_cache(maxsize=64)  # of some 20 KB each
+def _orders(n: int, m: int) -> Floats:
+    """The number of orders of n and m values with at most so many of the n x m pairs one way, up to half of them.
+
+    Sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Below the
+    middle terms only grow, so that nothing cancels.
+    """
+    length = n * m // 2 + 1
+    terms = np.zeros(length)
+    terms[0] = 1.0
     for k in range(1, n + 1):
-        for place in range(n * m, m + k - 1, -1):
-            terms[place] -= terms[place - m - k]
-        for place in range(k, n * m + 1):
-            terms[place] += terms[place - k]
-    return terms
+        terms[m + k :] -= terms[: max(0, length - m - k)].copy()
+        whole = np.zeros(-(-length // k) * k)
+        whole[:length] = terms
+        terms = whole.reshape(-1, k).cumsum(axis=0).reshape(-1)[:length]
+    return np.asarray(np.cumsum(terms))
 
 
 def _ranks(values: Floats) -> Floats:
