@@ -226,7 +226,7 @@ def test_score_explains_alarms_on_request(trees: Judged) -> None:
     assert (frame["why"].is_not_null() == frame["alarm"]).all()
     assert (frame["why_seconds"].is_not_null() <= frame["alarm"]).all()
     assert frame.filter("alarm")["why"].str.contains("channel0").any()
-    called, _ = scoring.incidents(trees)
+    called = scoring.incidents(trees)
     told = scoring.incident_table(trees, called, why(trees))
     assert told["why"].null_count() == 0
     assert scoring.incident_table(trees, called).columns == told.columns[:-1]

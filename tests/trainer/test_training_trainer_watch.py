@@ -45,6 +45,7 @@ from training.trainer.watch.calls import (
     line,
     webhook,
 )
+from training.trainer.watch.confirm import note_of
 from training.trainer.watch.detector import Detector, Seen, joined, own_references
 from training.trainer.watch.program import Watch, samples, state_path
 
@@ -127,7 +128,7 @@ def test_what_is_watched_is_what_is_scored(world: World, tmp_path: Path) -> None
         again.take(t, sample)
     again.finish()
     again.close()
-    found, _ = incidents(judged)
+    found = incidents(judged)
     assert len(found) > 0
     raised = [one for one in told(again) if one["event"] == "raised"]
     assert [one["began_at"] for one in raised] == pytest.approx([one.incident.began for one in found])
@@ -266,6 +267,51 @@ def test_a_channel_that_means_something_else_by_this_view_is_not_measured(
     assert scores("") == scores("cpu_user") != scores("net_tx_bytes")
 
 
+def minutes(watch: Watch, begin: int, count: int, shift: float) -> list[Seen]:
+    """Windows that raise no alarm, two seconds apart; their first measure is higher by ``shift``."""
+    rng, found = np.random.default_rng(begin), []
+    for n in range(30 * begin, 30 * (begin + count)):
+        measures = rng.normal(size=len(watch.detector.measures.columns)) + shift * np.eye(1, 6)[0]
+        found.append(Seen(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, -0.1), 0.4, 0.5, None, measures))
+    return found
+
+
+def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world: World, tmp_path: Path, capsys) -> None:
+    state = tmp_path / "state"
+    watch = watch_of(world, state)
+    watch.begin()
+    watch._feed(minutes(watch, 0, 40, 0.0))
+    watch._feed(minutes(watch, 40, 50, 40.0))
+    (change,) = told(watch)
+    assert change["event"] == "changed"
+    assert change["since"] == pytest.approx(BEGAN + 40 * 60, abs=60)
+    assert change["channels"][0]["channel"] == watch.detector.measures.channels[0]
+    assert f"CHANGED {change['id']}: h0 has changed since 1985-11-05 " in line(change)
+    watch.close()
+    again = watch_of(world, state)
+    again.begin()
+    assert sum("h0 has changed since 1985" in text for text in again.said) == 1
+    alarm = [Seen(Window(BEGAN + 6000 + 2 * n, BEGAN + 6004 + 2 * n, 0.1), 0.6, 0.5) for n in range(LONGEST)]
+    again._feed(alarm)
+    (raised,) = told(again)
+    assert (raised["event"], raised["changed_since"]) == ("raised", change["since"])
+    confirm = [str(world.checkpoint), "--host", "h0", "--state", str(state), "--confirm-change"]
+    assert program.main(confirm) == Exit.DONE
+    assert "confirmed: h0 has changed since" in capsys.readouterr().err
+    assert note_of(state).exists()
+    again._feed(minutes(again, 110, 40, 40.0))
+    assert not note_of(state).exists()
+    assert [one["event"] for one in told(again)] == ["raised", "over"], "it is its work from now on"
+    again.close()
+    assert program.main(confirm) == Exit.BAD_ARGUMENTS
+    assert "there is nothing to confirm" in capsys.readouterr().err
+    note_of(state).write_text("of another change")
+    again._feed(minutes(again, 150, 50, 0.0))
+    assert [one["event"] for one in told(again)] == ["raised", "over", "changed"]
+    assert not note_of(state).exists()
+    assert again.streams.hosts["h0"].told is not None, "another change is not confirmed with it"
+
+
 def test_a_clock_that_was_ahead_does_not_silence_the_watch(world: World, tmp_path: Path) -> None:
     watch = watch_of(world, tmp_path / "state")
     watch.streams.states["h0"] = State(last=Window(BEGAN + 10, BEGAN + 14, 0.1))
@@ -329,7 +375,9 @@ def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(
     assert "is no state file: remove it" in said
     assert "Traceback" not in said
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
-    assert state_path(open_model(world.checkpoint), "h0") == tmp_path / "cis490-watch" / "gbt_realistic-h0.json"
+    assert (
+        state_path(open_model(world.checkpoint).document, "h0") == tmp_path / "cis490-watch" / "gbt_realistic-h0.json"
+    )
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
@@ -572,7 +620,7 @@ def test_spans_that_touch_are_one() -> None:
 def test_scoring_in_pieces_is_scoring_at_once(world: World, tmp_path: Path) -> None:
     assert build.main([str(world.references), "--like", str(world.like), "--out-dir", str(tmp_path), "--json"]) == 0
     judged = judge(world.checkpoint, tmp_path)
-    whole, _ = incidents(judged)
+    whole = incidents(judged)
     for cut in range(0, len(judged.inputs.rows) + 1, 5):
         state, pieces = tmp_path / f"state{cut}", {}
         for rows in (slice(0, cut), slice(max(0, cut - 2), None)):  # the second piece repeats a little of the first
@@ -582,7 +630,7 @@ def test_scoring_in_pieces_is_scoring_at_once(world: World, tmp_path: Path) -> N
                 inputs=replace(judged.inputs, rows=judged.inputs.rows.take(here)),
                 scored=judged.scored.take(here),
             )
-            pieces |= {one.id: one for one in (incidents(part, state)[0] if here.size else [])}
+            pieces |= {one.id: one for one in (incidents(part, state) if here.size else [])}
         assert list(pieces.values()) == whole
 
 
@@ -599,7 +647,7 @@ def test_incidents_are_written_and_summed_up(world: World, tmp_path: Path, capsy
     assert scoring.main([str(world.checkpoint), str(tmp_path), "--incidents", "x.txt"]) == Exit.BAD_ARGUMENTS
     judged = judge(world.checkpoint, tmp_path)
     bare = replace(judged, document={**judged.document, "threshold": None})
-    assert incidents(bare) == ([], [])
+    assert incidents(bare) == []
     assert incident_table(judged, []).height == 0
     old = replace(judged, document={k: v for k, v in judged.document.items() if k != "incidents"})
     assert rule_of(old.document) == paced(Join.COUNT, 2, 3, stride_s=2.0)

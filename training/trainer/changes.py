@@ -5,10 +5,9 @@ measure; those of its reference come first. For a start of the change that is tr
 last one are held against all before it, the reference among them, by the rank-sum test (Mann and Whitney 1947): exact
 where one side is short, else by its normal approximation. Stretches of one recording that resemble those before them
 count for less: the statistic is divided by the root of 1 + 2 Σ r, over the correlations r of ranks some stretches apart
-(Newey
-and West 1987; at least (1 + r) / (1 - r) by the nearest alone). Starts are tried at ever longer ends of the record, so
-that a short excursion that is over is no change. The p value of the best start is multiplied by the number of starts
-tried, and corrected for the number of measures after Holm (1979).
+(Newey and West 1987; at least (1 + r) / (1 - r) by the nearest alone, r raised by its standard error). Starts are tried
+at ever longer ends of the record, so that a short excursion that is over is no change. The p value of the best start is
+multiplied by the number of starts tried, and corrected for the number of measures after Holm (1979).
 
 A shift is told if it is large besides: of a stretch before and one after it, the later one is higher (or lower) in at
 least 70 % of the pairs.
@@ -16,6 +15,7 @@ least 70 % of the pairs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, erfc, floor, sqrt
@@ -85,20 +85,27 @@ def find(series: Series, *, error_rate: float = ERROR_RATE) -> list[Change]:
 
 def can_tell(series: Series, *, error_rate: float = ERROR_RATE) -> bool:
     """Tell whether a change as plain as can be would be noticed: every stretch after it above every one before."""
-    starts, total = _starts(len(series.usual), len(series)), len(series.usual) + len(series)
+    starts = _starts(len(series.usual), len(series))
     if not starts:
         return False
-    least = min(_p(total - start, start, 1.0, total + 1, 1.0) for start in starts)
-    return least * len(starts) * series.values.shape[1] <= error_rate
+    pieces = np.concatenate([np.full(len(series.usual), -1), series.recording])
+    return min(_plainest(pieces, start) for start in starts) * len(starts) * series.values.shape[1] <= error_rate
 
 
 def reference_needed(series: Series, *, error_rate: float = ERROR_RATE) -> int | None:
     """The stretches of reference from which all of ``values`` could be told from it; None: no number would do."""
     n, measures = len(series), series.values.shape[1]
     for usual in range(FEWEST, 4 * max(n, EXACT)):
-        if n >= FEWEST and _p(n, usual, 1.0, n + usual + 1, 1.0) * len(_starts(usual, n)) * measures <= error_rate:
+        pieces = np.concatenate([np.full(usual, -1), series.recording])
+        if n >= FEWEST and _plainest(pieces, usual) * len(_starts(usual, n)) * measures <= error_rate:
             return usual
     return None
+
+
+def _plainest(pieces: NDArray[np.int64], start: int) -> float:
+    """The p value where every stretch from ``start`` on is above every one before, and none resembles another."""
+    alike = max(0, int((pieces[1:] == pieces[:-1]).sum()) - 1)  # one pair may be of the two sides
+    return _p(pieces.size - start, start, 1.0, pieces.size + 1, _decaying(0.0, alike, pieces.size))
 
 
 def _starts(usual: int, values: int) -> list[int]:
@@ -149,15 +156,22 @@ def _measure(series: Series, number: int) -> _Measure | None:
 def _of(one: _Measure) -> tuple[Change, float]:
     """The likeliest change of a measure, and the share of pairs that rise."""
     ranks, starts, everything = one.ranks, one.starts, one.values
-    p = {start: one.p(start, _widening(ranks, one.pieces, start)) for start in starts}
+    # Beside a shift's true place its own stretches would seem to resemble each other on the wrong side.
+    places = {start: _place(ranks, starts, start) for start in starts}
+    widening = {place: _widening(ranks, one.pieces, place) for place in set(places.values())}
+    p = {start: one.p(start, widening[places[start]]) for start in starts}
     tried = min(starts, key=lambda start: p[start])
-    # Only its place is looked for more closely: between the starts tried beside it.
-    near = starts.index(tried)
-    between = range(starts[max(0, near - 1)], starts[min(near + 1, len(starts) - 1)] + 1)
-    start = max(between, key=lambda start: abs(_rising(ranks, start) - 0.5) * sqrt((ranks.size - start) * start))
+    start = places[tried]
     place = int(one.there[start - one.before])
     middle = (float(np.median(everything[:start])), float(np.median(everything[start:])))
     return Change(one.number, place, *middle, min(1.0, p[tried] * len(starts))), _rising(ranks, start)
+
+
+def _place(ranks: Floats, starts: Sequence[int], tried: int) -> int:
+    """The likeliest start between those that are tried beside this one."""
+    near = starts.index(tried)
+    between = range(starts[max(0, near - 1)], starts[min(near + 1, len(starts) - 1)] + 1)
+    return max(between, key=lambda start: abs(_rising(ranks, start) - 0.5) * sqrt((ranks.size - start) * start))
 
 
 def _rising(ranks: Floats, start: int) -> float:
@@ -236,9 +250,20 @@ def _widening(ranks: Floats, pieces: NDArray[np.int64], start: int) -> float:
         r = float((off[apart:] * off[:-apart])[pairs].sum()) / (scale * count)
         r = min(r + (1 + 3 * max(r, 0.0)) / count, MOST_ALIKE)
         if apart == 1:
-            decaying += 2 * max(r, 0.0) / (1 - max(r, 0.0)) * count / ranks.size
+            decaying = _decaying(max(r, 0.0), count, ranks.size)
         total += 2 * r * count / ranks.size
     return max(total, decaying)
+
+
+def _decaying(r: float, count: int, size: int) -> float:
+    """The factor of `_widening` for a correlation ``r`` of ``count`` neighbours that those farther apart follow from.
+
+    It is raised by its standard error: few pairs may give one that is too low, and of many measures some do.
+    """
+    if not count:
+        return 1.0
+    nearest = min(r + sqrt((1 - r**2) / count), MOST_ALIKE)
+    return 1.0 + 2 * nearest / (1 - nearest) * count / size
 
 
 def stretches(pieces: NDArray[np.int64], windows: int) -> NDArray[np.int64]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
+from training.trainer.changed import Measures, Moved, in_order, in_words, once_a_channel, when
 from training.trainer.contract import Progress, Stop, limit_threads, perform
 from training.trainer.evaluation.facts import percent
 
@@ -25,17 +24,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from training.data.rows import Rows
     from training.trainer.changes import Change
     from training.trainer.score import Judged
 
 PROGRAM = "training.trainer.drift"
-STRETCH_S = 60.0
-MEASURES = {"mean": "level", "std": "spread"}
-SHOWN = 3  # channels of a change
 STRANGE = 0.2  # of the windows since the change outside of what was trained on, from which alarms are guesses
 TIMES = 2.0  # the alarms of before, from which their share has changed as well
-EPOCH_LIKE = 1e8  # seconds: smaller ones are no dates
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,25 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(text)
 
     return perform(work, out=sys.stderr)
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A channel that left its place: its ``measure`` (level or spread), from a median to another, since when.
-
-    The medians are of the windows as models see them (normalised), not in the channel's unit.
-    """
-
-    channel: str
-    measure: str
-    before: float
-    after: float
-    since: float | None  # seconds, as the data count them; None: their times are no seconds
-    p: float
-
-    def __str__(self) -> str:
-        spread = "" if self.measure == "level" else "spread of "
-        return f"{spread}{self.channel} {self.before:.3g} → {self.after:.3g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +95,12 @@ class Drift:
             ]
         if not self.moved:
             return [f"{self.host}: no change that lasts ({looked}).{bare}", f"  {self.believe()}"]
-        more = f" and {len(self.moved) - SHOWN} more" if len(self.moved) > SHOWN else ""
         since = (
             f"changed since {when(self.moved[0].since, self.start)}"
             if self.start
             else "unlike its reference from its first window on"
         )
-        channels = "; ".join(map(str, self.moved[:SHOWN]))
-        return [f"{self.host}: {since}: {channels}{more} ({looked}).{bare}", f"  {self.believe()}"]
+        return [f"{self.host}: {since}: {in_words(self.moved)} ({looked}).{bare}", f"  {self.believe()}"]
 
     def _bare(self) -> str:
         if not self.reference:
@@ -181,32 +154,13 @@ class Drift:
             "measures": self.measures,
             "enough_to_tell": self.tells,
             "since": self.moved[0].since if self.moved else None,
-            "channels": [
-                {
-                    "channel": one.channel,
-                    "measure": one.measure,
-                    "before": one.before,
-                    "after": one.after,
-                    "since": one.since,
-                    "p": one.p,
-                }
-                for one in self.moved
-            ],
+            "channels": [one.to_dict() for one in self.moved],
             "doubts": list(self.doubts),
             "alarms_before": self.alarms_before,
             "alarms_since": self.alarms_since,
             "outside_since": self.outside_since,
             "believe": self.believe(),
         }
-
-
-def when(seconds: float | None, start: int | None) -> str:
-    """A moment for a person: UTC for seconds since 1970, else as the data count."""
-    if seconds is None:
-        return f"its window {(start or 0) + 1}"
-    if seconds < EPOCH_LIKE:
-        return f"second {seconds:.0f}"
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def drift(judged: Judged) -> list[Drift]:
@@ -217,18 +171,8 @@ def drift(judged: Judged) -> list[Drift]:
 
     rows = judged.inputs.rows
     odd = None if judged.document.get("ranges") is None else ranges.strange(judged.inputs, judged.document)
-    ordered = _in_order(rows)
+    ordered = in_order(rows)
     return [_of(host, ordered[rows.host[ordered] == host], judged, odd) for host in np.unique(rows.host).tolist()]
-
-
-def _in_order(rows: Rows) -> NDArray[np.int64]:
-    """The numbers of all windows in time order, those of a recording together."""
-    import numpy as np
-
-    _, recording = np.unique(rows.recording, return_inverse=True)
-    begins = np.full(recording.max(initial=-1) + 1, np.inf)
-    np.minimum.at(begins, recording, rows.t_start)
-    return np.lexsort((rows.t_start, recording, begins[recording]))
 
 
 def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_] | None) -> Drift:
@@ -238,32 +182,22 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     from training.trainer import changes
 
     inputs = judged.inputs
-    fields: Mapping[str, Any] = inputs.schema_fields
-    specs = [
-        (number, spec)
-        for number, spec in enumerate(fields["features"])
-        if spec.get("statistic") in MEASURES and np.isfinite(inputs.features[rows, number]).any()
-    ]
-    columns = [number for number, _ in specs]
-    stride = fields["stride_s"]
-    windows = max(round(STRETCH_S / stride), ceil(fields["window_s"] / stride - 1e-9))
+    measures = Measures.of(inputs.schema_fields)
+    values = measures.take(inputs.features[rows])
     _, pieces = np.unique(inputs.rows.recording[rows], return_inverse=True)
-    of = changes.stretches(pieces, windows)
+    of = changes.stretches(pieces, measures.windows)
     _, first = np.unique(of[of >= 0], return_index=True)
     first = np.flatnonzero(of >= 0)[first]
-    usual = inputs.reference_features[inputs.reference_host == host][:, columns]
-    series = changes.Series(
-        changes.means(usual, changes.stretches(np.zeros(len(usual), dtype=np.int64), windows)),
-        changes.means(inputs.features[rows][:, columns], of),
-        pieces[first],
-    )
+    usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
+    here = np.flatnonzero(np.isfinite(values).any(axis=0))
+    series = changes.Series(usual[:, here], changes.means(values[:, here], of), pieces[first])
     tells = changes.can_tell(series)
     told = changes.find(series) if tells else []
     found = Drift(
         host=host,
         stretches=len(series),
         reference=len(series.usual),
-        measures=len(columns),
+        measures=here.size,
         tells=tells,
         needs=changes.reference_needed(series),
         doubts=_doubts(host, rows, judged, odd),
@@ -273,15 +207,8 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     times = inputs.timed.t_start[rows[first]]
 
     def moved(one: Change) -> Moved:
-        spec, since = specs[one.measure][1], float(times[one.start])
-        return Moved(
-            str(spec["channel"]),
-            MEASURES[spec["statistic"]],
-            float(f"{one.before:.6g}"),
-            float(f"{one.after:.6g}"),
-            None if np.isnan(since) else since,
-            one.p,
-        )
+        since = float(times[one.start])
+        return measures.moved(replace(one, measure=int(here[one.measure])), None if np.isnan(since) else since)
 
     start = int(first[told[0].start])
     before, since = rows[:start], rows[start:]
@@ -292,7 +219,7 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
 
     return replace(
         found,
-        moved=_once_a_channel([moved(one) for one in told]),
+        moved=once_a_channel(map(moved, told)),
         start=start,
         alarms_before=share(alarm, before),
         alarms_since=share(alarm, since),
@@ -313,14 +240,6 @@ def _doubts(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.
     elif judged.calibrated is not None:
         said += References(judged.references.score[own], judged.references.host[own]).doubts(judged.calibrated)
     return tuple(said)
-
-
-def _once_a_channel(moved: Sequence[Moved]) -> tuple[Moved, ...]:
-    """The surest measure of each channel, in the order given."""
-    first: dict[str, Moved] = {}
-    for one in moved:
-        first.setdefault(one.channel, one)
-    return tuple(first.values())
 
 
 if __name__ == "__main__":

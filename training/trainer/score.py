@@ -7,7 +7,8 @@ on when the model was trained (``new``: on none). What a reader of the scores mu
 summary: windows, alarms, incidents, which channels hosts lack and what that costs, and whether to believe it.
 ``--incidents`` writes the incidents to a file, ``--explain`` adds the channels that carried each alarm. With
 ``--state`` a recording may come in pieces: incidents that were open at the end of one go on in the next, and what was
-scored before changes nothing.
+scored before changes nothing. A host that has changed is told until ``--confirm-change`` or a new reference; no alarm
+is lowered by that.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from training.data.dataset import Dataset
     from training.data.split import Split
+    from training.trainer.changed import Told
     from training.trainer.checkpoint import Checkpoint
     from training.trainer.evaluation.host_thresholds import HostThresholds, References
     from training.trainer.evaluation.scored import Classes, Scored
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from training.trainer.inputs import Inputs
     from training.trainer.levels import Levels
     from training.trainer.reasons import Reasons
-    from training.trainer.streams import Called
+    from training.trainer.streams import Called, Streams
     from training.trainer.task import Fitted
 
 FORMATS = (".csv", ".parquet", ".json")
@@ -65,8 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--incidents", type=Path, help="file for the incidents, ending in .csv, .parquet or .json (default: none)"
     )
     parser.add_argument(
-        "--state", type=Path, help="file that keeps open incidents from one call to the next (default: none)"
+        "--state",
+        type=Path,
+        help="file that keeps open incidents, and how hosts have been, from one call to the next (default: none)",
     )
+    parser.add_argument(
+        "--confirm-change", action="append", default=[], metavar="HOST",
+        help="take the change that was told of this host for its ordinary work from now on; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true", help="add which channels carried each alarm, and which seconds of the window"
     )
@@ -80,16 +88,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         for flag, file in (("--out", names.out), ("--incidents", names.incidents)):
             if file is not None and file.suffix not in FORMATS:
                 raise BadArguments(f"{flag} {file} must end in {', '.join(FORMATS)}")
+        if names.confirm_change and names.state is None:
+            raise BadArguments("--confirm-change needs --state: the file in which the change was kept")
         judged = judge(names.checkpoint, names.data, threads=max(names.threads, 1))
         side = sides(judged)
-        found, notes = incidents(judged, names.state)
+        followed = follow(judged, names.state, names.confirm_change)
         reasons = why(judged) if names.explain else None
         write(table(judged, side, reasons), names)
         if names.incidents is not None:
-            write_file(incident_table(judged, found, reasons), names.incidents)
-        for remark in (*remarks(judged, side), *notes):
+            write_file(incident_table(judged, followed.called, reasons), names.incidents)
+        for remark in (*remarks(judged, side), *followed.notes):
             print(f"note: {remark}", file=sys.stderr)
-        print("\n".join(lines(judged, found, reasons)), file=sys.stderr)
+        print("\n".join(lines(judged, followed.called, reasons, followed.changed)), file=sys.stderr)
 
     return perform(work, out=sys.stderr)
 
@@ -314,10 +324,25 @@ def _explained(reasons: Reasons, windows: int) -> dict[str, list[str | None]]:
     return columns
 
 
-def incidents(judged: Judged, state: Path | None = None) -> tuple[list[Called], list[str]]:
-    """The incidents of the windows, recording by recording, and notes; none where the model has no threshold.
+def incidents(judged: Judged, state: Path | None = None) -> list[Called]:
+    """The incidents of the windows, recording by recording; see `follow`."""
+    return follow(judged, state).called
 
-    With a ``state`` file they go on from what it keeps, which is then renewed. Raises ``TrainerError``.
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The incidents, the changes of the hosts that have changed, by name, and notes."""
+
+    called: list[Called]
+    changed: dict[str, Told]
+    notes: list[str]
+
+
+def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = ()) -> Followed:
+    """Go through the windows in time; nothing is found where the model has no threshold.
+
+    With a ``state`` file they go on from what it keeps, which is then renewed; the changes of the hosts ``confirm`` are
+    confirmed before. Raises ``TrainerError``.
     """
     from training.trainer.evaluation.incidents import runs_of, stride_of
     from training.trainer.incidents import Window
@@ -325,7 +350,7 @@ def incidents(judged: Judged, state: Path | None = None) -> tuple[list[Called], 
 
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
     if thresholds is None:
-        return [], []
+        return Followed([], {}, [])
     try:
         streams = Streams(str(document.get("digest", "")), rule_of(document))
         note = None if state is None else streams.load(state)
@@ -333,18 +358,42 @@ def incidents(judged: Judged, state: Path | None = None) -> tuple[list[Called], 
         raise BadArguments(str(error)) from None
     except ValueError as error:
         raise BadData(f"the checkpoint is damaged: {error}") from None
+    for host in confirm:
+        if streams.confirm(host) is None:
+            raise BadArguments(f"{state} knows no change of {host}: there is nothing to confirm")
     nominal_s = float(judged.inputs.schema_fields["stride_s"])
     runs = runs_of(rows, stride_of(rows, nominal_s=nominal_s))
-    order = runs.order
-    named = zip(rows.host[order].tolist(), rows.episode[order].tolist(), strict=True)
+    order = runs.order.tolist()
+    names = [f"{rows.host[row]}/{rows.episode[row]}" for row in order]
     margin = (judged.scored.score - thresholds)[order].tolist()
-    windows = map(Window, runs.t_start.tolist(), runs.t_end.tolist(), margin)
-    found = feed_all(
-        streams, ((f"{host}/{name}", host, window) for (host, name), window in zip(named, windows, strict=True))
-    )
+    windows = list(map(Window, runs.t_start.tolist(), runs.t_end.tolist(), margin))
+    new = [row for row, name, one in zip(order, names, windows, strict=True) if not streams.knows(name, one)]
+    hosts = [str(rows.host[row]) for row in order]
+    found = feed_all(streams, zip(names, hosts, windows, strict=True))
+    changed = _changed(judged, streams, new)
     if state is not None:
         streams.save(state)
-    return found, [] if note is None else [note]
+    return Followed(found, changed, [] if note is None else [note])
+
+
+def _changed(judged: Judged, streams: Streams, new: Sequence[int]) -> dict[str, Told]:
+    """Add the windows ``new`` to the records of their hosts; the hosts here that have changed, now or before."""
+    import numpy as np
+
+    from training.trainer.changed import Measures, in_order
+
+    inputs, rows = judged.inputs, judged.inputs.timed
+    measures = Measures.of(inputs.schema_fields)
+    hosts = np.unique(rows.host).tolist()
+    for host in hosts:
+        usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
+        streams.hosts[host] = streams.record(host).beside(usual)
+    values, fresh = measures.take(inputs.features), set(new)
+    for row in in_order(inputs.rows).tolist():
+        if row in fresh:
+            began, ended = (None if np.isnan(at) else float(at) for at in (rows.t_start[row], rows.t_end[row]))
+            streams.hosts[str(rows.host[row])].take(str(rows.episode[row]), began, ended, values[row], measures)
+    return {host: told for host in hosts if (told := streams.hosts[host].told) is not None}
 
 
 def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | None = None) -> Any:

@@ -1,7 +1,8 @@
 """The incidents of scored windows, stream by stream, and the small file in which their state outlives a program.
 
 A stream is a recording of one host, or the samples of a host that is watched. Windows that were seen before change
-nothing, so that scoring in pieces gives what scoring at once gives, and a restart calls nobody twice.
+nothing, so that scoring in pieces gives what scoring at once gives, and a restart calls nobody twice. Beside the
+incidents the file keeps of each host how it has been (`changed.Record`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 import msgspec
 
 from training.files import write_whole
+from training.trainer.changed import Record, Told
 from training.trainer.incidents import Incident, Rule, State, Step, Window, step, usual
 
 FORMAT = "cis490-incidents"
 VERSION = 1
 MOST_STREAMS = 1_000  # kept; the ones that were fed longest ago go first
-LARGEST = 16 << 20
+MOST_HOSTS = 100  # whose records are kept, of some 100 KB each
+LARGEST = 64 << 20
 
 
 class StateError(ValueError):
@@ -34,16 +37,40 @@ class _File(msgspec.Struct, kw_only=True):
     rule: dict[str, Any]
     streams: dict[str, State]
     undelivered: list[dict[str, Any]] = []
+    hosts: dict[str, Record] = {}
 
 
 @dataclass(slots=True)
 class Streams:
-    """The states of streams by name, under one rule of one checkpoint; ``undelivered``: calls that no hook took yet."""
+    """The states of streams by name, under one rule of one checkpoint, and the records of hosts.
+
+    ``undelivered``: calls that no hook took yet.
+    """
 
     checkpoint: str  # its digest
     rule: Rule
     states: dict[str, State] = field(default_factory=dict)
     undelivered: list[dict[str, Any]] = field(default_factory=list)
+    hosts: dict[str, Record] = field(default_factory=dict)
+
+    def knows(self, stream: str, window: Window) -> bool:
+        """Tell whether a window was fed before, or is older than one that was."""
+        state = self.states.get(stream)
+        return state is not None and state.last is not None and window.t_start <= state.last.t_start
+
+    def record(self, host: str) -> Record:
+        """The record of a host, which it begins where there is none."""
+        found = self.hosts[host] = self.hosts.pop(host, Record())
+        if len(self.hosts) > MOST_HOSTS:
+            self.hosts.pop(next(iter(self.hosts)))
+        return found
+
+    def confirm(self, host: str) -> Told | None:
+        """Take the change that was told of a host for its work from now on; None where none was."""
+        record = self.hosts.get(host, Record())
+        if record.told is not None:
+            self.hosts[host] = record.confirmed()
+        return record.told
 
     def feed(self, stream: str, window: Window) -> Step:
         """Take the next window of a stream."""
@@ -55,8 +82,11 @@ class Streams:
 
     def identity(self, stream: str, incident: Incident) -> str:
         """An id that the same incident always has."""
-        text = f"{self.checkpoint}\0{stream}\0{incident.raised:.6f}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _id(self.checkpoint, stream, f"{incident.raised:.6f}")
+
+    def name_of(self, host: str, told: Told) -> str:
+        """An id that the same change always has."""
+        return _id(self.checkpoint, host, "changed", str(told.at), str(told.window))
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -67,6 +97,7 @@ class Streams:
             rule=self.rule.to_dict(),
             streams=self.states,
             undelivered=self.undelivered,
+            hosts=self.hosts,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, msgspec.json.encode(kept) + b"\n")
@@ -91,8 +122,12 @@ class Streams:
         if (kept.checkpoint, kept.rule) != (self.checkpoint, self.rule.to_dict()):
             self.undelivered = kept.undelivered  # whoever raised them, somebody is still to be called
             return f"{path} was kept for another model: begun afresh"
-        self.states, self.undelivered = kept.streams, kept.undelivered
+        self.states, self.undelivered, self.hosts = kept.streams, kept.undelivered, kept.hosts
         return None
+
+
+def _id(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def rule_of(document: Mapping[str, Any]) -> Rule:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.trainer import ranges
+from training.trainer.changed import Told
 from training.trainer.evaluation.facts import percent, span
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.page import gap
@@ -20,12 +21,25 @@ MAY_COST = 0.02  # of the AUROC: what costs less is not worth a doubt
 STRANGE = 0.2  # of a host's windows outside of what was trained on, from which its alarms are guesses
 TIMES = 3.0  # the promised alarms, from which something else than the promise is at work
 SHOWN = 8  # hosts by name
+UNTIL = (
+    "An attack that stays looks like this, and so does new work: look at the host. This is told until you confirm it "
+    "(--confirm-change) or record a new reference."
+)
 
 
-def lines(judged: Judged, called: Sequence[Called] = (), reasons: Reasons | None = None) -> list[str]:
-    """The summary; each line begins with what it is about. ``called`` are the incidents, ``reasons`` of the alarms."""
+def lines(
+    judged: Judged,
+    called: Sequence[Called] = (),
+    reasons: Reasons | None = None,
+    changed: Mapping[str, Told] | None = None,
+) -> list[str]:
+    """The summary; each line begins with what it is about.
+
+    ``called`` are the incidents, ``reasons`` of the alarms, ``changed`` the hosts that have changed.
+    """
     missing = lacked(judged.inputs, judged.document)
     doubts = [*_of_missing(judged, missing), *_of_hosts(judged), *_of_alarms(judged)]
+    changes = [f"{host} {told.words}. {UNTIL}" for host, told in (changed or {}).items()]
     rows = [
         ("scored", _scored(judged)),
         *(("host", line) for line in _by_host(judged)),
@@ -33,8 +47,9 @@ def lines(judged: Judged, called: Sequence[Called] = (), reasons: Reasons | None
         *(("why", line) for line in _why(judged, called, reasons)),
         *(("level", line) for line in _levels(judged)),
         *(("missing", line) for line in _missing(judged, missing)),
+        *(("changed", line) for line in changes),
         *(("doubt", line) for line in doubts),
-        ("believe it", _believe(judged, doubts)),
+        ("believe it", _believe(judged, [*changes, *doubts])),
     ]
     return [f"{name:11} {text}" for name, text in rows]
 

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from training.printable import one_line
+from training.trainer.changed import SHOWN, Told
 from training.trainer.reasons import in_words
 from training.trainer.streams import Called
 
@@ -29,6 +30,10 @@ AGAIN_S = 60.0  # between a hook's failure and the next try
 TIMEOUT_S = 60.0
 MOST_WAITING = 200  # calls; of more the oldest are given up, and said to be
 
+UNTIL = (
+    "An attack that stays looks like this, and so does new work: look at the host. It counts until you confirm it "
+    "(watch --confirm-change) or name a new reference"
+)
 WATCHING = "watching"  # the event of no incident: this host is watched
 
 REPORTER = "training.fleet.client.watching"  # the command that tells the fleet
@@ -62,10 +67,12 @@ def document(
     threshold: float,
     why: Sequence[tuple[str, float]] = (),
     seconds: Sequence[tuple[float, float]] = (),
+    changed: Told | None = None,
 ) -> dict[str, Any]:
     """The JSON values of an incident; times in epoch seconds, ``peak`` in units of the score above the threshold.
 
     ``why``: the channels that carried its alarms, and their shares; ``seconds``: the spans that did, from and to.
+    ``changed``: how the host has changed, if it has.
     """
     one = called.incident
     return {
@@ -83,11 +90,29 @@ def document(
         "rule": rule,
         "why": [{"channel": channel, "share": round(share, 4)} for channel, share in why],
         "seconds": [[round(start, 3), round(end, 3)] for start, end in seconds],
+        "changed_since": None if changed is None else changed.since,
+    }
+
+
+def change_document(told: Told, *, name: str, host: str, model: str) -> dict[str, Any]:
+    """The JSON values of a change, with its three surest channels; times in epoch seconds."""
+    return {
+        "event": "changed",
+        "id": name,
+        "host": host,
+        "model": model,
+        "since": told.since,
+        "told_at": told.at,
+        "channels": [one.to_dict() for one in told.moved[:SHOWN]],
+        "more_channels": max(0, len(told.moved) - SHOWN),
+        "words": told.words,
     }
 
 
 def line(told: Mapping[str, Any]) -> str:
-    """An incident for people, with times in UTC."""
+    """An incident, or a change, for people, with times in UTC."""
+    if told["event"] == "changed":
+        return f"{moment(told['told_at'])} CHANGED {told['id']}: {told['host']} {told['words']}. {UNTIL}"
     if told["event"] == "over":
         lasted = told["last_alarm_at"] - told["began_at"]
         return (

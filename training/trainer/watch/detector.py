@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +21,7 @@ from training.data.extract import Extract, extract
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema, Timing
 from training.data.stream import Cut, WindowStream
+from training.trainer.changed import Measures, Values
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData
 from training.trainer.incidents import LONGEST, Window
@@ -98,6 +100,7 @@ class Seen:
     score: float
     threshold: float
     share: NDArray[np.float64] | None = None  # (C,) of the channels in an alarm's score
+    measures: Values | None = None  # (M,) by which the host is held against its reference
 
 
 class Detector:
@@ -124,12 +127,19 @@ class Detector:
             self._known = self._judge(WindowSet(X=own.windows.X, rows=unlabelled))
             self._reference = WindowSet(X=own.windows.X[:1], rows=rows.take(np.arange(1)))
         self._early: list[WindowSet] = []
+        self.measures = Measures.of(msgspec.to_builtins(self._schema))
         self._alarms: deque[tuple[Inputs, int]] = deque(maxlen=LONGEST)  # as many as can raise an incident
         self.judged: Judged | None = None
 
     @property
     def channels(self) -> tuple[str, ...]:
         return self._schema.channel_names
+
+    @property
+    def usual(self) -> Values:
+        """The stretches (R, M) of the reference."""
+        none = np.zeros((0, len(self._schema.features)))
+        return self.measures.usual(none if self._known is None else self._known.inputs.features)
 
     def _begin(self) -> WindowStream:
         schema = self._schema
@@ -173,8 +183,15 @@ class Detector:
         self._remember(windows)
         threshold, share = judged.thresholds, self._shares(judged)
         assert threshold is not None, "a model without a threshold is not watched"
+        measures = self.measures.take(judged.inputs.features)
         return [
-            Seen(Window(start, end, float(score - limit)), float(score), float(limit), share.get(number))
+            Seen(
+                Window(start, end, float(score - limit)),
+                float(score),
+                float(limit),
+                share.get(number),
+                measures[number],
+            )
             for number, (start, end, score, limit) in enumerate(
                 zip(starts, ends, judged.scored.score, threshold, strict=True)
             )

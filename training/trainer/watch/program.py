@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from training.clock import Clock, SystemClock
 from training.locking import LockedError, exclusive
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from training.recording.collect import Collector
+    from training.trainer.changed import Values
     from training.trainer.incidents import Incident
-    from training.trainer.score import Model
     from training.trainer.streams import Streams
     from training.trainer.watch.calls import Courier
     from training.trainer.watch.detector import Detector, Seen
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 PROGRAM = "training.trainer.watch"
 KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
 ALIVE_EVERY_S = 900.0  # the fleet hears so often that a host is watched
+KEEP_EVERY_STRETCHES = 10  # of how the host is: what a crash may forget
 LAST_CALLS_S = 5.0  # that hooks have at the end
 MOST_SHARES = 500  # alarms whose channels are kept for an incident's reasons
 JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
@@ -53,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     limit_threads(max(names.threads, 1))
 
     def work(_progress: Progress, stop: Stop) -> None:
+        if names.confirm_change:
+            print(f"note: {_confirm(names)}", file=sys.stderr)
+            return
         with contextlib.ExitStack() as held:
             try:
                 with stop.at_once():
@@ -86,16 +90,32 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
     parser.add_argument("--receiver-url", metavar="URL", help="the fleet's receiver, which is told of each incident")
     parser.add_argument("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
+    parser.add_argument(
+        "--confirm-change", action="store_true",
+        help="take the change that was told of this host for its ordinary work from now on, and end: the watch that "
+        "runs with the same state takes it up at its next window",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     return parser
 
 
-def state_path(model: Model, host: str) -> Path:
+def state_path(document: Mapping[str, Any], host: str) -> Path:
     """The file where state is kept when none is named: the service's folder, or the user's."""
     home = os.environ.get("STATE_DIRECTORY") or os.environ.get("XDG_STATE_HOME")
     folder = Path(home) if home else Path.home() / ".local" / "state"
-    document = model.document
     return folder / "cis490-watch" / f"{document['model']}_{document['mode']}-{host}.json"
+
+
+def _confirm(names: argparse.Namespace) -> str:
+    """Leave a note for the watch. Raises ``TrainerError``."""
+    from training.trainer.checkpoint import read
+    from training.trainer.streams import Streams, rule_of
+    from training.trainer.watch.confirm import leave
+
+    document = read(names.checkpoint).document
+    kept_in = names.state or state_path(document, names.host)
+    told = leave(kept_in, Streams(str(document.get("digest", "")), rule_of(document)), names.host)
+    return f"confirmed: {names.host} {told.words}. Its thresholds are still those of its reference"
 
 
 def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Watch, Collector, float]:
@@ -127,7 +147,7 @@ def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Wat
     detector = Detector(model, own, host=names.host, view=str(collector.view), began_at=clock.now())
     try:
         streams = Streams(str(model.document.get("digest", "")), rule_of(model.document))
-        kept_in = names.state or state_path(model, names.host)
+        kept_in = names.state or state_path(model.document, names.host)
         kept_in.parent.mkdir(parents=True, exist_ok=True)
         held.enter_context(exclusive(kept_in.with_name(f"{kept_in.name}.lock")))
         note = streams.load(kept_in)
@@ -217,8 +237,22 @@ class Watch:
         rule = self.streams.rule
         what = f"an incident is {rule.words}, until {rule.quiet_s:g} s are quiet"
         self.say(f"watching {self.host} with {self.model}: {what}")
+        record = self.streams.record(self.host)
+        fresh = self.streams.hosts[self.host] = record.beside(self.detector.usual)
+        if fresh is not record and record.windows:
+            self.say(f"the reference is another one: {self.host} is held against it from now on")
+        self._take_up()
+        if (told := self.streams.record(self.host).told) is not None:
+            self.say(f"{self.host} {told.words}; confirm it with --confirm-change, or record a new reference")
         if (known := self.streams.states.get(self.host)) is not None and known.open is not None:
             self.say(f"incident {self.streams.identity(self.host, known.open)} was open when the last watch ended")
+
+    def _take_up(self) -> None:
+        """Look for the note of somebody who confirms a change."""
+        from training.trainer.watch.confirm import take_up
+
+        if (told := take_up(self.kept_in, self.streams, self.host, keep=self.keep)) is not None:
+            self.say(f"confirmed: {self.host} {told.words}; it is held against that from now on")
 
     def forget_the_future(self, now: float) -> None:
         """Drop what was kept by a clock that was ahead: its windows would hide those of now."""
@@ -264,7 +298,10 @@ class Watch:
             self.alarms += one.window.margin > 0
             if one.share is not None:
                 self._shares = [*self._shares[1 - MOST_SHARES :], (one.window.t_start, one.share)]
+            known = self.streams.knows(self.host, one.window)
             found = self.streams.feed(self.host, one.window)
+            if not known and one.measures is not None:
+                self._hold_against_the_usual(one, one.measures)
             if found.over is not None:
                 self._tell(found.over, "over", one)
             if found.raised is not None:
@@ -273,6 +310,22 @@ class Watch:
             elif found.state.open is not None and one.window.t_end - self._kept_at >= KEEP_EVERY_S:
                 self.keep()
                 self._kept_at = one.window.t_end
+
+    def _hold_against_the_usual(self, seen: Seen, measures: Values) -> None:
+        """Add a window to the host's record, and tell the change that it shows."""
+        from training.trainer.watch.calls import change_document, line
+
+        self._take_up()
+        record, window, piece = self.streams.record(self.host), seen.window, f"{self.detector.began_at:.3f}"
+        closed = record.closed
+        if record.take(piece, window.t_start, window.t_end, measures, self.detector.measures):
+            assert record.told is not None
+            self.keep()
+            name = self.streams.name_of(self.host, record.told)
+            told = change_document(record.told, name=name, host=self.host, model=self.model)
+            print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
+        elif record.closed != closed and record.closed % KEEP_EVERY_STRETCHES == 0:
+            self.keep()
 
     def _tell(self, incident: Incident, event: str, seen: Seen) -> None:
         from training.trainer.streams import Called
@@ -288,6 +341,7 @@ class Watch:
             threshold=seen.threshold,
             why=self._why(incident),
             seconds=self.detector.moments(incident.began, incident.last) if event == "raised" else (),
+            changed=self.streams.record(self.host).told,
         )
         # Kept before anybody hears of it: whatever happens now, nobody is called for it a second time unknowingly.
         self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(told)]

@@ -1,0 +1,259 @@
+"""The line "this host has changed since 13:40": the rule of `training.trainer.changes` on a record that goes on.
+
+Windows of a host come in one by one, and close *stretches* of a minute. At some of them the record is looked at: ever
+more rarely as it grows, and the n-th time with the n (n + 1)-th part of the error rate, so that of all looks together
+no more than one host in a hundred is told to have changed that has not. What was told stays (is *latched*) until a
+person confirms it or brings a new reference. A `Record` never touches a score, a threshold or an incident.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.rows import Rows
+from training.trainer import changes
+
+Values = NDArray[np.floating[Any]]
+
+STRETCH_S = 60.0
+MEASURES = {"mean": "level", "std": "spread"}
+SHOWN = 3  # channels of a change
+MOST = 240  # stretches that are kept of a host, and of its reference: the latest ones
+FIRST_LOOK = 30  # stretches: in fewer nobody knows how much a stretch resembles those before it
+PACE = 5  # of the record's length: a part of it must be new before it is looked at again
+EPOCH_LIKE = 1e8  # seconds: smaller ones are no dates
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A channel that left its place: its ``measure`` (level or spread), from a median to another, since when.
+
+    The medians are of the windows as models see them (normalised), not in the channel's unit.
+    """
+
+    channel: str
+    measure: str
+    before: float
+    after: float
+    since: float | None  # seconds, as the data count them; None: their times are no seconds
+    p: float
+
+    def __str__(self) -> str:
+        spread = "" if self.measure == "level" else "spread of "
+        return f"{spread}{self.channel} {self.before:.3g} → {self.after:.3g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values only."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def in_words(moved: Sequence[Moved]) -> str:
+    """``forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 2 more``: the surest channels."""
+    more = f" and {len(moved) - SHOWN} more" if len(moved) > SHOWN else ""
+    return "; ".join(map(str, moved[:SHOWN])) + more
+
+
+def when(seconds: float | None, start: int | None) -> str:
+    """A moment for a person: UTC for seconds since 1970, else as the data count."""
+    if seconds is None:
+        return f"its window {(start or 0) + 1}"
+    if seconds < EPOCH_LIKE:
+        return f"second {seconds:.0f}"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def in_order(rows: Rows) -> NDArray[np.int64]:
+    """The numbers of all windows in time order, those of a recording together."""
+    _, recording = np.unique(rows.recording, return_inverse=True)
+    begins = np.full(recording.max(initial=-1) + 1, np.inf)
+    np.minimum.at(begins, recording, rows.t_start)
+    return np.lexsort((rows.t_start, recording, begins[recording]))
+
+
+def once_a_channel(moved: Iterable[Moved]) -> tuple[Moved, ...]:
+    """The surest measure of each channel, in the order given."""
+    first: dict[str, Moved] = {}
+    for one in moved:
+        first.setdefault(one.channel, one)
+    return tuple(first.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The measures (M) of a schema: level and spread of its channels, and the windows of a stretch."""
+
+    columns: tuple[int, ...]  # among the features
+    channels: tuple[str, ...]
+    kinds: tuple[str, ...]
+    windows: int
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Measures:
+        stride = fields["stride_s"]
+        chosen = [(n, spec) for n, spec in enumerate(fields["features"]) if spec.get("statistic") in MEASURES]
+        return cls(
+            tuple(number for number, _ in chosen),
+            tuple(str(spec["channel"]) for _, spec in chosen),
+            tuple(MEASURES[spec["statistic"]] for _, spec in chosen),
+            max(round(STRETCH_S / stride), ceil(fields["window_s"] / stride - 1e-9)),
+        )
+
+    def take(self, features: Values) -> Values:
+        """The measures (N, M) of windows with features (N, F)."""
+        return features[:, list(self.columns)]
+
+    def usual(self, features: Values) -> changes.Floats:
+        """The stretches (R, M) of a reference, of its windows' features."""
+        one_piece = np.zeros(len(features), dtype=np.int64)
+        return changes.means(self.take(features), changes.stretches(one_piece, self.windows))
+
+    def moved(self, one: changes.Change, since: float | None) -> Moved:
+        before, after = (float(f"{value:.6g}") for value in (one.before, one.after))
+        return Moved(self.channels[one.measure], self.kinds[one.measure], before, after, since, one.p)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A minute of one recording: when and with which window of the host it begins, and the means of its measures."""
+
+    began: float | None
+    window: int
+    piece: int
+    means: bytes  # (M,) of float32
+
+
+@dataclass(slots=True)
+class Growing:
+    """A stretch whose last window has not come."""
+
+    began: float | None
+    window: int
+    windows: int
+    total: bytes  # (M,) of float64, and how many windows have a value
+    there: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A change as it was told: ``at`` is the end of the record then, ``window`` the first one of the change."""
+
+    at: float | None
+    since: float | None
+    window: int
+    moved: tuple[Moved, ...]
+
+    @property
+    def words(self) -> str:
+        since = f"has changed since {when(self.since, self.window)}" if self.window else "is unlike its reference"
+        return f"{since}: {in_words(self.moved)}"
+
+
+@dataclass(slots=True)
+class Record:
+    """A host's stretches beside those that are usual there, and the change that was told; to be kept as it is."""
+
+    usual: list[bytes] = field(default_factory=list)
+    reference: str = ""  # digest of the reference: another one begins a new record
+    stretches: list[Stretch] = field(default_factory=list)
+    closed: int = 0  # stretches so far, of which the latest are kept
+    windows: int = 0
+    piece: str = ""
+    pieces: int = 0
+    growing: Growing | None = None
+    first_of_piece: bool = True
+    looks: int = 0
+    due: int = FIRST_LOOK  # stretches, at which it is looked at next
+    told: Told | None = None
+
+    def beside(self, usual: Values) -> Record:
+        """The record beside this reference (R, M): a new one, unless it is the same, or there is none (R = 0)."""
+        kept = [_packed(row) for row in usual[-MOST:]]
+        digest = hashlib.sha256(b"".join(kept)).hexdigest()[:16] if kept else ""
+        return self if digest in ("", self.reference) else Record(usual=kept, reference=digest)
+
+    def take(self, piece: str, began: float | None, ended: float | None, values: Values, measures: Measures) -> bool:
+        """Take the next window (M,) of the recording ``piece``; True where it shows a change that is new."""
+        closed = False
+        if piece != self.piece:
+            closed = self._end(measures.windows)
+            self.piece, self.pieces, self.first_of_piece = piece, self.pieces + 1, True
+        self._add(began, values)
+        assert self.growing is not None
+        if self.growing.windows == measures.windows:
+            self._close()
+            closed = True
+        return closed and self._look(ended, measures)
+
+    def confirmed(self) -> Record:
+        """The record that takes what the host does since the change for its usual work."""
+        if self.told is None:
+            return self
+        usual = [one.means for one in self.stretches if one.window >= self.told.window]
+        return Record(usual=usual, reference=self.reference, windows=self.windows, piece=self.piece, pieces=self.pieces)
+
+    def _add(self, began: float | None, values: Values) -> None:
+        there = np.isfinite(values)
+        if self.growing is None:
+            nothing = np.zeros(values.size).tobytes()
+            self.growing = Growing(began, self.windows, 0, nothing, nothing)
+        one = self.growing
+        one.total = (np.frombuffer(one.total) + np.where(there, values, 0.0)).tobytes()
+        one.there = (np.frombuffer(one.there) + there).tobytes()
+        one.windows += 1
+        self.windows += 1
+
+    def _end(self, windows: int) -> bool:
+        """End a recording: its rest is a stretch if it is half of one or all that there is."""
+        one = self.growing
+        if one is None or not (self.first_of_piece or 2 * one.windows > windows):
+            self.growing = None
+            return False
+        self._close()
+        return True
+
+    def _close(self) -> None:
+        one, self.growing = self.growing, None
+        assert one is not None
+        total, there = np.frombuffer(one.total), np.frombuffer(one.there)
+        means = np.divide(total, there, out=np.full(total.shape, np.nan), where=there > 0)
+        self.stretches.append(Stretch(one.began, one.window, self.pieces, _packed(means)))
+        del self.stretches[:-MOST]
+        self.closed += 1
+        self.first_of_piece = False
+
+    def _look(self, at: float | None, measures: Measures) -> bool:
+        if self.told is not None or self.closed < self.due:
+            return False
+        self.due = self.closed + max(1, len(self.stretches) // PACE)
+        series = changes.Series(
+            _unpacked(self.usual, len(measures.columns)),
+            _unpacked([one.means for one in self.stretches], len(measures.columns)),
+            np.array([one.piece for one in self.stretches], dtype=np.int64),
+        )
+        rate = changes.ERROR_RATE / ((self.looks + 1) * (self.looks + 2))
+        if not changes.can_tell(series, error_rate=rate):
+            return False
+        self.looks += 1
+        found = changes.find(series, error_rate=rate)
+        if found:
+            moved = (measures.moved(one, self.stretches[one.start].began) for one in found)
+            first = self.stretches[found[0].start]
+            self.told = Told(at, first.began, first.window, once_a_channel(moved))
+        return bool(found)
+
+
+def _packed(means: Values) -> bytes:
+    return np.asarray(means, dtype="<f4").tobytes()
+
+
+def _unpacked(rows: Sequence[bytes], measures: int) -> NDArray[np.float64]:
+    found = np.frombuffer(b"".join(rows), dtype="<f4").astype(np.float64)
+    return found.reshape(len(rows), measures)
