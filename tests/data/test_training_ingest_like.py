@@ -85,6 +85,14 @@ def test_data_without_labels_can_be_scored_and_no_trainer_takes_them(ingested, t
     assert "no labels, so --benign has nothing to say" in ingested.refused(source, *like, "--benign", "normal")
 
 
+def test_what_is_only_scored_is_not_cut_into_episodes(ingested, tmp_path):
+    rows = recordings("ab", 1, samples=400)
+    assert ingested.taken(rows.drop("episode"), *CUT)["episodes"] > 2
+    known = ingested.out.rename(tmp_path / "known")
+    found = ingested.taken(rows.drop("episode", "label"), "--like", str(known))
+    assert (found["episodes"], found["windows"]) == (2, 2 * 99)
+
+
 def test_a_class_that_is_not_benign_is_not_taken_for_the_benign_one(ingested, known):
     folder, rows = known
     odd = (rows.with_columns(label=pl.lit("odd")), *CUT, "--like", str(folder))

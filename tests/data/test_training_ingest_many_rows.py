@@ -149,6 +149,11 @@ def test_times_that_begin_anew_are_refused_alike_in_any_spans(ingested):
     assert in_spans(7, lambda: ingested.refused(table, "--window-s", "8")) == sentence
 
 
+def test_a_window_of_too_few_samples_is_refused_with_its_flag(ingested):
+    sentence = ingested.refused(recordings("ab", 2, hz=0.1), "--window-s", "30")
+    assert "10 s apart, so that a window of 30 s holds 3 where 4 are needed: say --window-s 40 or more" in sentence
+
+
 def test_an_index_is_made_alike_in_any_parts(tmp_path, monkeypatch):
     episode = np.random.default_rng(0).choice(["a", "b", "cc"], 30)
     index = Index(Rows.of(episode=episode, host=["h"] * 30, label=["ä"] * 30, t_start=np.arange(30.0)))

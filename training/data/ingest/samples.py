@@ -39,6 +39,7 @@ from training.data.ingest.even_rows import as_measured, check_night, check_years
 from training.data.ingest.incidents import Labelled, label_samples, read_incidents, with_labels
 from training.data.ingest.ingested import (
     FOR_SCORING,
+    SAMPLES_MIN,
     Counts,
     Empty,
     Ingested,
@@ -384,6 +385,11 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
             f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {window_s:g} s holds "
             "none: mend --window-s, or say the unit of t with --t-unit s, ms, us or ns."
         )
+    if samples < SAMPLES_MIN:
+        raise DataError(
+            f"The samples of {rows.path} are {1 / hz:g} s apart, so that a window of {window_s:g} s holds {samples} "
+            f"where {SAMPLES_MIN} are needed: say --window-s {SAMPLES_MIN / hz:g} or more."
+        )
     stride = max(1, round((cut.stride_s or cut.usual_stride_s or window_s / 2) * hz))
     recordings = edges_of(group)
     begun = np.array([low for low, _ in recordings])
@@ -478,12 +484,13 @@ def _episodes(
 ) -> tuple[dict[str, tuple[int, int]], tuple[str, ...]]:
     """Cut long recordings into episodes by ``cut.episode_s``, or by a rule where no column names episodes.
 
+    What is only scored is in no need of several, and should lose no sample between them.
     Each is known by its first row, and the one behind its last.
     Windows of one recording resemble their neighbours, so that no split may part them at a single sample: a window's
     length is left out between two episodes.
     """
     assert rows.t is not None
-    if rows.episode is not None and cut.episode_s is None:
+    if cut.episode_s is None and (rows.episode is not None or UNLABELLED in rows.labels.names):
         return dict(recordings), ()
     episodes: dict[str, tuple[int, int]] = {}
     lengths: list[float] = []
