@@ -40,7 +40,7 @@ class Order:
         buckets = min(1 << 15, -(-group.size * ROW_BYTES // room.part_bytes))
         drawn = np.linspace(0, group.size - 1, min(group.size, SAMPLES * buckets)).astype(np.int64)
         some = np.sort(_keys(None if t is None else t[drawn], group[drawn]))
-        bounds = np.unique(some[SAMPLES::SAMPLES]) if buckets > 1 else some[:0]
+        bounds = np.unique(some[np.arange(1, buckets) * some.size // buckets])
         parts = (
             np.searchsorted(bounds, _keys(None if t is None else t[here], group[here]), "right")
             for here in spans(group, t)
