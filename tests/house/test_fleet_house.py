@@ -316,15 +316,28 @@ def test_no_page_names_a_command_that_does_not_exist() -> None:
 PAST = ("CHANGELOG.md", "docs/decisions/", "docs/guarantees.md")  # they speak of what was
 
 
-def tracked() -> dict[str, str]:
-    """The text of every file of the repository, but for recorded data."""
+# A folder of a fleet that was tried by hand is soon committed by mistake: its logs, locks and outbox with it.
+FOLDERS = {".ci", "bench", "docs", "etc", "examples", "fuzz", "locks", "scripts", "tests", "tools", "training"}
+
+
+def tracked_names() -> list[str]:
+    """The path of every file of the repository."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("not a git checkout")
+    return listed.stdout.splitlines()
+
+
+def test_the_repository_holds_no_folder_that_a_run_left() -> None:
+    assert {name.split("/")[0] for name in tracked_names() if "/" in name} == FOLDERS
+
+
+def tracked() -> dict[str, str]:
+    """The text of every file of the repository, but for recorded data."""
     kinds = (".py", ".md", ".sql", ".toml", ".sh", ".html", ".js", ".ini", "Makefile", ".ci/run")
     return {
         name: (ROOT / name).read_text(encoding="utf-8")
-        for name in listed.stdout.splitlines()
+        for name in tracked_names()
         if name.endswith(kinds) and (ROOT / name).is_file()
     }
 
