@@ -20,7 +20,7 @@ rm -rf "$root/var/lib/cis490" "$root/var/lib/cis490-worker" "$root/etc/cis490"
 # /opt/cis490 as a newcomer has it: the checkout, and a virtual environment over a Python that everybody may run.
 opt=$root/opt/cis490
 mkdir -p "$opt/.venv/bin" "$opt/.venv/lib" "$root/opt/python" "$root/run/systemd/system"
-(cd "$checkout" && cp -r training etc scripts docs pyproject.toml constraints.txt "$opt")
+(cd "$checkout" && cp -rp training etc scripts docs pyproject.toml constraints.txt "$opt")
 mount --bind "$prefix" "$root/opt/python"
 mount --bind "$venv/lib" "$opt/.venv/lib"
 printf 'home = /opt/python/bin\ninclude-system-site-packages = false\n' > "$opt/.venv/pyvenv.cfg"

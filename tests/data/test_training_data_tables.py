@@ -611,7 +611,7 @@ def test_oracle_that_is_neither_true_nor_false_is_refused(ingested):
 # -- changes that must not change what is read -------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(changed=several(SAME))
 def test_what_only_looks_different_is_read_alike(tmp_path_factory, changed):
     folder = tmp_path_factory.mktemp("same")

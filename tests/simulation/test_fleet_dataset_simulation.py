@@ -13,13 +13,13 @@ from simulation.run import run_seed
 @pytest.mark.timeout(600)  # half a minute of work, on a machine that may be busy
 def test_no_promise_is_broken_while_data_sets_are_fetched() -> None:
     tally: Counter[str] = Counter()
-    for seed in range(300, 329):  # 302 once turned for ever over what was being packed
+    for seed in range(300, 315):  # 302 once turned for ever over what was being packed
         verdict = run_seed(seed, prepare=with_data_sets)
         assert verdict.violation is None, verdict.violation
         tally += verdict.tally
-    assert tally["data sets fetched"] >= 100, tally
-    assert tally["fetches that failed"] >= 10, tally
-    assert tally["fetches broken off"] >= 3, tally
+    assert tally["data sets fetched"] >= 50, tally
+    assert tally["fetches that failed"] >= 5, tally
+    assert tally["fetches broken off"] >= 2, tally
 
 
 def test_fleets_without_data_sets_are_what_they_were() -> None:
