@@ -82,7 +82,9 @@ def outcome(path, room, flags):
     return {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in shown.items()}
 
 
-@given(text=tables(), part=st.integers(400, 6000), flags=st.sampled_from([{}, {"counter": ("x",)}, {"ignore": ("z0",)}]))
+@given(
+    text=tables(), part=st.integers(400, 6000), flags=st.sampled_from([{}, {"counter": ("x",)}, {"ignore": ("z0",)}])
+)
 @settings(max_examples=8, deadline=None)
 def test_any_size_of_part_gives_the_same(tmp_path_factory, text, part, flags):
     folder = tmp_path_factory.mktemp("parts")

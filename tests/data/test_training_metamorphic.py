@@ -93,6 +93,10 @@ def figures(report):
         text = text.replace(names["words"][kind], kind)
         for name in names[kind]:
             text = text.replace(json.dumps(name), json.dumps(kind))
+    for host in (report["operating_point"]["hosts"] or {"levels": ()})[
+        "levels"
+    ]:  # of recordings: "pi-ape" is "ape" by another name
+        text = text.replace(json.dumps(host), json.dumps(host[-3:]))
     for host in report["per_host"]:
         text = text.replace(json.dumps(host), '"dog"').replace(f"on {host}:", "on dog:")
     return json.loads(text)
