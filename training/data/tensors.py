@@ -10,7 +10,7 @@ tensor_window_v1/
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -59,24 +59,26 @@ class Index:
 
     def part(self, low: int, high: int) -> pl.DataFrame:
         """The rows from one number on to another."""
-        rows, here = self._rows, slice(low, high)
-        episode, host, label = (
-            pl.Series(of.strings(here), dtype=pl.String) for of in (rows.episode, rows.host, rows.label)
-        )
-        ids = episode + "-" + pl.Series(self._number[here]).cast(pl.String).str.zfill(4)
-        values = (ids, episode, host, rows.t_start[here], rows.t_end[here], label)
-        return pl.DataFrame(dict(zip(INDEX_COLUMNS, values, strict=True)), schema=INDEX_SCHEMA)
+        return pl.DataFrame([self._column(name, slice(low, high)) for name in INDEX_COLUMNS])
 
-    def parts(self) -> Iterator[pl.DataFrame]:
-        """All rows, some at a time."""
-        for low in range(0, len(self), INDEX_ROWS):
-            yield self.part(low, low + INDEX_ROWS)
+    def _column(self, name: str, here: slice) -> pl.Series:
+        rows = self._rows
+        names = {"episode_id": rows.episode, "window_id": rows.episode, "host": rows.host, "label": rows.label}
+        if name not in names:
+            return pl.Series(name, (rows.t_start if name == "t_start" else rows.t_end)[here], dtype=pl.Float64)
+        column = pl.Series(name, names[name].strings(here), dtype=pl.String)
+        if name == "window_id":
+            column = column + "-" + pl.Series(self._number[here]).cast(pl.String).str.zfill(4)
+        return column
 
     def write(self, path: Path) -> str:
         """Write all rows into a Parquet file, and return the digest of their values."""
-        source = register_io_source(lambda *_: self.parts(), schema=INDEX_SCHEMA)
+        parts = [slice(low, low + INDEX_ROWS) for low in range(0, len(self), INDEX_ROWS)]
+        source = register_io_source(
+            lambda *_: (self.part(here.start, here.stop) for here in parts), schema=INDEX_SCHEMA
+        )
         source.sink_parquet(path, compression="zstd", statistics=False, row_group_size=INDEX_ROWS)
-        return _index_sha256(self.parts)
+        return _index_sha256(lambda name: (self._column(name, here) for here in parts))
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,23 +239,22 @@ def begun_sha256(dtype: np.dtype[Any], shape: tuple[int, ...]) -> hashlib._Hash:
 
 def index_sha256(index: pl.DataFrame) -> str:
     """SHA-256 of the index's values, without what a version of the file format writes around them."""
-    return _index_sha256(lambda: (index[low : low + INDEX_ROWS] for low in range(0, len(index), INDEX_ROWS)))
+    starts = range(0, len(index), INDEX_ROWS)
+    return _index_sha256(lambda name: (index[name][low : low + INDEX_ROWS] for low in starts))
 
 
-def _index_sha256(parts: Callable[[], Iterable[pl.DataFrame]]) -> str:
+def _index_sha256(parts: Callable[[str], Iterable[pl.Series]]) -> str:
     total = hashlib.sha256()
     for name, kind in INDEX_SCHEMA.items():
-        if kind == pl.String:
-            lengths = [(part.height, int(part[name].str.len_bytes().sum())) for part in parts()]
-            size = sum(length for _, length in lengths) + max(0, sum(rows for rows, _ in lengths) - 1)
-        else:
-            size = 8 * sum(part.height for part in parts())
-        total.update(f"{name} {size}\n".encode())
-        for number, part in enumerate(parts()):
-            if kind == pl.String:
-                total.update(("\0" * bool(number) + "\0".join(part[name].to_list())).encode())
+        is_text = kind == pl.String
+        sizes = [(part.len(), int(part.str.len_bytes().sum()) if is_text else 8 * part.len()) for part in parts(name)]
+        separators = max(0, sum(rows for rows, _ in sizes) - 1) if is_text else 0
+        total.update(f"{name} {sum(size for _, size in sizes) + separators}\n".encode())
+        for number, part in enumerate(parts(name)):
+            if is_text:
+                total.update(("\0" * bool(number) + "\0".join(part.to_list())).encode())
             else:
-                total.update(part[name].to_numpy().astype("<f8").tobytes())
+                total.update(part.to_numpy().astype("<f8").tobytes())
     return total.hexdigest()
 
 

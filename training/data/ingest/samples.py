@@ -436,7 +436,7 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
         X,
         first,
         Coded.of(episode).each(lambda codes: np.repeat(codes, [begins.size for _, begins in places])),
-        rows.t[first],
+        room.at_rows(rows.t, first),
         hz,
         stride / hz,
         Timing.SECONDS,

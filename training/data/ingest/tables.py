@@ -26,7 +26,7 @@ from training.data.scratch import ROOM, Room, release
 
 PARQUET = ".parquet"
 TEXT = (".csv", ".tsv", ".txt")
-ROW_BYTES, ALWAYS_BYTES = 4, 300 << 20  # of memory a row and at all, whatever it holds, as measured
+ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever it holds, as measured
 PACKED_BYTES = 128  # of a row's time, label and names, before they are packed
 COLUMN_BYTES = 16  # of a row of one column
 NAMES = (Role.HOST, Role.EPISODE, Role.WINDOW)  # the hosts 10.1 and 10.10, or 1 and 01, are two, and one as numbers
