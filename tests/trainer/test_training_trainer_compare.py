@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
 from training.trainer import compare as command
-from training.trainer.compare import compare
+from training.trainer.compare import compare, names_of
 from training.trainer.contract import BadData
-from training.trainer.score import judge
+from training.trainer.score import judge, split_again
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -77,8 +78,23 @@ def test_models_judged_on_different_episodes_are_refused(trained: tuple[Path, Pa
     unseen = ("--split-recipe", "host", "--train-hosts", "alpha")
     other = arguments("gbt", data, tmp_path, *SHORT["gbt"], *unseen)
     assert run(other).code == Exit.DONE
+    paths = oracle, tmp_path / "artifacts" / "gbt_oracle.ckpt.json"
+    both = [judge(path, data) for path in paths]
     with pytest.raises(BadData, match="different episodes"):
-        compare(judge(oracle, data), judge(tmp_path / "artifacts" / "gbt_oracle.ckpt.json", data))
+        compare(*both)
+    found = compare(*both, other_data=True, paths=paths)
+    tests = [set(np.unique(one.inputs.rows.episode[split_again(one).test]).tolist()) for one in both]
+    assert found["episodes"] == len(tests[0] & tests[1])
+    assert found["left_out"] + found["windows"] == len(both[0].inputs.rows)
+    assert [one["name"] for one in found["models"]] == [f"gbt oracle ({path.parents[1].name})" for path in paths]
+
+
+def test_models_are_named_by_what_tells_them_apart(trained: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    data, oracle, realistic = trained
+    one, other = judge(oracle, data), judge(realistic, data)
+    assert names_of(one, other, (oracle, realistic)) == ("gbt oracle", "gbt realistic")
+    assert names_of(one, one, (Path("/a/1/x"), Path("/b/2/x"))) == ("gbt oracle (1)", "gbt oracle (2)")
+    assert names_of(one, one, ()) == names_of(one, one, (oracle, oracle)) == ("gbt oracle", "gbt oracle")
 
 
 @pytest.mark.parametrize(

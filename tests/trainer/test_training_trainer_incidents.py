@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from training.data.rows import Rows
 from training.data.split import LeakError, make_split
-from training.trainer.evaluation.incidents import CANDIDATES, Timeline, choose, figures, outcome
+from training.trainer.evaluation.incidents import CANDIDATES, Choice, Timeline, choose, figures, outcome
 from training.trainer.evaluation.rates import count_interval
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.incidents import Incident, Join, Rule, Runs, State, Window, find, incidents, paced, step, usual
@@ -239,6 +239,7 @@ def test_fewest_false_incidents_first_then_catches_then_delay():
     noisy = [[(0, -1.0)] * 3 + [(0, 1.0)] + [(0, -1.0)] * 6 for _ in range(6)]
     real = [[(1, 1.0)] * 8 for _ in range(6)]
     chosen = choose(line([*noisy, *real]), np.arange(3), 2.0)
+    assert (chosen.recordings, chosen.hosts) == (12, 1)
     assert (chosen.rule.join, chosen.rule.k, chosen.rule.n) == (Join.COUNT, 2, 2)  # the quickest without a false one
     # Fewer false incidents count for more than catches, as long as four of five are caught.
     mixed = [*[[(1, 1.0)] * 8] * 8, *[[(1, 1.0)]] * 2]
@@ -247,6 +248,14 @@ def test_fewest_false_incidents_first_then_catches_then_delay():
     brief = [[(1, 1.0)] for _ in range(6)]
     assert choose(line([*noisy, *brief]), np.arange(3), 2.0).rule == ONE  # any other would catch nothing
     assert choose(line(noisy), np.arange(3), 2.0).rule == usual(2.0)
+
+
+@pytest.mark.parametrize(("recordings", "hosts", "few"), [(10, 2, True), (1, 1, True), (40, 2, True), (40, 3, False)])
+def test_a_choice_says_on_how_much_it_rests(recordings: int, hosts: int, few: bool) -> None:
+    note = Choice(usual(2.0), np.arange(3), "", recordings, hosts).note
+    assert f"rests on {recordings} calibration recording" in note
+    assert f" of {hosts} host" in note
+    assert ("might have chosen another rule" in note) is few
 
 
 def test_a_choice_by_windows_of_the_test_is_refused():

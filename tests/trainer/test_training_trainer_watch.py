@@ -33,6 +33,7 @@ from training.trainer.incidents import LONGEST, Incident, Join, State, Window, p
 from training.trainer.reasons import together
 from training.trainer.score import incident_table, incidents, judge, open_model
 from training.trainer.streams import MOST_STREAMS, StateError, Streams, rule_of
+from training.trainer.summary import told_apart
 from training.trainer.watch import calls, program
 from training.trainer.watch import detector as watching
 from training.trainer.watch.calls import (
@@ -203,7 +204,8 @@ def test_the_loop_ends_when_asked_and_skips_what_is_late(world: World, tmp_path:
     assert len(host.taken) == 200
     assert max(np.diff(host.taken)) == pytest.approx(3.125, abs=0.13)
     assert watch.windows == 10  # of 28 s; those that the busy moment touches are left out
-    assert watch.said[-1].startswith("10 windows, ")
+    assert watch.said[-2].startswith("10 windows, ")
+    assert watch.said[-1].startswith("2 of 12 windows (17%) were lost, as samples came late")
     timed = made.TickingClock()
     host, watch = Host(timed), watch_of(world, tmp_path / "other")
     samples(watch, host, hz=8.0, clock=timed, sleep=timed.sleep, stop=Stop(), for_s=2.0)
@@ -335,7 +337,7 @@ def test_what_a_host_lacks_is_said_once(world: World, tmp_path: Path) -> None:
         ({"reference": []}, "h0", "machine", "record one while h0 does its ordinary work"),
         ({}, "h7", "machine", r"has no reference recording of h7 \(only those of h0"),
         ({}, "h0", "container", "recorded with --view machine, and this host is watched with --view container"),
-        ({"reference": ["gone"]}, "h0", "machine", "gone"),
+        ({"reference": ["gone"]}, "h0", "machine", "there is no gone: name the folder or file"),
     ],
 )
 def test_a_host_without_its_own_reference_is_not_watched(world: World, change, host, view, words) -> None:
@@ -361,6 +363,10 @@ def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(
     assert program.main([*common, "--webhook", "ftp://x"]) == Exit.BAD_ARGUMENTS
     assert program.main([*common[:3], "--view", "machine"]) == Exit.BAD_DATA
     assert program.main([*common, "--view", "machine", "--exec", "/nope/x"]) == Exit.BAD_ARGUMENTS
+    with monkeypatch.context() as patched:
+        patched.setattr(watching, "require_watchable", lambda *_: (_ for _ in ()).throw(BadData("of a table")))
+        assert program.main([*common[:3], "--reference", "/nope"]) == Exit.BAD_DATA
+        assert "of a table" in capsys.readouterr().err, "first, whether its references are any"
     kept = [*common, "--view", "machine", "--state"]
     (tmp_path / "file").write_text("")
     assert program.main([*kept, str(tmp_path / "file" / "state")]) == Exit.NO_ACCESS  # before the first call is due
@@ -614,6 +620,12 @@ def test_spans_that_touch_are_one() -> None:
     ]
 
 
+def test_thresholds_are_shown_in_as_many_digits_as_tell_them_apart() -> None:
+    assert told_apart(0.54, 0.61) == ("0.54", "0.61")
+    assert told_apart(0.54013, 0.54) == ("0.5401", "0.54")
+    assert told_apart(0.54, 0.54 + 1e-9) == ()
+
+
 # -- score -------------------------------------------------------------------------------------------------------------
 
 
@@ -640,6 +652,11 @@ def test_incidents_are_written_and_summed_up(world: World, tmp_path: Path, capsy
     assert scoring.main([str(world.checkpoint), str(tmp_path), "--incidents", str(file)]) == Exit.DONE
     said = capsys.readouterr()
     assert "incidents   1 (" in said.err
+    report = json.loads((world.checkpoint.parents[1] / "reports" / "gbt_realistic_train.json").read_text())
+    assert any(
+        note.startswith("The rule of incidents (") and "calibration recordings of 2 hosts" in note
+        for note in report["notes"]
+    )
     assert "window_id," in said.out
     head, row = file.read_text().splitlines()
     assert head.startswith("incident_id,episode_id,host,began,raised,")

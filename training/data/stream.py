@@ -40,6 +40,7 @@ class WindowStream:
         self._measured = np.zeros(is_counter.size, dtype=bool)
         self._begin: float | None = None
         self._row = 0
+        self.skipped = 0  # windows that a hole touched
 
     def push(self, t: float, values: Floats) -> list[Cut]:
         """Take a sample (C,) of the time ``t``, later than the last; NaN where nothing was measured."""
@@ -88,6 +89,8 @@ class WindowStream:
                 break
             if ready and (values := self._grid(t, known, max(rows, self._row + self._window))) is not None:
                 cuts.append(Cut(self._row, first, values))
+            else:
+                self.skipped += 1
             self._row += self._stride
         before = np.flatnonzero(complete & (t <= self._edge(self._row)))
         if before.size:

@@ -1,9 +1,9 @@
 """``python -m training.trainer.compare A.ckpt.json B.ckpt.json DATA``: is one really better, or was it the draw?
 
-Both models score the windows that neither of them saw: the test side of the split that their
-checkpoints name, made again from ``DATA``, the data set that both were trained on, and checked against
-its fingerprint. Other data are refused, or with ``--other-data`` judged where neither has learnt, by
-content. What oracle channels are worth is the gap between an oracle model and a realistic one.
+Both models score the windows that neither of them saw: the test side of the split that their checkpoints name, made
+again from ``DATA``, the data set that both were trained on, and checked against its fingerprint. Other data are
+refused, and so are models that divided their common data in different ways; with ``--other-data`` they are judged
+where neither has learnt. What oracle channels are worth is the gap between an oracle model and a realistic one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=_whole, default=1, help="number of CPU threads (default 1)")
     parser.add_argument(
         "--other-data", action="store_true",
-        help="allow other data, and leave out windows that one of the models was trained on",
+        help="allow other data, or another split: judge every window here that neither model has learnt from",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     names = parser.parse_args(argv)
@@ -65,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             n_resamples=names.n_resamples,
             seed=names.seed,
             other_data=names.other_data,
+            paths=(names.a, names.b),
         )
         print(json.dumps(found, allow_nan=False) if names.json else _in_words(found))
 
@@ -89,11 +90,18 @@ def _resamples(text: str) -> int:
 
 
 def compare(
-    a: Judged, b: Judged, *, n_resamples: int = 1000, seed: int = 0, other_data: bool = False
+    a: Judged,
+    b: Judged,
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    other_data: bool = False,
+    paths: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """The AUROC of both and their gap, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
 
     Both must have been trained on the data judged; ``other_data`` allows others, and leaves out what either has seen.
+    ``paths`` of the checkpoints name models that would otherwise have one name.
     """
     import numpy as np
 
@@ -114,8 +122,13 @@ def compare(
     ]
     return {
         "models": [
-            {"model": one.document["model"], "mode": one.document["mode"], "auroc": result.metrics["auroc"]}
-            for one, result in zip((a, b), judged, strict=True)
+            {
+                "model": one.document["model"],
+                "mode": one.document["mode"],
+                "name": name,
+                "auroc": result.metrics["auroc"],
+            }
+            for one, name, result in zip((a, b), names_of(a, b, paths), judged, strict=True)
         ],
         "gap": gap,
         "windows": int(rows.size),
@@ -126,6 +139,17 @@ def compare(
         "same": a.document == b.document,
         "notes": [SAME_CHANNELS] if _same_channels(a, b) else [],
     }
+
+
+def names_of(a: Judged, b: Judged, paths: Sequence[Path]) -> tuple[str, str]:
+    """The names of both; of one family and mode with the last part in which their files' paths differ."""
+    if a.name != b.name or not paths:
+        return a.name, b.name
+    ways = [path.absolute().parts[::-1] for path in paths]
+    for parts in zip(*ways, strict=False):
+        if parts[0] != parts[1]:
+            return f"{a.name} ({parts[0]})", f"{b.name} ({parts[1]})"
+    return a.name, b.name
 
 
 def _same_channels(a: Judged, b: Judged) -> bool:
@@ -146,14 +170,14 @@ def _unseen_rows(a: Judged, b: Judged, *, other_data: bool) -> _JudgedOn:
     from training.trainer.seen import same_data
 
     strange = [one for one in (a, b) if not same_data(one.document, one.inputs)]
-    if not strange:
-        return _JudgedOn(_shared_test(a, b))
-    if not other_data:
+    if other_data:
+        return _unseen_by_content(a, b)
+    if strange:
         raise BadData(
             f"{strange[0].name} was trained on other data than these, and may have seen some of these windows: name "
             "the data set it was trained on, or say --other-data to compare on what neither saw, by content"
         )
-    return _unseen_by_content(a, b)
+    return _JudgedOn(_shared_test(a, b))
 
 
 def _shared_test(a: Judged, b: Judged) -> NDArray[np.int64]:
@@ -170,7 +194,7 @@ def _shared_test(a: Judged, b: Judged) -> NDArray[np.int64]:
     if not np.array_equal(splits[0].test, splits[1].test):
         raise BadData(
             "the two models were judged on different episodes: train both with the same split "
-            "recipe, train hosts and seed"
+            "recipe, train hosts and seed, or say --other-data to compare on what neither has learnt from"
         )
     return splits[0].test
 
@@ -199,7 +223,7 @@ def _unseen_by_content(a: Judged, b: Judged) -> _JudgedOn:
 def _in_words(found: dict[str, Any]) -> str:
     from training.trainer.evaluation.page import gap, show
 
-    names = [f"{one['model']} {one['mode']}" for one in found["models"]]
+    names = [one["name"] for one in found["models"]]
     wide = max(len("gap"), *map(len, names))
     lines = [f"{name:{wide}}  AUROC {show(one['auroc'])}" for name, one in zip(names, found["models"], strict=True)]
     lines.append(f"{'gap':{wide}}        {gap(found['gap'])}")

@@ -240,7 +240,7 @@ def _judge(
             choice=choice,
             incidents=called,
         ),
-        notes=[*_notes(args, judged), *notes_on_hosts(hosts)],
+        notes=[*_notes(args, judged), *notes_on_hosts(hosts), *([] if choice is None else [choice.note])],
         extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
         | ({"scores": facts["judgement"]} if "judgement" in facts else {}),
     )

@@ -21,6 +21,7 @@ MAY_COST = 0.02  # of the AUROC: what costs less is not worth a doubt
 STRANGE = 0.2  # of a host's windows outside of what was trained on, from which its alarms are guesses
 TIMES = 3.0  # the promised alarms, from which something else than the promise is at work
 SHOWN = 8  # hosts by name
+MOST_DIGITS = 6  # of thresholds: a smaller difference is none for a person
 UNTIL = (
     "An attack that stays looks like this, and so does new work: look at the host. This is told until you confirm it "
     "(--confirm-change) or record a new reference."
@@ -126,17 +127,27 @@ def _levels(judged: Judged) -> list[str]:
     hosts, calibrated = judged.hosts, judged.calibrated
     if hosts is None or calibrated is None:
         return []
-    names = [name for name in np.unique(judged.inputs.rows.host).tolist() if hosts.of(name) != calibrated]
+    names = [name for name in np.unique(judged.inputs.rows.host).tolist() if told_apart(hosts.of(name), calibrated)]
     shown = []
     for name in names[:SHOWN]:
         here = judged.inputs.rows.host == name
         moved = "raised" if hosts.of(name) > calibrated else "lowered"
         alone = judged.scored.score[here] > calibrated
+        own, other = told_apart(hosts.of(name), calibrated)
         shown.append(
-            f"{name}: threshold {hosts.of(name):.3g}, {moved} from {calibrated:.3g} by its reference "
+            f"{name}: threshold {own}, {moved} from {other} by its reference "
             f"({hosts.levels[name].windows:,} windows); without it {_share(alone)}"
         )
     return [*shown, f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else shown
+
+
+def told_apart(one: float, other: float) -> tuple[str, ...]:
+    """Two numbers in as many digits as tell them apart, three at least; none where six do not."""
+    for digits in range(3, MOST_DIGITS + 1):
+        shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
+        if shown[0] != shown[1]:
+            return shown
+    return ()
 
 
 def _missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:

@@ -26,6 +26,7 @@ CANDIDATES = (
     *((Join.COUNT, k, n) for k, n in ((1, 1), (2, 2), (2, 3), (3, 3), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6), (6, 8))),
     *((Join.MEAN, 1, n) for n in (2, 3, 4, 6)),
 )
+ENOUGH, ENOUGH_HOSTS = 40, 3  # calibration recordings, and their hosts, from which a choice is not said to be uncertain
 KEPT = 0.8  # of the stretches that the best candidate catches: a rule may give up no more of them for quiet
 CURVE_POINTS = 24
 _DIGITS = 6
@@ -131,6 +132,22 @@ class Choice:
     rule: Rule
     rows: IntArray
     why: str
+    recordings: int = 0
+    hosts: int = 0
+
+    @property
+    def note(self) -> str:
+        """The sentence on what the choice rests on, and what that means for the figures."""
+        rests = (
+            f"The rule of incidents ({self.rule.words}) rests on {self.recordings} calibration "
+            f"recording{'s' * (self.recordings != 1)} of {self.hosts} host{'s' * (self.hosts != 1)}"
+        )
+        if self.recordings >= ENOUGH and self.hosts >= ENOUGH_HOSTS:
+            return f"{rests}."
+        return (
+            f"{rests}: few, so that other recordings there might have chosen another rule. The intervals of incidents "
+            "are those of this rule, and do not show how much that changes."
+        )
 
     def require_none_of(self, split: Split) -> None:
         """Refuse a choice by windows of the test side. Raises LeakError."""
@@ -151,6 +168,7 @@ def choose(line: Timeline, rows: IntArray, stride_s: float) -> Choice:
     Among the candidates that catch at least ``KEPT`` of what the best one does; of equals the one named first.
     """
     rules = [paced(*one, stride_s=stride_s) for one in CANDIDATES]
+    rests = {"recordings": int(np.unique(line.recording).size), "hosts": int(np.unique(line.host).size)}
     outcomes = [outcome(rule, line) for rule in rules]
     most = max((int(one.caught.sum()) for one in outcomes), default=0)
     if most == 0:
@@ -159,7 +177,7 @@ def choose(line: Timeline, rows: IntArray, stride_s: float) -> Choice:
             if line.malicious.any()
             else ("the calibration side has no malicious-like window")
         )
-        return Choice(usual(stride_s), rows, f"{why}: the usual rule")
+        return Choice(usual(stride_s), rows, f"{why}: the usual rule", **rests)
 
     def worth(number: int) -> tuple[int, int, float, int]:
         one = outcomes[number]
@@ -173,7 +191,7 @@ def choose(line: Timeline, rows: IntArray, stride_s: float) -> Choice:
         f"on the calibration side {one.false_at.size} false incidents, where single windows make "
         f"{outcomes[0].false_at.size}, and {int(one.caught.sum())} of {one.caught.size} stretches caught"
     )
-    return Choice(rules[best], rows, why)
+    return Choice(rules[best], rows, why, **rests)
 
 
 # -- the figures -------------------------------------------------------------------------------------------------------

@@ -56,7 +56,10 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
             )
         return Own(normalise.References(channels=schema.channel_names, hosts={}, fleet=None), None)
     if not wanted:
-        raise BadData("the model was trained without references: leave out --reference")
+        raise BadData(
+            "the model was trained on recordings without references, and measures no host from its own: leave out "
+            "--reference, or train it again on recordings with some (record --baseline makes them)"
+        )
     good = [one for path in paths for one in _reference(path, host, view, schema.sample_hz)]
     references = measure_references(good, chosen, schema.sample_hz)
     if host not in references.hosts:
@@ -72,6 +75,10 @@ def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extrac
 
     try:
         place = Path(path)
+        if not place.exists():
+            raise BadData(
+                f"there is no {path}: name the folder or file that record --baseline --out wrote, with --reference"
+            )
         found = [extract(one, sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
     except (EpisodeError, DataError) as error:
         raise BadData(str(error)) from None
@@ -113,7 +120,7 @@ class Detector:
     def __init__(self, model: Model, own: Own, *, host: str, view: str, began_at: float) -> None:
         self._model, self._own, self._host, self.began_at = model, own, host, began_at
         self._schema = schema_of(model.checkpoint)
-        _require_watchable(self._schema, model)
+        require_watchable(self._schema, model)
         self._chosen: Chosen = choose_channels((), self._schema)
         self._usable = [self._chosen.views.get(name, view) == view for name in self._schema.channel_names]
         self._counters = np.array([channel.kind == Kind.COUNTER for channel in self._schema.channels])
@@ -127,6 +134,7 @@ class Detector:
             self._known = self._judge(WindowSet(X=own.windows.X, rows=unlabelled))
             self._reference = WindowSet(X=own.windows.X[:1], rows=rows.take(np.arange(1)))
         self._early: list[WindowSet] = []
+        self._lost = 0  # of streams before this one
         self.measures = Measures.of(msgspec.to_builtins(self._schema))
         self._alarms: deque[tuple[Inputs, int]] = deque(maxlen=LONGEST)  # as many as can raise an incident
         self.judged: Judged | None = None
@@ -157,13 +165,20 @@ class Detector:
         values = np.array([np.nan if value is None else float(value) for value in found])
         seen = self._scored(self._stream.push(t, values))
         if self._stream.blind_s > BLIND_S:
+            self._lost += self._stream.skipped
             self._stream = self._begin()
         return seen
 
     def restart(self) -> None:
         """Begin a recording anew, at time 0."""
+        self._lost += self._stream.skipped
         self._stream = self._begin()
         self._alarms.clear()
+
+    @property
+    def lost(self) -> int:
+        """The windows so far that a hole between samples touched: nobody looked at them."""
+        return self._lost + self._stream.skipped
 
     def end(self) -> list[Seen]:
         """The windows that only the end decides."""
@@ -261,7 +276,7 @@ def _rows(host: str, starts: Sequence[float], ends: Sequence[float], labels: Seq
     return Rows.of(episode=names, host=names, t_start=starts, t_end=ends, label=numbers)
 
 
-def _require_watchable(schema: FeatureSchema, model: Model) -> None:
+def require_watchable(schema: FeatureSchema, model: Model) -> None:
     """Refuse models of which this host's recorder can measure nothing, or that raise no alarm."""
     document = model.document
     if schema.time is not Timing.SECONDS or not set(schema.channel_names) & set(CHANNELS):

@@ -43,6 +43,7 @@ PROGRAM = "training.trainer.watch"
 KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
 ALIVE_EVERY_S = 900.0  # the fleet hears so often that a host is watched
 KEEP_EVERY_STRETCHES = 10  # of how the host is: what a crash may forget
+MANY_LOST, LOST = 30, 0.1  # windows, and their share of those seen, from which it is said before the end
 LAST_CALLS_S = 5.0  # that hooks have at the end
 MOST_SHARES = 500  # alarms whose channels are kept for an incident's reasons
 JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
@@ -129,7 +130,7 @@ def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Wat
     from training.trainer.score import open_model
     from training.trainer.streams import StateError, Streams, rule_of
     from training.trainer.watch.calls import Courier, command_hook, fleet_hook, webhook
-    from training.trainer.watch.detector import Detector, own_references
+    from training.trainer.watch.detector import Detector, own_references, require_watchable
 
     if names.for_s is not None and not names.for_s > 0:
         raise BadArguments(f"--for {names.for_s:g} must be more than 0 seconds")
@@ -143,6 +144,7 @@ def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Wat
     except (ValueError, RecordError) as error:
         raise BadArguments(str(error)) from None
     clock = SystemClock()
+    require_watchable(schema, model)  # before anything is said of its references
     own = own_references(names.reference, names.host, str(collector.view), schema)
     detector = Detector(model, own, host=names.host, view=str(collector.view), began_at=clock.now())
     try:
@@ -231,6 +233,7 @@ class Watch:
     _kept_at: float = 0.0
     _alive_at: float = -math.inf
     _doubted: bool = False
+    _lost_said: bool = False
 
     def begin(self) -> None:
         """Say what a reader of the incidents must know before the first of them."""
@@ -265,6 +268,9 @@ class Watch:
     def take(self, t: float, sample: Mapping[str, float | None]) -> None:
         self._show_life(self.detector.began_at + t)
         self._feed(self.detector.push(t, sample))
+        if not self._lost_said and self.detector.lost >= MANY_LOST and self.detector.lost >= LOST * self.windows:
+            self._lost_said = True
+            self._say_lost()
         if not self._doubted and self.detector.judged is not None:
             self._doubted = True
             for doubt in doubts(self.detector):
@@ -282,6 +288,16 @@ class Watch:
         """Take what only the end decides, and say what there was."""
         self._feed(self.detector.end())
         self.say(f"{self.windows:,} windows, {self.alarms:,} above the threshold, {self.raised:,} incidents")
+        self._say_lost()
+
+    def _say_lost(self) -> None:
+        lost, of = self.detector.lost, self.windows + self.detector.lost
+        if lost:
+            self.say(
+                f"{lost:,} of {of:,} windows ({lost / of:.0%}) were lost, as samples came late or not at all: what "
+                "this host did then was not looked at. If it is many, the host is too busy for its watch: let it have "
+                "more (a lower nice value, CPUWeight of its unit, fewer other programs)"
+            )
 
     def close(self) -> None:
         """Let the hooks end, and keep the state."""
