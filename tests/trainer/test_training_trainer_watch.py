@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +28,7 @@ from training.data.channels import View
 from training.data.episode import read
 from training.fleet import join
 from training.locking import exclusive
+from training.recording import record as recording
 from training.trainer import score as scoring
 from training.trainer import streams as kept_streams
 from training.trainer.checkpoint import schema_of
@@ -701,6 +705,71 @@ def test_all_that_is_kept_is_there_after_a_restart(tmp_path: Path) -> None:
     again = Streams(streams.checkpoint, streams.rule)
     assert again.load(tmp_path / "state") is None
     assert again == streams
+
+
+# -- the docs ----------------------------------------------------------------------------------------------------------
+
+PROGRAMS = {
+    "training.data.record": recording.main,
+    "training.data.build": build.main,
+    "training.trainer.watch": program.main,
+    "training.trainer.score": scoring.main,
+}
+
+
+class Replay:
+    """A machine of a kind that trained nothing: it has no network, and is busy in its second half, if at all."""
+
+    view = View.MACHINE
+
+    def __init__(self, seed: int, strength: float) -> None:
+        names = [name for name, *_ in made.CHANNELS if not name.startswith("tree_")]
+        self._samples = iter(
+            dict(zip(names, row, strict=False)) for row in made.signal(SECONDS, 8.0, seed, strength)[1]
+        )
+
+    def sample(self) -> dict[str, float]:
+        return {name: value for name, value in next(self._samples).items() if name != "net_tx_bytes"}
+
+
+def test_the_docs_are_walked_on_a_new_machine(world: World, tmp_path: Path, capsys, monkeypatch) -> None:
+    """Every command of the page, in its order, in less time, and on a clock that need not wait."""
+    clock = made.TickingClock(BEGAN)
+    machine = iter([Replay(1, 0.0), Replay(90, 1.0), Replay(90, 1.0)])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recording, "choose_collector", lambda _view: next(machine))
+    monkeypatch.setattr(recording, "record", partial(recording.record, sleep=clock.sleep))
+    monkeypatch.setattr(program, "time", SimpleNamespace(sleep=clock.sleep))
+    for module in (recording, program):
+        monkeypatch.setattr(module, "SystemClock", lambda: clock)
+    (tmp_path / "artifacts").symlink_to(world.checkpoint.parent)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "processed").symlink_to(world.like)
+    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8").partition("**Needed:**")[0]
+    commands = [shlex.split(text[2:], comments=True) for text in page.splitlines() if text.startswith("$ ")]
+    said = {}
+    for command in commands:
+        name, flags = command[2], [*command[3:]]
+        here = (
+            ["--host", "office", "--view", "machine"]
+            if name in ("training.data.record", "training.trainer.watch")
+            else []
+        )
+        if "--duration-s" in flags:
+            flags[flags.index("--duration-s") + 1] = "30" if "--baseline" in flags else str(SECONDS - 1)
+        shorter = ["--for", str(SECONDS - 1), "--state", "state"] if name == "training.trainer.watch" else []
+        assert PROGRAMS[name]([*flags, *here, *shorter]) == 0, capsys.readouterr().err
+        said[name] = capsys.readouterr()
+    assert [command[2] for command in commands][:2] == ["training.data.record", "training.trainer.watch"]
+    watched, summed = said["training.trainer.watch"], said["training.trainer.score"].err
+    assert "INCIDENT" in watched.out
+    assert ", carried by " in watched.out
+    assert "office lacks net_tx_bytes" in watched.err
+    assert "incidents   1 (" in summed
+    assert "why         office" in summed
+    assert "missing     net_tx_bytes on office" in summed
+    assert "believe it  " in summed
+    assert ",office," in Path("incidents.csv").read_text()
 
 
 # -- the service -------------------------------------------------------------------------------------------------------
