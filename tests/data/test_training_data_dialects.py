@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from table_changes import recordings
 
 from training.data import ingest
+from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.ingest.roles import NAMES, Role, Roles, roles_of, unit_in
 from training.data.ingest.tables import read_table
-from training.data.ingest.times import Said, from_column
+from training.data.ingest.times import NO_ZONE, Said, check_one_clock, from_array, from_column
 
 CUT = ("--window-s", "8")
 EXACT = {"t": np.arange(320.0) // 40 * 1000 + np.arange(320) % 40, "x": np.round(np.sin(np.arange(320.0)) * 900, 3)}
@@ -263,6 +264,32 @@ def test_dates_that_are_written_as_numbers_need_their_format():
     found, role = from_column(column, Said(format="%Y%m%d%H%M%S"), "a.csv")
     assert (found - BEGIN.timestamp()).tolist() == [0.0, 1.0]
     assert role == "dates, read as UTC"
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize(("kind", "role"), [("datetime64", NO_ZONE), ("timedelta64", "durations")])
+def test_dates_and_durations_of_an_archive_are_seconds_whatever_their_unit(unit, kind, role):
+    values = np.array([0, 7, 90]).astype(f"{kind}[s]").astype(f"{kind}[{unit}]")
+    seconds, said = from_array(values, None, "a.npz")
+    assert (seconds.tolist(), said) == ([0.0, 7.0, 90.0], role)
+
+
+def test_the_unit_that_is_said_prevails_over_the_columns_name():
+    column = pl.Series("t_ms", [0.0, 2000.0])
+    assert from_column(column, Said(named="ms"), "a.csv")[0].tolist() == [0.0, 2.0]
+    assert from_column(column, Said(unit="s", named="ms"), "a.csv")[0].tolist() == [0.0, 2000.0]
+
+
+@given(dated=st.lists(st.integers(0, 5), min_size=3, max_size=3))
+def test_hosts_are_on_one_clock_by_most_of_their_times(dated):
+    """Some samples of a machine that has just started may be of 1970."""
+    host = np.repeat(["a", "b", "c"], 5)
+    t = np.where(np.tile(np.arange(5), 3) < np.repeat(dated, 5), 1.7e9, 7.0)
+    if len({count > 2 for count in dated}) == 1:
+        check_one_clock(t, Coded.of(host))
+    else:
+        with pytest.raises(DataError, match="bring all hosts to one clock"):
+            check_one_clock(t, Coded.of(host))
 
 
 def test_a_format_says_what_days_and_months_are():

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from table_changes import noise, recordings
 
 from training.data import scratch, tensors
-from training.data.ingest import even, rows, times
+from training.data.coded import Coded, numbered
+from training.data.errors import DataError
+from training.data.ingest import even, even_rows, rows, samples, times
 from training.data.ingest.order import Order
+from training.data.ingest.tables import read_table
 from training.data.rows import Rows
 from training.data.scratch import Room, counted, edges_of, median
 from training.data.tensors import Index, index_sha256
@@ -138,6 +141,57 @@ def test_a_table_is_read_alike_in_any_spans(ingested, tmp_path, flags):
         return said, (ingested.out / "tensor_window_v1" / "manifest.json").read_bytes()
 
     assert in_spans(13, found) == found()
+
+
+@given(
+    steps=st.lists(st.sampled_from([1.0, 1.0, 0.2, 2.5]), min_size=1, max_size=40),
+    label=st.lists(st.sampled_from([0, 0, 0, 1]), min_size=41, max_size=41),
+    span=SPANS,
+)
+def test_a_stretch_ends_at_each_gap_and_change_in_any_spans(steps, label, span):
+    t, of = np.cumsum([0.0, *steps]), np.array(label)[: len(steps) + 1]
+    broken = [n + 1 for n, step in enumerate(steps) if step != 1 or of[n] != of[n + 1]]
+    assert in_spans(span, lambda: samples.stretch_edges(t, of, 1.0)).tolist() == [0, *broken, t.size]
+
+
+@given(columns=st.integers(1, 3), seed=st.integers(0, 99))
+@settings(max_examples=5, deadline=None)
+def test_recordings_of_many_names_are_numbered_in_their_order(columns, seed):
+    """More combinations of names than 32 bits count."""
+    names = np.char.zfill(np.arange(70_000).astype(str), 5)
+    rng = np.random.default_rng(seed)
+    codes = [rng.permutation(70_000).astype(np.int32) for _ in range(columns)]
+    assert numbered(*(Coded(names, each) for each in codes)).tolist() == codes[0].tolist()
+
+
+def test_references_too_short_are_named_alike_in_any_spans(ingested):
+    own = pl.col("t") % 1000 < pl.when(pl.col("host") == "b").then(4).otherwise(10)
+    table = recordings("abc", 1, samples=60).with_columns(reference=own)
+    wanted = "No stretch of the reference of b is as long as a window"
+
+    def found():
+        return ingested.taken(table, "--window-s", "8")["understood"]["notes"]
+
+    notes = in_spans(13, found)
+    assert any(wanted in note for note in notes)
+    assert notes == found()
+
+
+@given(seed=st.integers(0, 9999), span=SPANS)
+def test_resets_of_a_total_are_counted_alike_in_any_spans(seed, span):
+    _, _, group, total = course(seed)
+    known = [total[(group == number) & ~np.isnan(total)] for number in range(3)]
+    steps = np.concatenate([np.diff(of) for of in known])
+    assert in_spans(span, lambda: even_rows._falls(total, group)) == ((steps < 0).sum(), steps.size)
+
+
+@pytest.mark.parametrize("part", [60, 1 << 20])
+def test_a_header_in_the_midst_is_named_by_its_row_in_any_parts(tmp_path, part):
+    lines = [f"{n},normal,{n % 7}" for n in range(90)]
+    lines.insert(70, "t,label,x")
+    (tmp_path / "a.csv").write_text("\n".join(["t,label,x", *lines]))
+    with pytest.raises(DataError, match=r"Row 71 of .* repeats the names of the columns"):
+        read_table(tmp_path / "a.csv", {}, (), room=Room(part_bytes=part))
 
 
 def test_times_that_begin_anew_are_refused_alike_in_any_spans(ingested):

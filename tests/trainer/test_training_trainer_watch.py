@@ -170,6 +170,17 @@ def test_an_incident_is_explained_by_its_own_alarms(world: World, tmp_path: Path
     assert watch._why(replace(incident, began=BEGAN + 20)) == []
 
 
+def test_alarms_of_another_time_explain_nothing(world: World, tmp_path: Path) -> None:
+    detector = watch_of(world, tmp_path / "state").detector
+    for t, sample in list(samples_of(world.recording))[:480]:
+        detector.push(t, sample)
+    spans = detector.moments(BEGAN, BEGAN + SECONDS)
+    assert spans
+    assert detector.moments(BEGAN - SECONDS, BEGAN) == detector.moments(spans[-1][1], BEGAN + 2 * SECONDS) == []
+    detector.restart()  # the clock was set, perhaps back
+    assert detector.moments(BEGAN, BEGAN + SECONDS) == []
+
+
 def test_a_restart_calls_nobody_twice(world: World, tmp_path: Path) -> None:
     state, heard, everything = tmp_path / "deep" / "state", [], list(samples_of(world.recording))
     for begin in range(0, len(everything), 160):  # a restart each 20 s, with an incident open at most of them
@@ -247,14 +258,17 @@ def test_no_window_crosses_the_moment_at_which_the_clock_is_set(world: World, tm
 def test_an_incident_is_kept_before_anybody_hears_of_it(world: World, tmp_path: Path) -> None:
     """Whoever is called finds the call in the state: ended in this moment, the program would try it again."""
     state, kept = tmp_path / "state", []
-    watch = watch_of(world, state, hooks=[hook("exec", lambda one: kept.append((one, json.loads(state.read_text()))))])
+    other = {"to": "webhook", "told": TOLD}  # of an earlier start, which named it
+    to = hook("exec", lambda one: kept.append((one, json.loads(state.read_text()))))
+    watch = watch_of(world, state)
+    watch.courier = Courier([to], [other], watch.say)
     watch._feed(Seen(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, 0.1), 0.6, 0.5) for n in range(LONGEST))
     watch.close()
     ((call, then),) = kept
-    assert then["undelivered"] == [{"to": "exec", "told": call}]
+    assert then["undelivered"] == [other, {"to": "exec", "told": call}]
     assert call == json.loads(watch.out.getvalue())
     assert then["streams"]["h0"]["open"]["raised"] == call["raised_at"]
-    assert json.loads(state.read_text())["undelivered"] == []
+    assert json.loads(state.read_text())["undelivered"] == [other]
 
 
 def test_a_channel_that_means_something_else_by_this_view_is_not_measured(
@@ -280,6 +294,18 @@ def minutes(watch: Watch, begin: int, count: int, shift: float) -> list[Seen]:
         measures = rng.normal(size=len(watch.detector.measures.columns)) + shift * np.eye(1, 6)[0]
         found.append(Seen(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, -0.1), 0.4, 0.5, None, measures))
     return found
+
+
+def test_a_channel_that_goes_and_stays_away_ends_no_watch(world: World, tmp_path: Path) -> None:
+    detector = watch_of(world, tmp_path / "state").detector
+    lacks, everything = detector.channels[0], list(samples_of(world.recording))
+    seen = [
+        one.window.t_start - BEGAN
+        for t, sample in everything
+        for one in detector.push(t, {**sample, lacks: sample[lacks] if t < 10 else None})
+    ]
+    assert min(seen) < 1
+    assert [start for start in seen if start > 10], "a minute later the others are looked at"
 
 
 def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world: World, tmp_path: Path, capsys) -> None:
@@ -314,6 +340,9 @@ def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world: World
     note_of(state).write_text("of another change")
     again._feed(minutes(again, 150, 50, 0.0))
     assert [one["event"] for one in told(again)] == ["raised", "over", "changed"]
+    assert not note_of(state).exists()
+    note_of(state).write_text("of another change")
+    again._feed(minutes(again, 200, 1, 0.0))
     assert not note_of(state).exists()
     assert again.streams.hosts["h0"].told is not None, "another change is not confirmed with it"
 
@@ -472,6 +501,23 @@ def test_a_hook_that_is_down_keeps_no_other_waiting() -> None:
     assert [(each["to"], each["told"]["event"]) for each in courier.waiting] == [
         ("fleet", "raised"), ("fleet", "over"), ("fleet", "raised"),
     ]  # fmt: skip
+
+
+def test_of_too_many_calls_the_oldest_are_given_up_and_that_is_said(monkeypatch) -> None:
+    monkeypatch.setattr(calls, "MOST_WAITING", 2)
+    free, said = threading.Event(), []
+
+    def deaf(one):
+        free.wait(20)
+        raise HookError("no")
+
+    courier = Courier([hook("exec", deaf)], [], said.append)
+    for number in range(4):
+        courier.put(TOLD | {"id": str(number)})
+    assert [each["told"]["id"] for each in courier.waiting] == ["2", "3"]
+    assert said == ["1 calls that exec did not take were given up"] * 2
+    free.set()
+    courier.end(20)
 
 
 def test_what_is_refused_for_good_is_given_up_and_a_sign_of_life_is_not_kept() -> None:

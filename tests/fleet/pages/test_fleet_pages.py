@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,7 @@ from jinja2 import DictLoader, Environment
 from receiver_running import Receiver, Wire, job_id
 from shown_fleet import HOSTILE, NOON, a_report, shown
 
-from training.fleet.pages import fleet, jobs, rendering, static
+from training.fleet.pages import fleet, incidents, jobs, rendering, static
 from training.fleet.pages.compiled import Compiled
 from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
@@ -394,6 +395,19 @@ def test_no_report_breaks_a_page(tmp_path: Path) -> None:
             assert len(page) < 120_000, (path, len(page))
         assert "not readable: it is no report in JSON" in get(receiver, "/jobs/job-4")[2]
         assert "The first 40 of 10000 hosts" in words_of(get(receiver, "/jobs/job-5")[2])
+
+
+def test_an_incident_lasts_to_its_last_alarm_and_the_first_spans_are_named() -> None:
+    def at(seconds: float) -> float:
+        return datetime(2026, 11, 23, 23, 59).astimezone().timestamp() + seconds
+
+    one = {"began_at": at(0), "raised_at": at(8), "last_alarm_at": at(26)}
+    assert incidents.lasted(one) == "Mon 23 Nov 23:59:00 to 23:59:26 (26 s)"
+    assert incidents.lasted(one | {"last_alarm_at": at(90)}).startswith("Mon 23 Nov 23:59:00 to Tue 24 Nov 00:00:30 (")
+    spans = [(at(2 * n), at(2 * n + 1)) for n in range(5)]
+    assert incidents.spans({"seconds": spans[:1]}) == "23:59:00 to 23:59:01"
+    shown = incidents.spans({"seconds": spans})
+    assert shown == "23:59:00 to 23:59:01, 23:59:02 to 23:59:03, 23:59:04 to 23:59:05 and 2 more"
 
 
 def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receiver) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 from fakes import FakeClock
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.service import incidents as rules
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.incidents import Incidents, IncidentViews
-from training.fleet.wire.incidents import IncidentsReply, WatchedIncident, WatchReply, WatchRequest
+from training.fleet.wire.incidents import SPANS_MAX, IncidentsReply, WatchedIncident, WatchReply, WatchRequest
 from training.fleet.wire.messages import ProblemType, Refusal
 
 WHY = [{"channel": "forks", "share": 0.6}, {"channel": "cpu_user", "share": 0.25}]
@@ -111,6 +111,32 @@ def test_the_newest_incidents_of_a_host_stay_and_old_ones_go(monkeypatch: pytest
     with world.queue.db.transaction():
         world.incidents.forget_old()
     assert (world.shown().incidents, world.shown().watches) == ([], [])
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+@settings(max_examples=30)
+def test_what_was_heard_of_lately_stays_and_all_else_is_forgotten(days: list[int]) -> None:
+    """Incidents for a year, watches for 90 days."""
+    world, last = World(), max(days, default=0)
+    for number, ago in enumerate(sorted(days, reverse=True)):
+        world.clock.advance((last - ago) * 86_400)
+        last = ago
+        world.tell(an_incident(number), host=f"h{number}")
+    world.clock.advance(last * 86_400)
+    with world.queue.db.transaction():
+        world.incidents.forget_old()
+    shown = world.shown()
+    assert len(shown.incidents) == sum(ago <= 365 for ago in days)
+    assert len(shown.watches) == sum(ago <= 90 for ago in days)
+    world.queue.close()
+
+
+def test_an_incident_keeps_as_many_spans_as_its_answer_may_have() -> None:
+    world = World()
+    for begin in (100, 200):
+        world.tell(an_incident(seconds=[(begin + 2.0 * n, begin + 2.0 * n + 1) for n in range(40)]))
+    spans = world.shown().incidents[0].seconds
+    assert (len(spans), spans[0], spans[-1]) == (SPANS_MAX, (100.0, 101.0), (246.0, 247.0))
 
 
 def test_there_are_only_so_many_watches(monkeypatch: pytest.MonkeyPatch) -> None:
