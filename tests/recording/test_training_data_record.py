@@ -265,12 +265,13 @@ def test_the_command_line_records_and_packs(tmp_path, capsys, monkeypatch):
     clock = made.TickingClock(look_s=0.001)
     monkeypatch.setattr(recording, "SystemClock", lambda: clock)
     monkeypatch.setattr(recording, "record", lambda *a, **k: record(*a, **(k | {"sleep": clock.sleep})))
-    arguments = ["--scenario", "idle", "--host", "me", "--duration-s", "10", "--out", str(tmp_path)]
+    arguments = ["--host", "me", "--duration-s", "10", "--out", str(tmp_path)]
     assert recording.main([*arguments, "--pack", "--baseline", "--json", "--view", "machine"]) == 0
     path = json.loads(capsys.readouterr().out)["episode"]
     assert path.endswith(".tar.zst")
     found = read(tmp_path / path)
     assert found.meta.baseline
+    assert found.meta.scenario == "idle", "a reference is of the host's own work: nothing is started"
     assert found.meta.host == "me"
     assert [p.name for p in tmp_path.iterdir()] == [found.meta.episode_id + ".tar.zst"]
 

@@ -234,14 +234,15 @@ def _record_here(args: argparse.Namespace) -> Path:
     clock = SystemClock()
     seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
     rng = random.Random(seed)
+    scenario = args.scenario or ("idle" if args.baseline else "ordinary")
     order = Order(
-        scenario=args.scenario,
+        scenario=scenario,
         host=args.host,
         duration_s=args.duration_s,
         hz=args.hz,
         reference=args.baseline,
         seed=seed,
-        phases=draw_phases(args.scenario, args.duration_s, rng),
+        phases=draw_phases(scenario, args.duration_s, rng),
     )
 
     def progress(at_s: float, phase: str) -> None:
@@ -270,9 +271,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scenario",
         choices=list(SCENARIOS),
-        default="ordinary",
         metavar="NAME",
-        help="scenario to run (default ordinary)",
+        help="scenario to run (default ordinary; with --baseline idle, which starts nothing)",
     )
     parser.add_argument(
         "--host", default=platform.node() or "host", help="host name to record under (default: this host's)"
