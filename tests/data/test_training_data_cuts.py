@@ -82,6 +82,14 @@ def test_windows_of_two_episodes_are_a_window_apart_and_stand_where_they_stood(
         assert np.unique(episode).size == 1 + other.sum()  # an episode is one stretch of time
 
 
+def test_no_more_than_a_window_is_left_out_between_two_episodes(tmp_path):
+    path = tmp_path / "a.parquet"
+    long_recordings("a", 100).with_columns(t=pl.int_range(pl.len()).cast(pl.Float64)).write_parquet(path)
+    cut = read_long(path, Cut(window_s=4.0, episode_s=20.0), said=Said(), wanted=Wanted(), roles={})
+    first = {name: cut.t_start[cut.episode.among([name])].min() for name in cut.episode.present.tolist()}
+    assert [*first.values()] == [0.0, 24.0, 44.0, 64.0, 84.0]
+
+
 def test_one_recording_a_host_can_be_split_and_named_ones_stay_as_they_are(ingested):
     rows = long_recordings()
     found = ingested.taken(rows, "--window-s", "8")

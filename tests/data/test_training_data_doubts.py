@@ -13,7 +13,7 @@ from training.data.classes import choose_benign
 from training.data.errors import DataError
 from training.data.ingest.ingested import unite
 from training.data.label_copies import telling
-from training.data.missing import check_classes, stand_in
+from training.data.missing import Missing, check_classes, say_missing, stand_in
 from training.data.rows import Rows
 from training.data.spelling import alike_hosts
 from training.data.split import make_split
@@ -52,6 +52,12 @@ def test_a_number_near_by_that_may_mean_missing_is_noted(ingested):
         assert any(f"The channel x repeats {value}, apart from" in note for note in notes)
     assert "which no channel holds" in ingested.refused(rows, *CUT, "--missing=-2")
     assert "which is no channel" in ingested.refused(rows, *CUT, "--missing=y=-2")
+
+
+def test_a_number_is_missing_in_the_channel_that_is_said_alone():
+    columns = [np.array([1.0, -1.0, 2.0]), np.array([-1.0, 3.0, -1.0])]
+    assert say_missing([Missing("b", -1.0)], ["a", "b"], columns) == ["2 values of b: --missing"]
+    np.testing.assert_array_equal(columns, [[1, -1, 2], [np.nan, 3, np.nan]])
 
 
 def test_an_archives_number_that_means_missing_is_refused_or_left_out(ingested):

@@ -207,6 +207,8 @@ def test_rare_doubles_are_folded_and_many_or_neighbouring_ones_are_torn():
     other = label.copy()
     other[33] = 1
     assert t[fold_doubles(t, recording, other, values, np.array([False, True])).torn] == 31
+    few, recording, label = doubled(np.arange(5.0), 2.0)
+    assert fold_doubles(few, recording, label, np.zeros((6, 1)), NO_RATES).folded == 1, "one is always rare"
     for times in ((5.0, 6.0, 7.0), (2.0, 12.0, 22.0, 32.0)):
         t, recording, label = doubled(np.arange(60.0), *times)
         assert fold_doubles(t, recording, label, np.zeros((t.size, 1)), NO_RATES).torn is not None

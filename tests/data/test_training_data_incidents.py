@@ -7,7 +7,7 @@ import datetime as dt
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from table_changes import recordings
 
@@ -134,7 +134,7 @@ def test_flags_that_fit_no_log_are_refused(ingested, capsys):
 
 @given(
     spans=st.lists(
-        st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("xy"), st.sampled_from("ab")),
+        st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("xy"), st.sampled_from(["a", "aa", "b"])),
         min_size=1,
         max_size=6,
     ),
@@ -142,7 +142,11 @@ def test_flags_that_fit_no_log_are_refused(ingested, capsys):
     order=st.randoms(),
 )
 def test_a_sample_has_the_label_of_the_incidents_in_whose_time_it_lies(spans, rest, order):
-    """Compared with a look at every sample and every incident; the order of the log changes nothing."""
+    """Compared with a look at every sample and every incident; the order of the log changes nothing.
+
+    No sample is of the host aa, which is sorted between the others.
+    """
+    assume(any(where != "aa" for *_, where in spans))
     t, host = np.tile(np.arange(-5.0, 40.0), 2), np.repeat(["a", "b"], 45)
     expected = []
     for moment, of in zip(t.tolist(), host.tolist(), strict=True):

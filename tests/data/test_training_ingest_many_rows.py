@@ -185,6 +185,13 @@ def test_resets_of_a_total_are_counted_alike_in_any_spans(seed, span):
     assert in_spans(span, lambda: even_rows._falls(total, group)) == ((steps < 0).sum(), steps.size)
 
 
+@given(steps=st.lists(st.sampled_from([1.0, 1.5, 1.6, 9.0, 30.0])), span=SPANS)
+def test_gaps_are_counted_and_measured_alike_in_any_spans(steps, span):
+    gaps = [step for step in steps if step > 1.5]
+    count, longest = in_spans(span, lambda: samples._gaps(np.cumsum([0.0, *steps]), 1.0))
+    assert (count, longest) == (len(gaps), pytest.approx(max(gaps, default=0.0)))
+
+
 @pytest.mark.parametrize("part", [60, 1 << 20])
 def test_a_header_in_the_midst_is_named_by_its_row_in_any_parts(tmp_path, part):
     lines = [f"{n},normal,{n % 7}" for n in range(90)]

@@ -575,6 +575,7 @@ def test_a_processor_that_two_objects_count_counts_once(tmp_path):
     twice = {name.replace("Processor(", "Processor Information(0,"): value for name, value in ENGLISH.items()}
     found = read_perfmon([relogged(tmp_path / "a.csv", ENGLISH | twice)]).table.rows
     assert found["cpu_user"][1] == pytest.approx(MEANT["cpu_user"])
+    assert found["interrupts"][1] == MEANT["interrupts"]  # the total of all groups, not of one more
 
 
 def test_processors_that_are_not_counted_each_are_left_out_and_said(tmp_path):

@@ -160,10 +160,13 @@ def test_what_is_watched_is_what_is_scored(world: World, tmp_path: Path) -> None
     assert again.alarms == judged.alarm.sum()
 
 
+SHARES = ((0, (1, 0, 0)), (9, (0, 0.5, 0.5)), (12, (0, 1, 0)), (16, (1, 0, 0)))
+
+
 def test_an_incident_is_explained_by_its_own_alarms(world: World, tmp_path: Path) -> None:
     watch = watch_of(world, tmp_path / "state")
     first, second, third = watch.detector.channels
-    watch._shares = [(BEGAN + t, np.array(share)) for t, share in ((0, (1, 0, 0)), (9, (0, 0.5, 0.5)), (12, (0, 1, 0)))]
+    watch._shares = [(BEGAN + t, np.array(share)) for t, share in SHARES]
     incident = Incident(began=BEGAN + 9, raised=BEGAN + 16, last=BEGAN + 16, alarms=2, peak=0.1)
     assert watch._why(incident) == [(second, 0.75), (third, 0.25)]
     assert [channel for channel, _ in watch._why(replace(incident, began=BEGAN))] == [second, first, third]
@@ -271,6 +274,18 @@ def test_an_incident_is_kept_before_anybody_hears_of_it(world: World, tmp_path: 
     assert json.loads(state.read_text())["undelivered"] == [other]
 
 
+def test_of_an_open_incident_a_crash_forgets_half_a_minute(world: World, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    watch = watch_of(world, state)
+    for n in range(50):
+        window = Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, 0.1)
+        watch._feed([Seen(window, 0.6, 0.5)])
+        if watch.raised:
+            kept = json.loads(state.read_text())["streams"]["h0"]["open"]["last"]
+            assert window.t_end - program.KEEP_EVERY_S < kept <= window.t_end
+    assert watch.raised == 1
+
+
 def test_a_channel_that_means_something_else_by_this_view_is_not_measured(
     world: World, tmp_path: Path, monkeypatch
 ) -> None:
@@ -352,8 +367,10 @@ def test_a_clock_that_was_ahead_does_not_silence_the_watch(world: World, tmp_pat
     watch.streams.states["h0"] = State(last=Window(BEGAN + 10, BEGAN + 14, 0.1))
     watch.forget_the_future(BEGAN + 11)
     assert "h0" in watch.streams.states
+    watch._shares = [(BEGAN + 10, np.ones(3) / 3)]
     watch.forget_the_future(BEGAN)
     assert "h0" not in watch.streams.states
+    assert watch._shares == [], "they are no reasons of what comes at that time"
     assert "has not come yet" in watch.said[-1]
 
 

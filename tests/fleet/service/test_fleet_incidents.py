@@ -114,7 +114,7 @@ def test_the_newest_incidents_of_a_host_stay_and_old_ones_go(monkeypatch: pytest
 
 
 @given(st.lists(st.integers(0, 400), max_size=6))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_what_was_heard_of_lately_stays_and_all_else_is_forgotten(days: list[int]) -> None:
     """Incidents for a year, watches for 90 days."""
     world, last = World(), max(days, default=0)
@@ -139,6 +139,23 @@ def test_an_incident_keeps_as_many_spans_as_its_answer_may_have() -> None:
     assert (len(spans), spans[0], spans[-1]) == (SPANS_MAX, (100.0, 101.0), (246.0, 247.0))
 
 
+def test_a_page_has_its_most_whatever_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "PAGE_MAX", 2)
+    world = World()
+    for number in range(3):
+        world.tell(an_incident(number, raised_at=104.0 + number))
+    for asked, got in ((1, 1), (2, 2), (999, 2), (0, 1)):
+        assert len(world.shown(limit=asked).incidents) == got
+    assert world.views.open() == {"office": (3, 104.0)}, "since the first of them"
+
+
+def test_an_end_that_gives_no_reasons_takes_none_away() -> None:
+    world = World()
+    world.tell(an_incident())
+    world.tell(an_incident(event="over", alarms=9, why=[]))
+    assert [each.channel for each in world.shown().incidents[0].why] == ["forks", "cpu_user"]
+
+
 def test_there_are_only_so_many_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "WATCHES_MAX", 1)
     world = World()
@@ -160,6 +177,11 @@ def test_a_watch_that_is_not_heard_is_silent_and_begins_anew() -> None:
     assert world.shown().watches[0].silent
     world.tell()
     assert world.shown().watches[0].since == world.clock.now()
+    often = WatchRequest(host_id="office", model="gbt realistic", checkpoint="ab", every_s=10.0)
+    with world.queue.db.transaction():
+        world.incidents.report(often)
+    world.clock.advance(81)
+    assert world.shown().watches[0].silent, "what it says last counts"
 
 
 def test_a_verdict_is_kept_audited_and_taken_back() -> None:
@@ -175,9 +197,9 @@ def test_a_verdict_is_kept_audited_and_taken_back() -> None:
     with world.queue.db.transaction():
         assert world.incidents.judge(1, "open", "operator ada").judged_by is None
     acts = world.queue.db.all("audit_page", after=0, limit=10)
-    assert [(row["act"], row["subject"], row["after"]) for row in acts] == [
-        ("judge", "incident 1 of office", '{"verdict": "false"}'),
-        ("judge", "incident 1 of office", '{"verdict": null}'),
+    assert [(row["act"], row["subject"], row["before"], row["after"]) for row in acts] == [
+        ("judge", "incident 1 of office", '{"verdict": null}', '{"verdict": "false"}'),
+        ("judge", "incident 1 of office", '{"verdict": "false"}', '{"verdict": null}'),
     ]
     with pytest.raises(Refusal, match="no incident has the number 7"):
         world.incidents.judge(7, "false", "operator ada")
