@@ -6,6 +6,7 @@ from simulation.mutate import Mutant
 from training.fleet.database.writer import Writer
 from training.fleet.queue.attempts import Attempts
 from training.fleet.service.delivery import Delivery, report_bytes
+from training.fleet.service.output import keep_lines
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.incoming import Incoming, Part
 
@@ -55,6 +56,13 @@ STORE_BUGS = (
         "ORDER BY r.stored_at LIMIT 1",
         seen_by="test_fleet_service:"
         "test_of_two_deliveries_the_first_is_the_one_that_came_first_whatever_the_clock_said",
+    ),
+    Mutant(
+        "a late word takes lines of output back",
+        keep_lines,
+        "log.total > attempt.log_total",
+        "log.total != attempt.log_total",
+        seed=721,
     ),
     Mutant(
         "output is stored twice", Attempts.append_log, "start = max(first, attempt.log_next)", "start = first", seed=98

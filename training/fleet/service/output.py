@@ -22,7 +22,8 @@ def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
     """Store output lines and the epochs in them; returns the number of the next line that is not stored."""
     if log is None:
         return attempt.log_next
-    if log.total is not None and log.total != attempt.log_total:
+    if log.total is not None and (attempt.log_total is None or log.total > attempt.log_total):
+        # A late word, or that of a copied disk, knows of fewer lines; none was taken back.
         queue.attempts.note_total(attempt, log.total)
     if not log.lines:
         return attempt.log_next
