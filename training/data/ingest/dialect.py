@@ -36,6 +36,8 @@ POINT_DECIMAL = r"^\s*[+-]?\d*\.\d+\s*$"
 ENGLISH = r"^[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?$"  # 1,234.5
 COMMA_GROUPS = r"^\s*[+-]?[1-9]\d{0,2}(,\d{3})+\s*$"
 GROUPED = r",\d{3}\."
+THOUSANDS = r"^[+-]?(\d|[1-9]\d{1,2}|[1-9]\d{0,2}(\.\d{3})+)$"  # 987, 1.234: whole numbers, if points group them
+SEVERAL_POINTS = r"\.\d{3}\."
 _UNCLEAR = (POINT_GROUPS, f"{COMMA_GROUPS}|{POINT_GROUPS}", COMMA_GROUPS)
 _EACH, _ANY = (COMMA_DECIMAL, *_UNCLEAR), (",", WHOLE, *_UNCLEAR)
 REMARK = re.compile(r'\s*(#|"?sep=|$)')  # a line before the names; `sep=;` is a spreadsheet's
@@ -183,7 +185,7 @@ class Cells:
         counts, written = self._counts, column.drop_nulls()
         text = _without_words(pl.col(column.name))
         frame = column.to_frame().select(
-            text=text, english=_without_groups(text), points=_with_points(pl.col(column.name)), raw=column.name
+            text=text, english=_without_groups(text), points=_with_points(text), raw=column.name
         )
         failed = {
             name: frame[name].cast(pl.Float64, strict=False).null_count() - frame[name].null_count()
@@ -199,7 +201,9 @@ class Cells:
         known = frame["text"].drop_nulls()
         if known.len():
             self._each[ENGLISH] = self._each.get(ENGLISH, True) and bool(known.str.contains(ENGLISH).all())
-            self._any[GROUPED] = self._any.get(GROUPED, False) or bool(known.str.contains(GROUPED).any())
+            self._each[THOUSANDS] = self._each.get(THOUSANDS, True) and bool(known.str.contains(THOUSANDS).all())
+            for pattern in (GROUPED, SEVERAL_POINTS):
+                self._any[pattern] = self._any.get(pattern, False) or bool(known.str.contains(pattern).any())
         for pattern in _EACH:
             if written.len():
                 every = bool(written.str.contains(f"{pattern}|{WHOLE}").all())
@@ -231,6 +235,11 @@ class Cells:
         """Tell whether each cell is a number, one at least with a decimal comma."""
         return self.each(COMMA_DECIMAL) and self.any(",")
 
+    @property
+    def may_be_thousands(self) -> bool:
+        """Tell whether each cell reads as a whole number with points between thousands, beside some without them."""
+        return self.each(THOUSANDS) and self.any(POINT_GROUPS) and (self.any(WHOLE) or self.any(SEVERAL_POINTS))
+
     def count(self, what: str) -> int:
         return self._counts[what]
 
@@ -239,7 +248,7 @@ def has_words(column: pl.Series) -> bool:
     """Tell whether some cell is no number in any spelling, and no word for nothing."""
     text = column.to_frame().select(text=_without_words(pl.col(column.name))).to_series().drop_nulls()
     odd = text.filter(text.cast(pl.Float64, strict=False).is_null())
-    return not odd.str.contains(f"{ENGLISH}|{COMMA_DECIMAL}").all()
+    return not odd.str.contains(f"{ENGLISH}|{COMMA_DECIMAL}|{THOUSANDS}").all()
 
 
 def _without_words(text: pl.Expr) -> pl.Expr:
@@ -284,24 +293,42 @@ def numbers_with_points(
         fraction = delimiter != "," and commas and not points and not cells.any(WHOLE)
         unclear = POINT_GROUPS if fraction else f"{COMMA_GROUPS}|{POINT_GROUPS}" if delimiter != "," else COMMA_GROUPS
         if cells.each(unclear) and cells.any(unclear):
-            raise DataError(
-                f"The column {name!r} of {where} holds {cells.first(unclear)}, which is a thousand or a fraction: say "
-                "which sign stands before decimals with --decimal comma (or point), or leave the column out with "
-                "--ignore."
-            )
+            raise _unclear(name, where, cells.first(unclear))
         converted = cells.each(COMMA_DECIMAL)
         if not cells.count("failed_points" if converted else "failed_raw"):
-            text = pl.col(name)
-            numbers[name] = (_with_points(text) if converted else text).cast(pl.Float64, strict=False)
+            numbers[name] = (_with_points(_without_words(pl.col(name))) if converted else pl.col(name)).cast(
+                pl.Float64, strict=False
+            )
     return numbers
+
+
+def check_points(columns: Mapping[str, Cells], where: str) -> None:
+    """Refuse points that may stand between thousands, in a table of semicolons without decimal commas.
+
+    Raises DataError.
+    """
+    for name, cells in columns.items():
+        if cells.may_be_thousands:
+            raise _unclear(name, where, cells.first(POINT_GROUPS))
+
+
+def _unclear(name: str, where: str, cell: str) -> DataError:
+    return DataError(
+        f"The column {name!r} of {where} holds {cell}, which is a thousand or a fraction: say which sign stands before "
+        "decimals with --decimal comma (or point), or leave the column out with --ignore."
+    )
 
 
 def _as_said(columns: Mapping[str, Cells], decimal: str) -> dict[str, pl.Expr]:
     numbers = {}
     for name, cells in columns.items():
         with_points, without = cells.count("failed_points"), cells.count("failed_english")
-        if decimal == "," and not with_points and (cells.any(",") or cells.each(POINT_GROUPS)):
-            numbers[name] = _with_points(pl.col(name)).cast(pl.Float64, strict=False)
+        if (
+            decimal == ","
+            and not with_points
+            and (cells.any(",") or cells.each(POINT_GROUPS) or cells.may_be_thousands)
+        ):
+            numbers[name] = _with_points(_without_words(pl.col(name))).cast(pl.Float64, strict=False)
         elif decimal == "." and not without and cells.any(","):
             numbers[name] = _without_groups(_without_words(pl.col(name))).cast(pl.Float64, strict=False)
     return numbers

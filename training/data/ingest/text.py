@@ -16,7 +16,16 @@ import polars as pl
 from polars.datatypes import DataType, DataTypeClass
 
 from training.data.errors import DataError
-from training.data.ingest.dialect import Cells, Dialect, Readable, as_number, has_words, numbers_with_points, tidied
+from training.data.ingest.dialect import (
+    Cells,
+    Dialect,
+    Readable,
+    as_number,
+    check_points,
+    has_words,
+    numbers_with_points,
+    tidied,
+)
 from training.data.scratch import Room
 
 PolarsType = DataType | DataTypeClass
@@ -202,6 +211,9 @@ def looked_at(text: Text, choose: Callable[[Sequence[str]], list[str]]) -> Looke
         cells = _cells(text, measured)
         numbers, read = numbers_with_points(cells, text.dialect.delimiter, str(text.path), text.decimal), None
         layout.append("commas between thousands" if text.decimal == "." else "decimal commas")
+    elif text.decimal is None and text.dialect.delimiter == ";":
+        floats = _cells(text, [name for name in measured if types[name] == pl.Float64])
+        check_points(cells | floats, str(text.path))
     numbers = {**{name: made for name, one in cells.items() if (made := as_number(name, one)) is not None}, **numbers}
     return Looked(
         text=text,
