@@ -16,6 +16,7 @@ from training.data.absent import (
     columns_of,
     is_settled,
     lacking_hosts,
+    rare_channels,
     settled,
     without,
 )
@@ -141,3 +142,49 @@ def test_a_channel_without_any_value_is_named(ingested):
     X[:, 1] = np.nan
     said = ingested.refused({"X": X, "y": np.arange(24) % 2, "channel": ["a", "b"]})
     assert "No window has a value of the channel 'b': leave it out with --ignore b" in said
+
+
+# -- sensors slower than the others ------------------------------------------------------------------------------------
+
+
+def each_fifth(name, host=""):
+    slow = (pl.int_range(pl.len()) % 5 == 0) | ((pl.col("host") != host) if host else False)
+    return pl.when(slow).then(name).alias(name)
+
+
+def test_a_channel_too_slow_for_all_windows_is_refused_with_the_rate_that_keeps_it(ingested):
+    rows = recordings().with_columns(temp=pl.col("x").reverse(), v=-pl.col("x"), w=pl.col("x").abs())
+    slow = rows.with_columns(each_fifth("temp"))
+    said = ingested.refused(slow, *CUT)
+    assert "temp has a value each 5 s only" in said
+    assert "say --hz 0.2 --window-s 20, or leave it out with --ignore temp" in said
+    assert ingested.taken(slow, *CUT, "--ignore", "temp")["channels"]["oracle"] == 3
+    ingested.taken(slow, "--hz", "0.2", "--window-s", "20", "--stride-s", "10")
+    assert not np.isnan(ingested.load().tensors).any()
+
+
+@pytest.mark.parametrize(("extra", "windows"), [((), 0), (("--max-missing", "0.5"), 16)])
+def test_a_host_that_samples_a_channel_slower_is_named_with_its_step(ingested, extra, windows):
+    rows = recordings().with_columns(net=pl.col("x").reverse(), v=-pl.col("x"))
+    found = ingested.taken(rows.with_columns(each_fifth("net", "b")), *CUT, *extra)
+    said = [note for note in found["understood"]["notes"] if note.startswith("net of the host b has a value each 5 s")]
+    assert len(said) == 1
+    assert said[0].endswith("say --hz 0.2 --window-s 20.")
+    assert found["understood"]["hosts"].get("b", 0) == windows
+
+
+def test_an_archive_whose_windows_hold_few_samples_of_a_channel_is_advised_no_rate(ingested):
+    X = np.random.default_rng(0).normal(size=(40, 3, 8))
+    X[:, 2, np.arange(8) % 4 != 0] = np.nan
+    said = ingested.refused({"X": X, "y": np.arange(40) % 2, "host": np.repeat(["a", "b"], 20)})
+    assert "has a value in 1 of 4 samples only" in said
+    assert "--hz" not in said
+
+
+def test_a_channel_with_values_in_few_windows_only_is_noted():
+    gone = np.full((40, 2), 8)
+    gone[:, 0] = 0
+    gone[0, 1], gone[1, 1] = 0, 5
+    (found,) = rare_channels(["a", "b"], np.repeat("h", 40), gone, 8)
+    assert (found.channel, found.hosts, found.every) == ("b", (), 0)
+    assert rare_channels(["a", "b"], np.repeat("h", 40), np.where(gone == 8, 4, gone), 8) == []

@@ -9,7 +9,7 @@ The features of an absent channel are NaN, trees know it as that, networks see a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ Bools = NDArray[np.bool_]
 KNOWN_MIN = 0.5  # of a channel's samples in a window; with fewer it is absent there
 LACKING_MIN = 0.5  # of a host's windows; without a channel in as many the host lacks it
 TOLD_SHARE, TOLD_TENTH = 0.05, 0.1  # of a channel missing in a class, from which; and of that in the others, at most
+RARE_MIN = 0.95  # of a host's windows; a channel absent in as many though it has values there is rare
 PAIR = "~"  # between the two channels of a correlation
 
 
@@ -88,6 +89,43 @@ def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_] | Coded) -> Bools:
     for start, part in blocks(X):
         np.add.at(lacks, of_host[start : start + len(part)], absent(part))
     return np.asarray(lacks / np.bincount(of_host)[:, None] >= LACKING_MIN)
+
+
+class Rare(NamedTuple):
+    """A channel with values of which too few lie in one window; ``hosts`` is empty where no host has more."""
+
+    channel: str
+    hosts: tuple[str, ...]
+    share: float  # of the windows that lack it, of those where it has values at all
+    every: int  # samples from value to value; 0: the values lie together, in few windows
+    even: bool  # those samples are as many throughout
+
+
+def rare_channels(names: Sequence[str], host: NDArray[np.str_] | Coded, gone: NDArray[Any], samples: int) -> list[Rare]:
+    """Channels that slower sensors measure than windows of so many ``samples`` need, in all hosts or in some.
+
+    ``gone`` (N, C) counts what is missing in each window.
+    """
+    hosts, of_host = (coded := Coded.of(host)).names, coded.codes
+    count = np.bincount(of_host, minlength=hosts.size)
+    found = []
+    for number, name in enumerate(names):
+        known = samples - gone[:, number].astype(np.int64)
+        lacks = known < KNOWN_MIN * samples
+        if not (lacks & (known > 0)).any():
+            continue
+        has = np.bincount(of_host, known, hosts.size) > 0
+        lost = np.bincount(of_host, lacks, hosts.size)
+        rare = has & (lost >= RARE_MIN * count)
+        if not rare.any():
+            continue
+        mine = rare[of_host]
+        spread, scarce = known[mine], known[mine & lacks]
+        scattered = 2 * scarce.sum() >= spread.sum()
+        which = () if (rare == has).all() else tuple(hosts[rare].tolist())
+        every = round(samples * spread.size / int(spread.sum())) if scattered else 0
+        found.append(Rare(name, which, float(lost[rare].sum() / count[rare].sum()), every, bool(np.ptp(scarce) <= 1)))
+    return found
 
 
 def notes_on_absent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.contract import Mode
-from training.data.absent import KNOWN_MIN, notes_on_absent, settled
+from training.data.absent import KNOWN_MIN, Rare, notes_on_absent, rare_channels, settled
 from training.data.channels import Kind
-from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign
+from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign, listed, quoted
 from training.data.coded import Coded
 from training.data.dataset import UNLABELLED, Labelling, ManyWindows, Sampling, WindowSet, write_processed
 from training.data.errors import DataError
@@ -275,8 +276,9 @@ def following(episode: NDArray[np.str_], window_s: float) -> NDArray[np.float64]
 def without_missing(windows: Ingested, *, most: float, drop: bool, room: Room = ROOM) -> Ingested:
     """Leave out windows that miss more than a share ``most`` of their values, and settle the others; say how many.
 
-    A channel of which a host has no value at all is absent there, and does not count. Infinite values are refused, or
-    with ``drop`` such windows are left out as well. Raises DataError.
+    A channel of which a host has no value at all is absent there, and does not count. One with values, but never enough
+    for a window, is refused. Infinite values are refused, or with ``drop`` such windows are left out as well. Raises
+    DataError.
     """
     X, names = windows.X, [channel.name for channel in windows.channels]
     if X.ndim != 3 or 0 in X.shape:
@@ -298,6 +300,12 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Room = 
     empty = [name for name, least in zip(names, gone.min(axis=0).tolist(), strict=True) if least == samples]
     if empty:
         raise DataError(f"No window has a value of the channel {empty[0]!r}: leave it out with --ignore {empty[0]}.")
+    rare = rare_channels(names, windows.host, gone, samples)
+    lost = [one for one in rare if one.share == 1 and not one.hosts]
+    if lost:
+        ignored = shlex.quote(",".join(quoted(one.channel) for one in lost))
+        first = _said_rare(lost[0], windows)
+        raise DataError(f"{first}, or leave {'it' if len(lost) == 1 else 'all such'} out with --ignore {ignored}.")
     keep = ~infinite & _known_enough(gone, samples, windows.host, most)
     limit = (
         f"values missing{' or infinite' if infinite.any() else ''}"
@@ -305,6 +313,8 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Room = 
         else f"more than {most:.0%} of the values missing"
     )
     if not keep.any():
+        if rare:
+            raise DataError(f"Nothing is left: {_said_rare(rare[0], windows)}, or leave it out with --ignore.")
         raise DataError(
             f"Nothing is left: each window has {limit}; allow more with --max-missing, or leave channels out with "
             "--ignore."
@@ -318,7 +328,26 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Room = 
     return replace(
         windows.take(keep, _settled(X, keep, room)),
         left_out=(*windows.left_out, *out),
-        notes=(*windows.notes, *said),
+        notes=(*windows.notes, *said, *(f"{_said_rare(one, windows)}." for one in rare)),
+    )
+
+
+def _said_rare(one: Rare, windows: Ingested) -> str:
+    """Say of a channel why windows lack it, and what helps; without the full stop."""
+    samples, timed = windows.X.shape[2], windows.timing is Timing.SECONDS
+    of = f" of {'the hosts' if len(one.hosts) > 1 else 'the host'} {listed(one.hosts)}" if one.hosts else ""
+    share = "all" if one.share == 1 else f"{min(one.share, 0.999):.1%} of the"
+    if not one.every:
+        return f"{one.channel}{of} has values in few windows, and is missing in {share}: bring more of its samples"
+    step = one.every / windows.sample_hz
+    each = f"{'' if one.even else 'about '}each {step:.6g} s" if timed else f"in 1 of {one.every} samples"
+    help_ = "bring windows with more of its samples"
+    if windows.counts:  # they were cut here, at a rate that can be chosen
+        longer = f" --window-s {SAMPLES_MIN * step:.6g}" if samples < SAMPLES_MIN * one.every else ""
+        help_ = f"say --hz {1 / step:.6g}{longer}"
+    return (
+        f"{one.channel}{of} has a value {each} only, too few for windows of {samples} samples, and is missing in "
+        f"{share}: {help_}"
     )
 
 
