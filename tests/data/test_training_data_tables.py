@@ -456,7 +456,7 @@ def test_values_of_another_size_on_one_host_are_noted(ingested):
 def test_times_in_hours_are_refused(ingested):
     hours = recordings().with_columns(t=pl.col("t") / 3600)
     said = ingested.refused(hours, "--window-s", "0.003")
-    assert "t in hours or days has to become seconds first" in said
+    assert "say its unit with --t-unit s, ms, us, ns, min, h or d" in said
     ingested.taken(hours, "--window-s", "0.003", "--t-unit", "s")
 
 

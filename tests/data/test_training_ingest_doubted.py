@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import polars as pl
 import pytest
 
 from training.data.errors import DataError
-from training.data.ingest.roles import Role
+from training.data.ingest.roles import Role, roles_of
 from training.data.ingest.tables import read_table
 
 
@@ -46,3 +48,46 @@ def test_usual_decimal_points_are_not_doubted(tmp_path, cells, between):
     lines = [("t", "x", "label"), *((str(t), cell, "a") for t, cell in enumerate(cells))]
     path.write_text("".join(between.join(line) + "\n" for line in lines))
     assert whole(read_table(path, {}, ()))["x"].to_list() == [float(cell) for cell in cells]
+
+
+def samples(t, name="t"):
+    """A table of one host, with a class for each half."""
+    noise = np.random.default_rng(7).normal(size=(len(t), 2))
+    label = np.where(np.arange(len(t)) // 40 % 2 == 1, "attack", "normal")
+    return pl.DataFrame({name: t, "label": label, "cpu": noise[:, 0], "mem": noise[:, 1]})
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "unit", "step"),
+    [
+        ("time (min)", (), "min", 60.0),
+        ("minute", ("--time", "minute"), "min", 60.0),
+        ("t_min", ("--time", "t_min"), "min", 60.0),
+        ("elapsed_h", (), "h", 3600.0),
+        ("hours", ("--time", "hours"), "h", 3600.0),
+        ("t_days", (), "d", 86_400.0),
+    ],
+)
+def test_minutes_hours_and_days_are_known_by_the_columns_name(ingested, name, flags, unit, step):
+    found = ingested.taken(samples(np.arange(160.0), name), "--window-s", str(8 * step), *flags)
+    assert found["understood"]["roles"][name] == f"time in {unit}, as its name says"
+    assert ingested.load().schema.sample_hz == pytest.approx(1 / step, rel=1e-5)
+
+
+def test_a_unit_of_minutes_can_be_said(ingested):
+    found = ingested.taken(samples(np.arange(160.0) * 5), "--window-s", "2400", "--t-unit", "min")
+    assert found["understood"]["roles"]["t"] == "time in min, as --t-unit says"
+
+
+def test_the_least_of_something_is_no_time():
+    found = roles_of(["t", "t_min", "t_max", "cpu_h", "label"], {}, "a table")
+    assert (found.columns[Role.TIME], found.unit) == ("t", None)
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%m/%d/%Y %H:%M:%S", None])
+def test_dates_may_be_far_apart(ingested, form):
+    stamps = pl.Series([dt.datetime(2026, 11, 20, tzinfo=dt.UTC) + dt.timedelta(minutes=5 * n) for n in range(160)])
+    rows = samples(stamps.dt.replace_time_zone(None) if form is None else stamps.dt.strftime(form))
+    ingested.taken(rows, "--window-s", "2400")
+    assert ingested.load().schema.sample_hz == pytest.approx(1 / 300, rel=1e-5)
+    assert ingested.refused(rows, "--window-s", "8").endswith("holds none: mend --window-s.\n")

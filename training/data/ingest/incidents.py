@@ -21,7 +21,7 @@ from training.data.classes import listed
 from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.ingest import times
-from training.data.ingest.roles import NAMES, Role, plain
+from training.data.ingest.roles import NAMES, Role, plain, unit_in
 from training.data.ingest.tables import Stored, read_plain
 from training.data.scratch import ROOM, Room, spans
 from training.data.spelling import tidy
@@ -76,8 +76,10 @@ def read_incidents(path: Path, clock: times.Said) -> Incidents:
             raise DataError(
                 f"Row {int(empty[0]) + 1} of {path} has no {name!r}: write when each incident began and ended."
             )
-    start, role = times.from_column(rows[names["start"]], clock, str(path))
-    end, end_role = times.from_column(rows[names["end"]], clock, str(path))
+    (start, role), (end, end_role) = (
+        times.from_column(rows[name], replace(clock, named=unit_in(name, is_time=True)), str(path))
+        for name in (names["start"], names["end"])
+    )
     if role != end_role:
         raise DataError(
             f"{path} has {role} as {names['start']!r} and {end_role} as {names['end']!r}: write both alike."

@@ -126,7 +126,7 @@ def read_npz(
         t_start, roles["t"] = times.from_array(columns["t"], t_unit, str(path))
         if columns["episode"] is not None:
             _check_equal_times(X, t_start, episode)
-        stride_s = _step(t_start, episode, host, samples, hz, t_unit) or stride_s
+        stride_s = _step(t_start, episode, host, samples, hz, roles["t"]) or stride_s
     unused = sorted(set(found) - set(KEYS))
     if unused:
         notes.append(f"Arrays that mean nothing here were ignored: {', '.join(unused)}.")
@@ -222,7 +222,7 @@ def _step(
     host: NDArray[np.str_],
     samples: int,
     hz: float | None,
-    t_unit: str | None,
+    role: str,
 ) -> float | None:
     """The usual step from window to window, inside episodes or, where these are single windows, inside hosts."""
     times.check_one_clock(t, Coded.of(host))
@@ -236,9 +236,9 @@ def _step(
         return None
     step = measured(float(np.median(list(steps.values()))))
     if hz is None:
-        times.check_step(step / samples, t_unit, "The samples of windows that follow each other")
+        times.check_step(step / samples, role, "The samples of windows that follow each other")
     else:
-        times.check_length(samples / hz, step, t_unit)
+        times.check_length(samples / hz, step, role)
     return step
 
 

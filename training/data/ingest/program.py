@@ -46,7 +46,7 @@ from training.data.ingest.roles import MEANINGS, Role
 from training.data.ingest.rows import Cut
 from training.data.ingest.samples import Log, read_long, read_recorded
 from training.data.ingest.tables import PARQUET, TEXT
-from training.data.ingest.times import UNITS
+from training.data.ingest.times import CHOICES
 from training.data.label_copies import judge_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.missing import Missing
@@ -209,7 +209,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rest", metavar="NAME", help="class of the samples in no incident (default: left out)")
     parser.add_argument("--all-labelled", action="store_true",
                         help="take labels like -1, 255 or unknown as classes")  # fmt: skip
-    parser.add_argument("--t-unit", choices=tuple(UNITS),
+    parser.add_argument("--t-unit", choices=CHOICES,
                         help="unit of times in numbers (default: by the column's name or their size)")  # fmt: skip
     parser.add_argument("--time-format", metavar="FORMAT",
                         help="format of times that are text, as strptime has it: %%d/%%m/%%Y %%H:%%M:%%S")  # fmt: skip

@@ -67,7 +67,11 @@ UNITS = {
     **dict.fromkeys(("ms", "msec", "millis", "milliseconds"), "ms"),
     **dict.fromkeys(("us", "µs", "μs", "usec", "micros", "microseconds"), "us"),
     **dict.fromkeys(("ns", "nsec", "nanos", "nanoseconds"), "ns"),
+    **dict.fromkeys(("mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("day", "days"), "d"),
 }
+UNITS_OF_TIMES = UNITS | {unit: unit for unit in ("min", "h", "d")}  # `t_min` may also be the least temperature
 IN_BRACKETS = re.compile(r"\s*[(\[]\s*([^)\]]*?)\s*[)\]]\s*$")
 SUFFIX = re.compile(r"[_\s.\-]([^_\s.\-]+)$")
 
@@ -92,13 +96,18 @@ def plain(name: str) -> str:
     return re.sub(r"[\s_\-.]", "", IN_BRACKETS.sub("", name).casefold())
 
 
-def unit_in(name: str) -> str | None:
-    """The unit of time that a column's name ends in: ``Time (ms)``, ``t_ns``; None without one."""
+def unit_in(name: str, *, is_time: bool = False) -> str | None:
+    """The unit of time that a column's name ends in: ``Time (ms)``, ``t_ns``; None without one.
+
+    Of a column that surely ``is_time`` the name may also be a unit itself (``minute``), or end in ``_min``.
+    """
+    is_time |= plain(SUFFIX.sub("", name)) == "elapsed"
     for pattern in (IN_BRACKETS, SUFFIX):
         found = pattern.search(name)
-        if found and found[1].casefold() in UNITS:
-            return UNITS[found[1].casefold()]
-    return None
+        known = UNITS_OF_TIMES if is_time or pattern is IN_BRACKETS else UNITS
+        if found and found[1].casefold() in known:
+            return known[found[1].casefold()]
+    return UNITS_OF_TIMES.get(name.strip().casefold()) if is_time else None
 
 
 def plural_of(name: str) -> Role | None:
@@ -129,7 +138,7 @@ def roles_of(names: Sequence[str], said: Mapping[Role, str], where: str) -> Role
         if len(one) < len({*one, *found}):
             raise _several(role, [*one, *(name for name in found if name not in one)], is_said=role in said)
         columns |= dict.fromkeys((role,), one[0]) if one else {}
-    unit = unit_in(columns[Role.TIME]) if Role.TIME in columns and clock is None else None
+    unit = unit_in(columns[Role.TIME], is_time=True) if Role.TIME in columns and clock is None else None
     return Roles(columns=columns, clock=clock, unit=unit, second_labels=tuple(second))
 
 

@@ -496,7 +496,7 @@ def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int32]) -> float:
             f"The times of {rows.path} do not rise: name the column that holds them with --time NAME, or bring windows "
             "(--window-column NAME) with their rate (--hz)."
         )
-    times.check_step(usual, cut.t_unit, f"The samples of {rows.path}")
+    times.check_step(usual, rows.t_role, f"The samples of {rows.path}")
     return cut.hz or measured(1 / usual)
 
 

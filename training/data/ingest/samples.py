@@ -381,9 +381,10 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
     window_s = cut.window_s or float(cut.window_samples or 0) / hz
     samples = round(window_s * hz)
     if samples < 1:
+        unit = "" if times.is_known(rows.t_role) else f", or say the unit of t with --t-unit {times.UNITS_SAID}"
         raise DataError(
             f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {window_s:g} s holds "
-            "none: mend --window-s, or say the unit of t with --t-unit s, ms, us or ns."
+            f"none: mend --window-s{unit}."
         )
     if samples < SAMPLES_MIN:
         raise DataError(

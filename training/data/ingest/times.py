@@ -24,7 +24,11 @@ from training.data.scratch import ROOM, SPAN_ROWS, Room, edges_of, median, relea
 Floats = NDArray[np.float64]
 _Cells = Callable[[], Iterable[pl.Series]]
 
-UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # parts of a second
+LONG = {"min": 60.0, "h": 3600.0, "d": 86_400.0}  # seconds
+CHOICES = (*UNITS, *LONG)
+UNITS_SAID = f"{', '.join(CHOICES[:-1])} or {CHOICES[-1]}"
+ASSUMED = "time in s"  # a role: nothing said so
 DATE = r"^\s*(\d{1,4})([-/.])(\d{1,2})[-/.](\d{1,4})"  # with its year first or last
 REST = r"(?:[T ,]+(.*?))?\s*$"  # the time of day, and the zone
 NO_ZONE = "dates, read as UTC"  # a role
@@ -261,14 +265,14 @@ def _numbers(t: Floats, said: Said, what: str) -> tuple[Floats, str]:
         raise DataError(f"{what} holds values that are not finite numbers.")
     unit = said.unit or said.named
     if unit is not None:
-        return _divided(t, unit), f"time in {unit}{'' if said.unit else ', as its name says'}"
+        return _divided(t, unit), f"time in {unit}, as {'--t-unit' if said.unit else 'its name'} says"
     since = median(lambda: (np.abs(t[here]) for here in spans(t))) if t.size else 0.0
     if since <= 10 * EPOCH_S[1]:
-        return t, "time in s"
+        return t, ASSUMED
     fits = [unit for unit, by in UNITS.items() if EPOCH_S[0] <= since / by <= EPOCH_S[1]]
     if not fits:
         raise DataError(
-            f"{what} holds no usual seconds: say its unit with --t-unit s, ms, us or ns, or, if it is a date without "
+            f"{what} holds no usual seconds: say its unit with --t-unit {UNITS_SAID}, or, if it is a date without "
             "signs, its form with --time-format %Y%m%d%H%M%S."
         )
     return _divided(t, fits[0]), f"time in {fits[0]} since 1970, by its size"
@@ -276,7 +280,10 @@ def _numbers(t: Floats, said: Said, what: str) -> tuple[Floats, str]:
 
 def _divided(t: Floats, unit: str) -> Floats:
     for here in spans(t):
-        t[here] /= UNITS[unit]
+        if unit in LONG:
+            t[here] *= LONG[unit]
+        else:
+            t[here] /= UNITS[unit]
     return t
 
 
@@ -318,21 +325,25 @@ def check_one_clock(t: Floats, host: Coded) -> None:
         )
 
 
-def check_step(step_s: float, unit: str | None, what: str) -> None:
+def is_known(role: str) -> bool:
+    """Tell whether times that were read as ``role`` (see `from_column`) are surely of that unit: dates, or said so."""
+    return role != ASSUMED and "by its size" not in role
+
+
+def check_step(step_s: float, role: str, what: str) -> None:
     """Refuse a step between samples that may be milliseconds, hours or days. Raises DataError."""
-    if unit is None and not STEP_MIN_S <= step_s <= STEP_MAX_S:
-        more = " (t in hours or days has to become seconds first)" if step_s < STEP_MIN_S else ""
+    if not is_known(role) and not STEP_MIN_S <= step_s <= STEP_MAX_S:
         raise DataError(
-            f"{what} are {step_s:,.6g} apart, if t counts seconds: say its unit with --t-unit s, ms, us or ns{more}."
+            f"{what} are {step_s:,.6g} apart, if t counts seconds: say its unit with --t-unit {UNITS_SAID}."
         )
 
 
-def check_length(window_s: float, step_s: float, unit: str | None) -> None:
+def check_length(window_s: float, step_s: float, role: str) -> None:
     """Refuse windows that are far shorter or longer than the step from one to the next. Raises DataError."""
-    if unit is None and not window_s / UNLIKE <= step_s <= window_s * UNLIKE:
+    if not is_known(role) and not window_s / UNLIKE <= step_s <= window_s * UNLIKE:
         raise DataError(
             f"By --hz a window is {window_s:g} s long, but by t one begins each {step_s:g} s: "
-            "mend --hz, or say the unit of t with --t-unit s, ms, us or ns."
+            f"mend --hz, or say the unit of t with --t-unit {UNITS_SAID}."
         )
 
 
