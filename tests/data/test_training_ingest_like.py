@@ -122,3 +122,35 @@ def test_a_class_that_is_not_benign_is_not_taken_for_the_benign_one(ingested, kn
 def test_what_means_something_else_is_refused(ingested, known, change, options, sentence):
     folder, rows = known
     assert sentence in ingested.refused(change(rows), *options, "--like", str(folder))
+
+
+@pytest.mark.parametrize("name", ["V", "v.", "v (%)", "v_percent", "V [MB]"])
+def test_a_channel_that_is_spelled_otherwise_is_no_missing_one(ingested, known, name):
+    folder, rows = known
+    other = rows.rename({"v": name})
+    assert f"The channel {name!r} is spelled 'v' in --like" in ingested.refused(other, "--like", str(folder))
+    ingested.taken(other, "--like", str(folder), "--ignore", name)
+
+
+def test_channels_of_other_names_are_not_taken_for_misspelled(ingested, known):
+    folder, rows = known
+    other = rows.rename({"v": "v (out)"}).with_columns(X=pl.col("x") + 1, v_b=pl.col("x") ** 2)
+    found = ingested.taken(other, "--like", str(folder))
+    assert "channels that --like has not: X, v (out), v_b" in found["understood"]["left_out"]
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        (lambda label: label == "attack", "say --labels normal,attack if"),
+        (lambda label: (label == "attack").cast(int), "say --labels normal,attack if"),
+        (lambda label: label.str.to_titlecase(), "write 'attack' for 'Attack', 'normal' for 'Normal' into the column"),
+    ],
+)
+def test_classes_of_other_names_are_refused_with_what_renames_them(ingested, known, change, advice):
+    folder, rows = known
+    other = rows.with_columns(label=change(pl.col("label")))
+    assert advice in ingested.refused(other, "--like", str(folder))
+    if "--labels" in advice:
+        found = ingested.taken(other, "--like", str(folder), "--labels", "normal,attack")
+        assert found["labels"] == ingested.taken(rows, "--like", str(folder))["labels"]

@@ -6,18 +6,30 @@ means something else is refused.
 
 from __future__ import annotations
 
+import re
+import shlex
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.classes import Benign, benign_of, listed
+from training.data.classes import USUAL, Benign, benign_of, listed, quoted
 from training.data.dataset import UNLABELLED
 from training.data.errors import DataError
-from training.data.ingest.ingested import Ingested
+from training.data.ingest.ingested import BOOLEANS, NUMBERS, Ingested
+from training.data.ingest.roles import IN_BRACKETS
 from training.data.schema import FeatureSchema, Timing
 from training.data.scratch import ROOM, blocks, release
 
+UNITS = frozenset(
+    (
+        *("percent", "pct", "prozent", "bytes", "kb", "mb", "gb", "kib", "mib", "gib", "bits", "bps", "kbps", "mbps"),
+        *("sec", "ms", "us", "ns", "hz", "khz", "mhz", "ghz", "celsius", "mw", "kw", "mv", "ma", "pa", "hpa"),
+    )
+)  # as the last word of a channel's name; in brackets also a letter
+WORD = re.compile(r"[^\W_]+")
 RATE_SAME = 1e-3  # share by which two rates that were read off times may differ
 
 
@@ -30,6 +42,7 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
             "training.data.build and --pcp do."
         )
     own = {channel.name: number for number, channel in enumerate(windows.channels)}
+    _check_spelling(list(own), schema.channel_names)
     shared = [channel for channel in schema.channels if channel.name in own]
     if not shared:
         raise DataError(f"None of these channels is one of --like, which has {listed(schema.channel_names)}.")
@@ -64,6 +77,31 @@ def made_like(windows: Ingested, schema: FeatureSchema) -> Ingested:
         notes=(*windows.notes, *notes),
         left_out=(*windows.left_out, *out),
     )
+
+
+def _check_spelling(own: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse a channel that reads like one of --like that seems missing here. Raises DataError."""
+    lacking = {_as_read(name): name for name in known if name not in own}
+    for name in own:
+        other = None if name in known else lacking.get(_as_read(name))
+        if other is not None:
+            raise DataError(
+                f"The channel {name!r} is spelled {other!r} in --like: rename the column to {other!r} if it is that, "
+                f"in the same unit, or leave it out with --ignore {shlex.quote(quoted(name))}."
+            )
+
+
+def _as_read(name: str) -> str:
+    """The name without case, spaces, signs and a unit at its end; as it is where nothing else is left."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    found = IN_BRACKETS.search(plain)
+    unit = "".join(WORD.findall(found[1])) if found else ""
+    if found and (len(unit) < 2 or unit in UNITS):
+        plain = plain[: found.start()]
+    words = WORD.findall(plain)
+    if len(words) > 1 and words[-1] in UNITS:
+        words = words[:-1]
+    return "".join(words) or name
 
 
 def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
@@ -101,6 +139,23 @@ def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
         label = label.renamed([benign[0]] * label.names.size)
     elif set(present) - set(names):
         raise DataError(
-            f"The classes here are {listed(present)}, and those of --like {listed(names)}: give the labels its names."
+            f"The classes here are {listed(present)}, and those of --like {listed(names)}: "
+            f"{_renaming(windows, present, names, benign)}."
         )
     return replace(windows, label=label, label_names=names, benign=replace(windows.benign, names=benign))
+
+
+def _renaming(windows: Ingested, present: Sequence[str], names: Sequence[str], benign: Sequence[str]) -> str:
+    """Say how labels get the ``names`` of the other data set; those that are numbers have a flag for it."""
+    numbers = windows.benign.why in (NUMBERS, BOOLEANS) or all(name.isdecimal() for name in present)
+    largest = max((int(name) for name in present if name.isdecimal()), default=1)
+    if numbers and largest < len(names):
+        said = f"say --labels {shlex.quote(','.join(map(quoted, names)))}"
+        if sum(name.casefold() in USUAL for name in names) != 1 and benign:
+            said += f" --benign {shlex.quote(','.join(map(quoted, benign)))}"
+        return f"{said} if their numbers count these from 0, or write the names into the labels"
+    spelled = {name.casefold(): name for name in names}
+    alike = [(name, spelled[name.casefold()]) for name in present if name not in names and name.casefold() in spelled]
+    if alike:
+        return "write " + ", ".join(f"{other!r} for {name!r}" for name, other in alike) + " into the column of labels"
+    return "write its names into the column of labels"
