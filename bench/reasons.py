@@ -24,7 +24,7 @@ from trainers import FAMILIES, ROOT, Table, arguments, own_python, train, words_
 from training.data.features import extract
 from training.data.schema import ChannelSpec
 from training.trainer import reasons
-from training.trainer.score import Judged, judge
+from training.trainer.judging import Judged, judge
 
 MOST, FILLS, DRAWS = 150, 3, 10
 TAKEN = (1, 3, 5)

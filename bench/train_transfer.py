@@ -160,7 +160,7 @@ def adapted(host: str, checkpoint: Path, data: Path, out: Path, mode: str) -> Ce
 
 def scored(method: str, host: str, checkpoint: Path, data: Path) -> Cell:
     """Score other data with a checkpoint, as ``training.trainer.score`` does."""
-    from training.trainer.score import judge
+    from training.trainer.judging import judge
 
     judged = judge(checkpoint, data)
     benign, alarm = judged.classes.is_benign(judged.scored.y), judged.alarm

@@ -26,7 +26,7 @@ from trainer_builders import arguments, run
 
 from training.data import build, episode, ingest
 from training.data.rows import Rows
-from training.trainer import compare, score
+from training.trainer import compare, judging, score
 from training.trainer.evaluation.metrics import Classes, OperatingPoint, Scored, evaluate
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -325,8 +325,8 @@ def model(tmp_path_factory):
 
 def scores(checkpoint, data):
     """Of each window its side, score and alarm, by the middle of its host's name and its time; and what was said."""
-    judged = score.judge(checkpoint, data)
-    side = score.sides(judged)
+    judged = judging.judge(checkpoint, data)
+    side = judging.sides(judged)
     table = score.table(judged, side)
     host = table["host"].str.extract("(ape|bat|cat|dog)")
     rows = zip(host, table["t_start"] % 1e6, table["side"], table["score"], table["alarm"], strict=True)
@@ -358,8 +358,8 @@ def test_a_window_alone_gets_the_score_it_gets_among_others(tmp_path, model):
 
 
 def test_scores_raise_the_alarms_of_the_report_and_none_at_the_threshold_itself(model):
-    judged = score.judge(model, model.parents[1] / "data")
-    table = score.table(judged, score.sides(judged))
+    judged = judging.judge(model, model.parents[1] / "data")
+    table = score.table(judged, judging.sides(judged))
     table = table.with_columns(benign=pl.Series(judged.classes.is_benign(judged.inputs.y)))
     threshold = judged.document["threshold"]["threshold"]
     at_it = table.filter(pl.col("score") == threshold)
@@ -394,7 +394,7 @@ def test_no_other_names_make_seen_windows_unseen(tmp_path_factory, model, change
     change, options = changed
     folder = tmp_path_factory.mktemp("compared")
     assert read(folder, change(plain_table()), options)[0] == 0
-    one = score.judge(model, folder / "data")
+    one = judging.judge(model, folder / "data")
     found = compare.compare(one, one, n_resamples=200, other_data=True)
     assert (found["windows"], len(found["hosts"]), found["gap"]["value"]) == (48, 1, 0)
 
@@ -511,8 +511,8 @@ QUICK = {"gbt": ("--n-estimators", "8"), "cnn": ("--epochs", "1")}
 @pytest.mark.parametrize("family", QUICK)
 def test_a_model_learns_and_calibrates_on_its_own_sides_alone(tmp_path, model, family):
     """The test side changes nothing but the figures; the calibration side moves the threshold alone."""
-    judged = score.judge(model, model.parents[1] / "data")
-    on_side = dict(zip(judged.inputs.rows.episode.tolist(), score.sides(judged).tolist(), strict=True))
+    judged = judging.judge(model, model.parents[1] / "data")
+    on_side = dict(zip(judged.inputs.rows.episode.tolist(), judging.sides(judged).tolist(), strict=True))
     documents, weights, reports = {}, {}, {}
     for side in ("none", "test", "cal"):
         rows = plain_table().with_columns(

@@ -18,12 +18,13 @@ from training.data import build
 from training.trainer import flags
 from training.trainer import score as scoring
 from training.trainer.blocks import Perturb
+from training.trainer.judging import judge
 from training.trainer.lacking import price_of
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.masked import MaskedModel
 from training.trainer.mlp import Mlp
 from training.trainer.normalise import QuantileNormal, RobustAsinh
-from training.trainer.score import judge, score
+from training.trainer.score import score
 from training.trainer.summary import lines
 from training.trainer.task import auroc
 

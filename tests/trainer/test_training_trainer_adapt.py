@@ -16,7 +16,7 @@ from training.data.dataset import load_processed
 from training.trainer import checkpoint
 from training.trainer.adapt import main
 from training.trainer.compare import compare
-from training.trainer.score import judge
+from training.trainer.judging import judge
 from training.trainer.seen import fresh_references
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

@@ -23,7 +23,8 @@ from training.trainer.changed import Measures, Moved, Record, when
 from training.trainer.changes import Series, _p, can_tell, find, means, reference_needed, stretches
 from training.trainer.contract import BadArguments
 from training.trainer.drift import Drift, drift
-from training.trainer.score import follow, judge
+from training.trainer.judging import judge
+from training.trainer.score import follow
 from training.trainer.streams import Streams, rule_of
 from training.trainer.summary import lines
 

@@ -21,7 +21,8 @@ from training.trainer import checkpoint
 from training.trainer.checkpoint import CheckpointError, StateFile
 from training.trainer.compare import compare
 from training.trainer.contract import BadData
-from training.trainer.score import judge, main, score
+from training.trainer.judging import judge
+from training.trainer.score import main, score
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 

@@ -13,7 +13,7 @@ from training.contract import Exit
 from training.trainer import compare as command
 from training.trainer.compare import compare, names_of
 from training.trainer.contract import BadData
-from training.trainer.score import judge, split_again
+from training.trainer.judging import judge, split_again
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 

@@ -15,8 +15,9 @@ from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.trainer.compare import compare
 from training.trainer.evaluation.host_thresholds import FEWEST
+from training.trainer.judging import judge, sides
 from training.trainer.levels import NO_LEVELS, Levels
-from training.trainer.score import judge, remarks, sides
+from training.trainer.score import remarks
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 

@@ -20,11 +20,12 @@ from training.trainer import score as scoring
 from training.trainer.anomaly import Distances
 from training.trainer.evaluation.page import render
 from training.trainer.gbt import Gbt, Part
+from training.trainer.judging import Judged, judge
 from training.trainer.linear import fit_linear
 from training.trainer.nets import build
 from training.trainer.reasons import Asked, Reasons, Usual, explain, in_words, log_odds, parts_of
 from training.trainer.reasons import shares as shares_of
-from training.trainer.score import Judged, judge, why
+from training.trainer.score import why
 from training.trainer.ssl import Anomaly, Detector, Given, Sizes
 from training.trainer.summary import lines
 from training.trainer.supervised import Classifier

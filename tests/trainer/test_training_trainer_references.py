@@ -20,8 +20,8 @@ from training.trainer.evaluation.host_thresholds import FEWEST
 from training.trainer.evaluation.scored import Classes
 from training.trainer.families import Takes
 from training.trainer.inputs import Inputs, from_dataset, split_inputs
+from training.trainer.judging import judge
 from training.trainer.references import join, part, stacked
-from training.trainer.score import judge
 from training.trainer.seen import fresh_references
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

@@ -19,7 +19,7 @@ from training.data.rows import Rows
 from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side
 from training.trainer import compare as comparing
-from training.trainer import flags, seen
+from training.trainer import flags, judging, seen
 from training.trainer import score as scoring
 from training.trainer.arguments import parse
 from training.trainer.contract import BadData
@@ -241,7 +241,7 @@ def test_windows_cut_otherwise_from_the_same_samples_are_not_new(
     expected = [of[str(number)] for number in recording.tolist()] + ["new"] * 40
     assert rows["side"].to_list() == expected
     assert "a copy that was rounded or scaled is not recognised" in said
-    one = scoring.judge(checkpoint, other)
+    one = judging.judge(checkpoint, other)
     found = comparing.compare(one, one, other_data=True, n_resamples=200)
     assert found["left_out"] == sum(side not in ("test", "new") for side in expected)
 
@@ -417,9 +417,9 @@ def test_other_data_are_judged_where_neither_has_learnt(
     exported_twice: tuple[Path, Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, a, data, b = exported_twice
-    judged = [scoring.judge(one, data) for one in (a, b)]
+    judged = [judging.judge(one, data) for one in (a, b)]
     found = comparing.compare(*judged, other_data=True)
-    side = [scoring.sides(one) for one in judged]
+    side = [judging.sides(one) for one in judged]
     assert side[0] is not None
     assert side[1] is not None
     unseen = (side[0] == "test") & (side[1] == "test")
@@ -451,7 +451,7 @@ def test_data_of_which_everything_was_seen_are_refused(trained: tuple[Path, Path
     learnt = (rows["side"] == "train").to_numpy()
     X, recording = walks()
     again = write(tmp_path / "d", X[learnt], recording[learnt], label=recording[learnt] % 2)
-    one = scoring.judge(checkpoint, again)
+    one = judging.judge(checkpoint, again)
     with pytest.raises(BadData, match="nothing is left to judge them on"):
         comparing.compare(one, one, other_data=True)
 

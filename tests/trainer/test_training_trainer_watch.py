@@ -34,8 +34,9 @@ from training.trainer import streams as kept_streams
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData, Stop
 from training.trainer.incidents import LONGEST, Incident, Join, State, Window, paced
+from training.trainer.judging import judge, open_model
 from training.trainer.reasons import together
-from training.trainer.score import incident_table, incidents, judge, open_model
+from training.trainer.score import incident_table, incidents
 from training.trainer.streams import MOST_STREAMS, StateError, Streams, rule_of
 from training.trainer.summary import told_apart
 from training.trainer.watch import calls, program

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from training.data.schema import FeatureSchema
     from training.trainer.arguments import TrainerArgs
     from training.trainer.evaluation.host_thresholds import HostThresholds
+    from training.trainer.judging import Model
     from training.trainer.levels import Levels
     from training.trainer.references import Added
-    from training.trainer.score import Model
 
 PROGRAM = "training.trainer.adapt"
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     limit_threads(max(names.threads, 1))
 
     def work(progress: Progress, stop: Stop) -> None:
-        from training.trainer.score import open_model
+        from training.trainer.judging import open_model
 
         with stop.at_once():
             model = open_model(names.checkpoint, threads=max(names.threads, 1))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from training.streams import replace_unprintable
 from training.trainer.contract import BadData, Progress, Stop, limit_threads, perform
 from training.trainer.flags import FEWEST_RESAMPLES
-from training.trainer.score import Judged, judge, sides, split_again
+from training.trainer.judging import Judged, judge, sides, split_again
 
 if TYPE_CHECKING:
     import numpy as np

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from training.trainer.changes import Change
-    from training.trainer.score import Judged
+    from training.trainer.judging import Judged
 
 PROGRAM = "training.trainer.drift"
 STRANGE = 0.2  # of the windows since the change outside of what was trained on, from which alarms are guesses
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     limit_threads(max(names.threads, 1))
 
     def work(_progress: Progress, _stop: Stop) -> None:
-        from training.trainer.score import judge
+        from training.trainer.judging import judge
 
         found = drift(judge(names.checkpoint, names.data, threads=max(names.threads, 1)))
         text = (

@@ -14,40 +14,27 @@ is lowered by that.
 from __future__ import annotations
 
 import argparse
-import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
 from training.trainer.contract import BadArguments, BadData, Progress, Stop, limit_threads, perform
+from training.trainer.judging import Judged, judge, sides, why_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from training.data.dataset import Dataset
-    from training.data.split import Split
     from training.trainer.changed import Told
-    from training.trainer.checkpoint import Checkpoint
-    from training.trainer.evaluation.host_thresholds import HostThresholds, References
-    from training.trainer.evaluation.scored import Classes, Scored
-    from training.trainer.families import Family
-    from training.trainer.inputs import Inputs
-    from training.trainer.levels import Levels
     from training.trainer.reasons import Reasons
     from training.trainer.streams import Called, Streams
-    from training.trainer.task import Fitted
 
 FORMATS = (".csv", ".parquet", ".json")
 EXPLAINED = ("why", "why_seconds")
 PROGRAM = "training.trainer.score"
-# What the libraries raise for bytes that are not the weights they should be; a pickle that wants to
-# run code is among them, and never runs.
-_NOT_WEIGHTS = (RuntimeError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, EOFError, OSError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,169 +89,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(lines(judged, followed.called, reasons, followed.changed)), file=sys.stderr)
 
     return perform(work, out=sys.stderr)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The answers of a checkpoint for every window of a data set; ``inputs`` and ``scored`` are in its order."""
-
-    document: Mapping[str, Any]
-    inputs: Inputs
-    scored: Scored
-    classes: Classes
-    references: References
-    fitted: Fitted
-    hosts: HostThresholds | None = None
-    notes: tuple[str, ...] = ()
-    levels: Levels | None = None  # of anomaly scores
-
-    @property
-    def name(self) -> str:
-        return f"{self.document['model']} {self.document['mode']}"
-
-    @property
-    def calibrated(self) -> float | None:
-        """The calibrated threshold, before any host's reference changes it; None where the model has none."""
-        threshold = (self.document.get("threshold") or {}).get("threshold")
-        return None if threshold is None else float(threshold)
-
-    @property
-    def thresholds(self) -> NDArray[np.float64] | None:
-        """The score (N) that each window must exceed to raise an alarm; None where the model has no threshold."""
-        import numpy as np
-
-        if self.calibrated is None or self.hosts is None:
-            return None if self.calibrated is None else np.full(self.scored.y.size, self.calibrated, dtype=np.float64)
-        return self.hosts.each(self.scored.rows.host)
-
-    @property
-    def alarm(self) -> NDArray[np.bool_] | None:
-        """The windows (N) that raise an alarm; None where the model has no threshold."""
-        thresholds = self.thresholds
-        return None if thresholds is None else self.scored.score > thresholds
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A verified checkpoint with the model that it holds, ready to score."""
-
-    path: Path
-    checkpoint: Checkpoint
-    family: Family
-    fitted: Fitted
-
-    @property
-    def document(self) -> Mapping[str, Any]:
-        return self.checkpoint.document
-
-
-def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoint], object] | None = None) -> Model:
-    """Verify the checkpoint, let ``refuse`` raise for data that it does not fit, and load it. Raises ``BadData``."""
-    from training.trainer import families, machine
-    from training.trainer.checkpoint import read
-    from training.trainer.flags import MODELS
-
-    found = read(checkpoint)
-    if found.model not in MODELS:
-        raise BadData(f"{checkpoint} was made by {found.model!r}, which is not one of these trainers")
-    if refuse is not None:
-        refuse(found)
-    family = families.find(found.model)
-    if "torch" in family.libraries:
-        machine.settle_torch(threads)
-    document = found.document
-    labels = document["label_map"]
-    try:
-        fitted = family.load(document["facts"], found.sidecar, len(labels), document["hyper"])
-    except pickle.UnpicklingError:  # PyTorch's own words would tell the reader how to run it
-        raise BadData(
-            f"{checkpoint} holds something other than weights of {found.model}, which was not run: "
-            "fetch the model again with `cis490-jobs get`, and do not trust this file"
-        ) from None
-    except _NOT_WEIGHTS as error:
-        cause = str(error).partition("\n")[0][:200]
-        raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
-    return Model(checkpoint, found, family, fitted)
-
-
-def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
-    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
-    from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
-    from training.data.dataset import load_processed, on_channels
-    from training.data.errors import DataError
-    from training.trainer.checkpoint import require_schema, schema_of
-
-    loaded: list[Dataset] = []
-
-    def load(found: Checkpoint) -> None:
-        try:
-            own = load_processed(data / FEATURES_FILE, data / TENSORS_FOLDER, data / SCHEMA_FILE, found.mode)
-        except DataError as error:
-            raise BadData(str(error)) from None
-        loaded.append(on_channels(own, schema_of(found)))
-        require_schema(found, loaded[0].schema)
-
-    model = open_model(checkpoint, threads=threads, refuse=load)
-    return judged_by(model, loaded[0], str(data))
-
-
-def judged_by(model: Model, loaded: Dataset, name: str, *, known: Judged | None = None) -> Judged:
-    """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``.
-
-    ``known`` are other windows of hosts with the same references, which are then not scored again.
-    """
-    import numpy as np
-
-    from training.trainer.evaluation.scored import Classes, Scored
-    from training.trainer.inputs import from_dataset
-
-    document, fitted = model.document, model.fitted
-    labels = document["label_map"]
-    inputs = from_dataset(loaded, takes=model.family.takes)
-    outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features)
-    if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
-        raise BadData(f"{model.path} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
-    if known is not None:
-        references, levels = known.references, known.levels
-    else:
-        references, levels = _references(document, fitted, inputs, anomalies=outputs.score is not None)
-    said = outputs.score
-    notes: list[str] = []
-    if said is not None and levels is not None:
-        said, notes = levels.applied(said, inputs.rows.host), levels.notes(inputs.rows.host)
-    try:
-        classes = Classes.of(labels, loaded.benign)
-        scored = Scored.build(inputs.rows, proba=outputs.proba, score=said, classes=classes)
-    except ValueError as error:
-        raise BadData(f"{model.path} does not fit {name}: {error}") from None
-    hosts = _hosts(document, references, inputs.schema_fields)
-    return Judged(document, inputs, scored, classes, references, fitted, hosts, tuple(notes), levels)
-
-
-def _references(
-    document: Mapping[str, Any], fitted: Fitted, inputs: Inputs, *, anomalies: bool
-) -> tuple[References, Levels | None]:
-    """The scores of the references here that trained nothing, and the levels of anomaly scores that follow."""
-    from training.trainer.levels import Levels
-    from training.trainer.references import references_of
-    from training.trainer.seen import fresh_references
-
-    fresh, recorded, levels = fresh_references(document, inputs), document.get("levels"), None
-    if anomalies and recorded is not None:
-        raw = references_of(fitted, inputs, fresh, None)
-        levels = Levels.elsewhere(raw.score, raw.host, recorded)
-    return references_of(fitted, inputs, fresh, levels), levels
-
-
-def _hosts(document: Mapping[str, Any], references: References, schema: Mapping[str, Any]) -> HostThresholds | None:
-    """The thresholds of hosts, by the references here; None for a model that learnt no rule for them."""
-    from training.trainer.evaluation.host_thresholds import HostThresholds
-
-    threshold = document.get("threshold") or {}
-    if threshold.get("threshold") is None or threshold.get("hosts") is None:
-        return None
-    found = HostThresholds.recorded(threshold["hosts"], threshold["threshold"])
-    return found.elsewhere(references, measured=schema["normaliser"].get("type") == "host_baseline")
 
 
 def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
@@ -424,51 +248,6 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
         for number, one in enumerate(found)
     ]
     return pl.DataFrame(rows, schema=columns, orient="row")
-
-
-def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
-    """The channels that carried an incident's alarms in this data set; None where none of them was explained."""
-
-    from training.trainer.evaluation.incidents import runs_of, stride_of
-    from training.trainer.reasons import in_words
-
-    rows = judged.inputs.timed
-    runs = runs_of(rows, stride_of(rows, nominal_s=float(judged.inputs.schema_fields["stride_s"])))
-    within = (runs.t_start >= one.incident.began) & (runs.t_end <= one.incident.last)
-    host, episode = rows.host[runs.order], rows.episode[runs.order]
-    mine = (host == one.host) & (episode == one.stream.removeprefix(f"{one.host}/"))
-    share = reasons.mean(runs.order[within & mine])
-    return None if share is None else in_words(reasons.named(share))
-
-
-def sides(judged: Judged) -> NDArray[np.str_] | None:
-    """The side (N) of each window when the model was trained; None where the checkpoint cannot say.
-
-    Of the data set it was trained on by the split itself, which is exact; of another one by content.
-    """
-    from training.trainer.seen import same_data, sides_by_content, sides_of_split
-
-    inputs = judged.inputs
-    if same_data(judged.document, inputs):
-        with suppress(BadData):  # what cannot be divided today was divided by earlier rules
-            split = split_again(judged)
-            if split.fingerprint == judged.document["split"]["fingerprint"]:
-                return sides_of_split(split, inputs.y.size)
-    return sides_by_content(judged.document, inputs)
-
-
-def split_again(judged: Judged) -> Split:
-    """The split that the checkpoint names, of the data that were judged. Raises ``BadData``."""
-    from training.trainer.inputs import split_inputs
-
-    recorded = judged.document["split"]
-    return split_inputs(
-        judged.inputs,
-        recipe=recorded["recipe"],
-        train_hosts=recorded["train_hosts"],
-        seed=recorded["seed"],
-        supervised=False,
-    )
 
 
 def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:

@@ -12,9 +12,9 @@ from training.trainer.changed import Told
 from training.trainer.evaluation.facts import percent, span
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.page import gap
+from training.trainer.judging import Judged, why_of
 from training.trainer.lacking import lacked, price_of
 from training.trainer.reasons import Reasons, in_words
-from training.trainer.score import Judged, why_of
 from training.trainer.streams import Called, rule_of
 
 MAY_COST = 0.02  # of the AUROC: what costs less is not worth a doubt

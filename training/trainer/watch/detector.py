@@ -26,8 +26,8 @@ from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData
 from training.trainer.incidents import LONGEST, Window
 from training.trainer.inputs import Inputs
+from training.trainer.judging import Judged, Model, judged_by
 from training.trainer.reasons import explain
-from training.trainer.score import Judged, Model, judged_by
 
 Sample = Mapping[str, float | None]
 

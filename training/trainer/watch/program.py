@@ -127,7 +127,7 @@ def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Wat
     from training.recording.record import choose_collector
     from training.recording.stage import RecordError
     from training.trainer.checkpoint import schema_of
-    from training.trainer.score import open_model
+    from training.trainer.judging import open_model
     from training.trainer.streams import StateError, Streams, rule_of
     from training.trainer.watch.calls import Courier, command_hook, fleet_hook, webhook
     from training.trainer.watch.detector import Detector, own_references, require_watchable
