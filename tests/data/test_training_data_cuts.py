@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from table_changes import noise, recordings
 
 from training.data.ingest.columns import Wanted
-from training.data.ingest.ingested import Said
+from training.data.ingest.ingested import Said, measured, rate_of_step
 from training.data.ingest.rows import Cut
 from training.data.ingest.samples import EPISODE_WINDOWS, EPISODES_LEAST, EPISODES_MOST, episode_length, read_long
 from training.data.split import SplitError, make_split
@@ -112,3 +112,34 @@ def test_one_recording_a_host_can_be_split_and_named_ones_stay_as_they_are(inges
     assert "There is no column episode: each host is one recording." in short["notes"]
     cut = recordings().with_columns(window=pl.int_range(pl.len()) // 8)
     assert "so --episode-s has nothing to cut" in ingested.refused(cut, "--episode-s", "9")
+
+
+def test_a_length_of_episodes_that_cuts_nothing_or_leaves_no_window_is_named(ingested):
+    rows = recordings("ab", 1, samples=400).drop("episode")
+    found = ingested.taken(rows, "--window-s", "8", "--episode-s", "2000")
+    assert "--episode-s 2000 cuts nothing: the longest recording has 399 s." in found["notes"]
+    said = ingested.refused(rows, "--window-s", "8", "--episode-s", "7")
+    assert "--episode-s 7 is too short for windows of 8 s" in said
+    assert "say 16 or more" in said
+    ingested.taken(rows, "--window-s", "8", "--episode-s", "16")
+
+
+@pytest.mark.parametrize("step", [3.0, 7.0, 7.5, 49.0, 60.0, 300.0])
+def test_windows_of_slow_samples_are_as_long_as_their_samples(tmp_path, step):
+    rows = recordings("a", 2, samples=16).with_columns(t=1.7e9 + pl.int_range(32) * step)
+    path = tmp_path / "a.parquet"
+    rows.write_parquet(path)
+    found = read_long(path, Cut(window_s=8 * step, t_unit="s"), said=Said(), wanted=Wanted(), roles={})
+    assert found.window_s == pytest.approx(8 * step, rel=1e-15)
+    assert found.stride_s == pytest.approx(4 * step, rel=1e-15)
+
+
+@given(hz=st.one_of(st.floats(1, 1e4), st.sampled_from([0.5, 0.2, 0.625, 0.8, 0.0625, 0.1, 0.01])))
+def test_rates_that_six_digits_hold_stay_what_they_are(hz):
+    assert rate_of_step(1 / measured(hz)) == measured(hz)
+
+
+@given(step=st.floats(1.001, 86_400), wrong=st.floats(-1e-8, 1e-8))
+def test_slow_rates_are_those_of_steps_of_six_digits(step, wrong):
+    step = float(f"{step:.4g}")
+    assert 1 / rate_of_step(step * (1 + wrong)) == pytest.approx(step, rel=1e-12)

@@ -330,6 +330,14 @@ def test_another_schema_is_refused_at_its_first_difference(tmp_path, channels, c
         load_processed(None, tmp_path / "b" / TENSORS_FOLDER, tmp_path / "a" / SCHEMA_FILE, "oracle")
 
 
+def test_a_rate_that_was_kept_to_six_digits_is_the_same_rate(tmp_path):
+    usual = msgspec.structs.replace(write(tmp_path), sample_hz=0.00333333, window_s=2400.0024, stride_s=1200.0012)
+    exact = msgspec.structs.replace(usual, sample_hz=1 / 300, window_s=2400.0, stride_s=1200.0)
+    require_same(usual, exact)
+    with pytest.raises(SchemaMismatch, match="sample_hz"):
+        require_same(usual, msgspec.structs.replace(exact, sample_hz=1 / 301))
+
+
 def test_the_other_modes_schema_is_another_schema(tmp_path):
     whole = write(tmp_path)
     with pytest.raises(SchemaMismatch, match=r"mode|channels|features"):

@@ -19,6 +19,7 @@ from training.contract import Mode
 from training.data.errors import DataError, SchemaMismatch
 
 SCHEMA_VERSION = 1
+RATE_ROUNDED = 1e-5  # share by which a rate that was kept to six digits may differ from the true one
 
 
 class Timing(StrEnum):
@@ -135,6 +136,9 @@ def parse_schema(data: bytes) -> FeatureSchema:
 def require_same(expected: FeatureSchema, found: FeatureSchema) -> None:
     """Raise SchemaMismatch, naming the first field that differs, unless numbers mean the same under both."""
     expected, found = (msgspec.structs.replace(one, optional=()) for one in (expected, found))
+    seconds = {name: getattr(expected, name) for name in ("sample_hz", "window_s", "stride_s")}
+    if all(abs(getattr(found, name) - value) <= RATE_ROUNDED * abs(value) for name, value in seconds.items()):
+        found = msgspec.structs.replace(found, **seconds)
     if expected.canonical() == found.canonical():
         return
     lacking = [c.name for c in expected.channels if c.name not in {o.name for o in found.channels}]

@@ -31,6 +31,7 @@ from training.data.understood import NO_WINDOW, Understood, counts_of, recording
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
 BOOLEANS = "false is benign and true malicious-like; --benign or --labels says otherwise"
 SAMPLES_MIN = 4  # shorter windows have no shape to describe
+EXACT = 1e-12  # share by which a step differs from another by the rounding of floats alone
 UNKNOWN_HOST = "unknown"
 
 
@@ -132,6 +133,13 @@ def measured(seconds_or_hz: float) -> float:
     It becomes part of the schema, and two files of one recorder must have the same.
     """
     return float(f"{seconds_or_hz:.6g}")
+
+
+def rate_of_step(step_s: float) -> float:
+    """The rate of samples a step apart, by :func:`measured`; of a longer step than a second it is that whose step has
+    six digits, as 0.00333333 Hz is not 300 s."""
+    hz, step = measured(1 / step_s), measured(step_s)
+    return hz if step <= 1 or abs(hz * step - 1) < EXACT else 1 / step
 
 
 def own_episodes(X: NDArray[Any], channels: Sequence[str]) -> NDArray[np.str_]:

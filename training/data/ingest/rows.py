@@ -20,7 +20,7 @@ from training.data.dataset import UNLABELLED
 from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.columns import Wanted
-from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, Said, measured, name_labels
+from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, Said, name_labels, rate_of_step
 from training.data.ingest.own import marked, marks
 from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Held, Stored
@@ -497,7 +497,7 @@ def rate_of(rows: Rows, cut: Cut, group: NDArray[np.int32]) -> float:
             "(--window-column NAME) with their rate (--hz)."
         )
     times.check_step(usual, rows.t_role, f"The samples of {rows.path}")
-    return cut.hz or measured(1 / usual)
+    return cut.hz or rate_of_step(usual)
 
 
 def steps_inside(rows: Rows, group: NDArray[np.int32]) -> Iterator[NDArray[np.float64]]:

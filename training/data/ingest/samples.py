@@ -75,6 +75,7 @@ from training.data.scratch import ROOM, Room, blocks, counted, edges_of, release
 
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least
+ROUNDING = 1e-5  # of a window's length that was reckoned from a rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -491,6 +492,11 @@ def _episodes(
     length is left out between two episodes.
     """
     assert rows.t is not None
+    if cut.episode_s is not None and cut.episode_s < 2 * window_s * (1 - ROUNDING):
+        raise DataError(
+            f"--episode-s {cut.episode_s:g} is too short for windows of {window_s:.6g} s: between two episodes a "
+            f"window's length is left out, and another has to fit in, so say {2 * window_s:.6g} or more."
+        )
     if cut.episode_s is None and (rows.episode is not None or UNLABELLED in rows.labels.names):
         return dict(recordings), ()
     episodes: dict[str, tuple[int, int]] = {}
@@ -516,6 +522,9 @@ def _episodes(
                 parts[each] = (begin, int(there[end - 1]) + 1)
         width = len(str(int((rows.t[high - 1] - rows.t[low]) // length) + 1))
         episodes |= {f"{name} part {each + 1:0{width}d}": rows_of for each, rows_of in parts.items()}
+    if not lengths and cut.episode_s is not None:
+        longest = max(float(rows.t[high - 1] - rows.t[low]) for low, high in recordings.values())
+        return episodes, (f"--episode-s {cut.episode_s:g} cuts nothing: the longest recording has {longest:.6g} s.",)
     if not lengths:
         return episodes, ()
     least, most = f"{min(lengths):,.6g} s", f"{max(lengths):,.6g} s"
