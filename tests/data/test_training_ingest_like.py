@@ -154,3 +154,26 @@ def test_classes_of_other_names_are_refused_with_what_renames_them(ingested, kno
     if "--labels" in advice:
         found = ingested.taken(other, "--like", str(folder), "--labels", "normal,attack")
         assert found["labels"] == ingested.taken(rows, "--like", str(folder))["labels"]
+
+
+@pytest.mark.parametrize("kind", ["table", "archive"])
+@pytest.mark.parametrize("said", ["-999", "x=-999"])
+def test_what_was_declared_missing_is_missing_by_like_too(ingested, tmp_path, kind, said):
+    rows = recordings().with_columns(v=pl.Series(noise(320, 3)))
+    holes = rows.with_columns(x=pl.when(pl.int_range(320) % 40 == 7).then(-999.0).otherwise("x"))
+    X = np.stack([holes[name].to_numpy().reshape(40, 8) for name in "vx"], axis=1)
+    archive = {"X": X, "y": np.arange(40) % 2, "channel": np.array(["v", "x"]), "t": np.arange(40.0) * 8}
+    source, cut = (holes, CUT) if kind == "table" else (archive, ("--hz", "1"))
+    whole = rows if kind == "table" else archive | {"X": np.where(X == -999, 0.5, X)}
+    ingested.taken(source, *cut, f"--missing={said}")
+    digest = load_processed(None, ingested.out / TENSORS_FOLDER, None, "oracle").tensors.tobytes()
+    folder = ingested.out.rename(tmp_path / "known")
+    like = ("--like", str(folder)) if kind == "table" else (*cut, "--like", str(folder))
+    found = ingested.taken(source, *like)
+    assert "8 values of x: --missing, as in --like" in found["understood"]["left_out"]
+    assert ingested.load().tensors.tobytes() == digest
+    again = ingested.out.rename(tmp_path / "again")
+    assert "stand_ins" in ingested.taken(whole, *like[:-1], str(again))["understood"]
+    other = ingested.taken(whole, *cut)
+    assert "stand_ins" not in other["understood"]
+    assert other["schema_hash"] == found["schema_hash"]

@@ -140,13 +140,25 @@ class Missing(NamedTuple):
 
     channel: str | None
     value: float
+    is_like: bool = False  # said when the data set of --like was made; it need not occur
+
+    @property
+    def written(self) -> str:
+        """As a flag takes it, and :func:`read_missing` reads it."""
+        return f"{self.value!r}" if self.channel is None else f"{self.channel}={self.value!r}"
+
+
+def read_missing(text: str, *, is_like: bool = False) -> Missing:
+    """One number as --missing takes it, a channel's or all of them. Raises ValueError."""
+    channel, named, value = text.rpartition("=")
+    return Missing(channel if named else None, float(value), is_like)
 
 
 def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence[NDArray[Any]]) -> list[str]:
     """Make what was said to be missing NaN, in place, and count it. Raises DataError for what is not there."""
-    counts = dict.fromkeys(names, 0)
+    counts = {(name, is_like): 0 for is_like in (False, True) for name in names}
     for one in said:
-        if one.channel is not None and one.channel not in names:
+        if one.channel is not None and one.channel not in names and not one.is_like:
             raise DataError(f"--missing names {one.channel!r}, which is no channel here.")
         before = sum(counts.values())
         for name, column in zip(names, columns, strict=True):
@@ -154,14 +166,18 @@ def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence
                 for some in spans(column):
                     part = column[some]
                     here = part == one.value
-                    counts[name] += int(here.sum())
+                    counts[name, one.is_like] += int(here.sum())
                     part[here] = np.nan
-        if sum(counts.values()) == before:
+        if sum(counts.values()) == before and not one.is_like:
             raise DataError(
                 f"--missing says {one.value:.10g}, which {one.channel or 'no channel'} "
                 f"{'holds nowhere' if one.channel else 'holds'}: leave it out, or mend it."
             )
-    return [f"{count:,} values of {name}: --missing" for name, count in counts.items() if count]
+    return [
+        f"{count:,} values of {name}: --missing{', as in --like' if is_like else ''}"
+        for (name, is_like), count in counts.items()
+        if count
+    ]
 
 
 # -- labels ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """A table of what a data set was understood to be, in about ten lines.
 
 The user sees it at the end of an ingest or a build; it lies in the validation table's Parquet metadata, so that a
-report can begin with it. It says what was read as what, and what was left out; nothing is computed from it.
+report can begin with it. It says what was read as what, and what was left out; nothing is computed from it, but that
+data made like these miss the same numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     ``roles`` says what columns (or arrays) mean, those that are channels left out. ``hosts``, ``classes``: windows of
     each, 0 included; ``recordings_of``: recordings of each host. ``gaps`` are those inside recordings, ``missing`` the
     values that a table lacks, also outside of windows. ``recordings`` counts those that could give windows,
-    ``without_window`` the ones that gave none, by reason. ``left_out`` and ``notes`` are sentences.
+    ``without_window`` the ones that gave none, by reason. ``left_out`` and ``notes`` are sentences. ``stand_ins`` are
+    the numbers that --missing said to be none, as it takes them; unset without any.
     """
 
     source: str
@@ -62,6 +64,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
     missing: int = 0
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    stand_ins: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
     def lines(self) -> list[str]:
         """The table for people; each line begins with what it is about."""

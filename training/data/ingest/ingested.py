@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from training.contract import Mode
@@ -82,6 +83,7 @@ class Ingested:
     empty: tuple[Empty, ...] = ()  # recordings that gave no window
     notes: tuple[str, ...] = ()  # what was assumed, one sentence each
     counts: Mapping[str, Counts] = field(default_factory=dict)  # by episode, where windows were cut from samples
+    stand_ins: tuple[str, ...] = ()  # numbers that --missing said to be none
     reference: WindowSet | None = None  # of the hosts' own references, which train and test nothing
 
     @property
@@ -457,6 +459,7 @@ def understand(windows: Ingested, rows: Sequence[dict[str, Any]]) -> Understood:
         missing=windows.missing,
         left_out=windows.left_out,
         notes=windows.notes,
+        stand_ins=windows.stand_ins or UNSET,
     )
 
 

@@ -25,7 +25,7 @@ from typing import NoReturn
 import msgspec
 
 from training.clock import SystemClock
-from training.contract import SCHEMA_FILE, Exit
+from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
 from training.data.alone import FolderBusy, alone
 from training.data.confounded import confounded, doubled_channels
 from training.data.dataset import finish, other_data_set, remove_leftovers_of_build
@@ -49,12 +49,13 @@ from training.data.ingest.tables import PARQUET, TEXT
 from training.data.ingest.times import CHOICES
 from training.data.label_copies import judge_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
-from training.data.missing import Missing
+from training.data.missing import Missing, read_missing
 from training.data.schema import FeatureSchema, Timing, read_schema
 from training.data.scratch import ROOM, Room
 from training.data.spelling import notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_padding, notes_on_values, one_sided_values
 from training.data.understood import counts_of
+from training.data.understood import read as read_understood
 from training.streams import replace_unprintable
 
 SUFFIXES = (".npz", PARQUET, *TEXT)
@@ -139,7 +140,8 @@ def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
         windows = made_like(windows, _schema(args.like))
     names = [channel.name for channel in windows.channels]
     notes = (*notes_on_hosts(windows.host.present.tolist()), *unlike_levels(windows.X, windows.host, names))
-    return replace(windows, notes=(*windows.notes, *notes))
+    said = () if args.pcp else tuple(dict.fromkeys(one.written for one in _missing_by(args)))
+    return replace(windows, notes=(*windows.notes, *notes), stand_ins=said)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -281,9 +283,8 @@ def _names(text: str) -> tuple[str, ...]:
 def _missing(text: str) -> list[Missing]:
     found = []
     for one in _names(text):
-        channel, named, value = one.rpartition("=")
         try:
-            found.append(Missing(channel if named else None, float(value)))
+            found.append(read_missing(one))
         except ValueError:
             raise argparse.ArgumentTypeError(
                 f"must be numbers with commas between them, each with CHANNEL= before it if it is one channel's: "
@@ -403,8 +404,18 @@ def _cut_like(cut: Cut, folder: Path | None) -> Cut:
 
 def _wanted(args: argparse.Namespace) -> Wanted:
     return Wanted(
-        oracle=args.oracle, ignore=args.ignore, counter=args.counter, level=args.level, missing=tuple(args.missing)
+        oracle=args.oracle, ignore=args.ignore, counter=args.counter, level=args.level, missing=_missing_by(args)
     )
+
+
+def _missing_by(args: argparse.Namespace) -> tuple[Missing, ...]:
+    """What --missing says, and said when the data set of --like was made. Raises DataError."""
+    if args.like is None:
+        return tuple(args.missing)
+    validation = (args.like if args.like.is_dir() else args.like.parent) / VALIDATION_FILE
+    known = read_understood(validation) if validation.exists() else None
+    said = known.stand_ins if known is not None and known.stand_ins else ()
+    return (*args.missing, *(read_missing(one, is_like=True) for one in said))
 
 
 def _judged(windows: Ingested, wanted: Wanted, room: Room) -> Ingested:
