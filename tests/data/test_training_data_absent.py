@@ -188,3 +188,10 @@ def test_a_channel_with_values_in_few_windows_only_is_noted():
     (found,) = rare_channels(["a", "b"], np.repeat("h", 40), gone, 8)
     assert (found.channel, found.hosts, found.every) == ("b", (), 0)
     assert rare_channels(["a", "b"], np.repeat("h", 40), np.where(gone == 8, 4, gone), 8) == []
+
+
+def test_a_sensor_that_ended_at_once_is_refused_without_advice_on_a_rate(ingested):
+    rows = recordings().with_columns(temp=pl.when(pl.int_range(320) < 3).then(1.5), v=-pl.col("x"))
+    said = ingested.refused(rows, *CUT)
+    assert "temp has values in few windows, too few in all: bring more of its samples, or leave it out with" in said
+    assert "--hz" not in said

@@ -24,6 +24,7 @@ KNOWN_MIN = 0.5  # of a channel's samples in a window; with fewer it is absent t
 LACKING_MIN = 0.5  # of a host's windows; without a channel in as many the host lacks it
 TOLD_SHARE, TOLD_TENTH = 0.05, 0.1  # of a channel missing in a class, from which; and of that in the others, at most
 RARE_MIN = 0.95  # of a host's windows; a channel absent in as many though it has values there is rare
+STEP_MIN = 16  # values in windows; fewer show no step
 PAIR = "~"  # between the two channels of a correlation
 
 
@@ -97,7 +98,7 @@ class Rare(NamedTuple):
     channel: str
     hosts: tuple[str, ...]
     share: float  # of the windows that lack it, of those where it has values at all
-    every: int  # samples from value to value; 0: the values lie together, in few windows
+    every: int  # samples from value to value; 0: they are few, or lie together in few windows
     even: bool  # those samples are as many throughout
 
 
@@ -121,7 +122,7 @@ def rare_channels(names: Sequence[str], host: NDArray[np.str_] | Coded, gone: ND
             continue
         mine = rare[of_host]
         spread, scarce = known[mine], known[mine & lacks]
-        scattered = 2 * scarce.sum() >= spread.sum()
+        scattered = 2 * scarce.sum() >= spread.sum() >= STEP_MIN
         which = () if (rare == has).all() else tuple(hosts[rare].tolist())
         every = round(samples * spread.size / int(spread.sum())) if scattered else 0
         found.append(Rare(name, which, float(lost[rare].sum() / count[rare].sum()), every, bool(np.ptp(scarce) <= 1)))

@@ -346,9 +346,9 @@ def _said_rare(one: Rare, windows: Ingested) -> str:
     """Say of a channel why windows lack it, and what helps; without the full stop."""
     samples, timed = windows.X.shape[2], windows.timing is Timing.SECONDS
     of = f" of {'the hosts' if len(one.hosts) > 1 else 'the host'} {listed(one.hosts)}" if one.hosts else ""
-    share = "all" if one.share == 1 else f"{min(one.share, 0.999):.1%} of the"
+    share = "all" if one.share == 1 else f"{min(one.share, 0.999):.1%} of them"
     if not one.every:
-        return f"{one.channel}{of} has values in few windows, and is missing in {share}: bring more of its samples"
+        return f"{one.channel}{of} has values in few windows, too few in {share}: bring more of its samples"
     step = one.every / windows.sample_hz
     each = f"{'' if one.even else 'about '}each {step:.6g} s" if timed else f"in 1 of {one.every} samples"
     help_ = "bring windows with more of its samples"
