@@ -409,7 +409,7 @@ def _wanted(args: argparse.Namespace) -> Wanted:
 
 
 def _missing_by(args: argparse.Namespace) -> tuple[Missing, ...]:
-    """What --missing says, and said when the data set of --like was made. Raises DataError."""
+    """Collect what --missing says, and said when the data set of --like was made. Raises DataError."""
     if args.like is None:
         return tuple(args.missing)
     validation = (args.like if args.like.is_dir() else args.like.parent) / VALIDATION_FILE
