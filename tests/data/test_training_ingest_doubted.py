@@ -91,3 +91,65 @@ def test_dates_may_be_far_apart(ingested, form):
     ingested.taken(rows, "--window-s", "2400")
     assert ingested.load().schema.sample_hz == pytest.approx(1 / 300, rel=1e-5)
     assert ingested.refused(rows, "--window-s", "8").endswith("holds none: mend --window-s.\n")
+
+
+BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
+
+
+def logged(ingested, rows, *, form="%Y-%m-%d %H:%M:%S", **more):
+    """The flags for a log of an attack in the last half of each recording of ``rows``, with other columns."""
+    end = len(rows)
+    times = [(BEGIN + dt.timedelta(seconds=second)).strftime(form) for second in (end // 2, end)]
+    log = pl.DataFrame({"start": times[:1], "end": times[1:], "label": ["attack"]})
+    log = pl.concat([log.with_columns(host=pl.lit(host)) for host in more["host"]]) if more else log
+    log.write_csv(ingested.tmp_path / "log.csv")
+    return ("--window-s", "8", "--rest", "normal", "--labels-from", str(ingested.tmp_path / "log.csv"))
+
+
+def dated(form="%Y-%m-%d %H:%M:%S", **more):
+    stamps = [(BEGIN + dt.timedelta(seconds=second)).strftime(form) for second in range(160)]
+    return samples(stamps).drop("label").with_columns(**{name: pl.lit(value) for name, value in more.items()})
+
+
+ODD = "%d.%m.%y %H:%M:%S"
+
+
+@pytest.mark.parametrize(("of_table", "of_log"), [(None, ODD), (ODD, None), (ODD, ODD)])
+def test_a_format_is_of_the_table_or_of_its_log_or_of_both(ingested, of_table, of_log):
+    forms = [{} if form is None else {"form": form} for form in (of_table, of_log)]
+    rows = dated(**forms[0])
+    flags = logged(ingested, rows, **forms[1])
+    assert "--time-format" in ingested.refused(rows, *flags)
+    assert ingested.taken(rows, *flags, "--time-format", ODD)["understood"]["classes"] == {"attack": 19, "normal": 19}
+
+
+def test_a_format_that_neither_the_table_nor_its_log_has_is_refused(ingested):
+    rows = dated()
+    assert "has no effect on the times of" in ingested.refused(rows, *logged(ingested, rows), "--time-format", ODD)
+
+
+def test_a_host_that_the_table_does_not_know_is_named(ingested):
+    rows = pl.concat(
+        [dated(host="web1"), samples(dated()["t"]).drop("label").with_columns(cpu=-pl.col("cpu"), host=pl.lit("web2"))]
+    )
+    flags = logged(ingested, dated(), host=["web1", "web9"])
+    notes = " ".join(ingested.taken(rows, *flags)["notes"])
+    assert (
+        "1 of 2 incidents lie in no recording of their hosts: rows 2 (attack 1); the table has no host web9." in notes
+    )
+
+
+@pytest.mark.parametrize("cell", ["web1,web2", "web1;web9", "web1 web2", "['WEB1', 'web2']", "web1 and web2:9100"])
+def test_several_hosts_in_a_cell_are_refused(ingested, cell):
+    rows = pl.concat([dated(host="web1"), dated(host="web2")])
+    said = ingested.refused(rows, *logged(ingested, dated(), host=["web1", cell]))
+    assert f"log.csv names several hosts in one cell, {cell!r}: write a row for each of them." in said
+
+
+def test_a_table_without_hosts_is_told_the_flag_for_a_log_with_hosts(ingested):
+    rows = dated(device="web1")
+    flags = logged(ingested, dated(), host=["db1", "web1"])
+    said = ingested.refused(rows, *flags)
+    assert "log.csv names hosts (db1, web1)" in said
+    assert "has no column of hosts: name it with --host-column NAME" in said
+    ingested.taken(rows, *flags, "--host-column", "device")

@@ -164,7 +164,7 @@ def label_samples(
         left_out.append(f"{torn:,} of {t.size:,} samples: in incidents of unlike labels that overlap")
     if between and rest is None:
         left_out.append(f"{between:,} of {t.size:,} samples: in no incident (--rest NAME gives them a class)")
-    notes = [_outside(outside, incidents)] if outside else []
+    notes = [_outside(outside, hosts, incidents)] if outside else []
     if incidents.host is None and len(hosts) > 1:
         notes.append(f"{incidents.path.name} names no host: each incident counts on every host.")
     return Labelled(label=label, left_out=tuple(left_out), notes=tuple(notes))
@@ -183,6 +183,14 @@ def _check_hosts(hosts: Sequence[str], incidents: Incidents) -> None:
         known = alike.get(_plain_host(host), host)
         if host not in hosts and known != host:
             raise DataError(f"{incidents.path} names the host {host!r}, and the table {known!r}: spell them alike.")
+        if (
+            host not in hosts
+            and len(parts := _hosts_in(host)) > 1
+            and any(_plain_host(part) in alike for part in parts)
+        ):
+            raise DataError(
+                f"{incidents.path} names several hosts in one cell, {host!r}: write a row for each of them."
+            )
 
 
 def _plain_host(host: str) -> str:
@@ -190,14 +198,21 @@ def _plain_host(host: str) -> str:
     return re.sub(r":\d+$", "", host.strip().casefold())
 
 
-def _outside(outside: Sequence[int], incidents: Incidents) -> str:
+def _hosts_in(cell: str) -> list[str]:
+    """The names in a cell that is a list: ``web1,web2``, ``['web1', 'web2']``, ``web1 and web2``."""
+    return [part for part in re.split(r"[\s,;|+&/\[\](){}'\"]+", cell) if part not in ("", "and")]
+
+
+def _outside(outside: Sequence[int], hosts: Sequence[str], incidents: Incidents) -> str:
     hosts = "" if incidents.host is None else " of their hosts"
     rows = ", ".join(str(number + 1) for number in outside[:SHOWN])
     more = f" and {len(outside) - SHOWN} more" if len(outside) > SHOWN else ""
     of = Counter(incidents.label[outside].tolist())
     classes = ", ".join(f"{name} {count:,}" for name, count in sorted(of.items()))
     count = f"{len(outside):,} of {incidents.start.size:,} incidents lie in no recording{hosts}"
-    return f"{count}: rows {rows}{more} ({classes})."
+    unknown = [] if incidents.host is None else sorted({*incidents.host[outside].tolist()} - {*hosts})
+    named = f"; the table has no host {listed(unknown)}" if unknown else ""
+    return f"{count}: rows {rows}{more} ({classes}){named}."
 
 
 def _nowhere(t: NDArray[np.float64], hosts: Sequence[str], incidents: Incidents) -> str:

@@ -17,11 +17,12 @@ change of label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -73,6 +74,7 @@ from training.data.normalise import compress
 from training.data.schema import Timing
 from training.data.scratch import ROOM, Room, blocks, counted, edges_of, release, sliced, spans
 
+T = TypeVar("T")
 EPISODES_LEAST, EPISODES_MOST = 3, 10  # of a recording that is cut by the rule
 EPISODE_WINDOWS = 8  # that an episode of it holds at least
 ROUNDING = 1e-5  # of a window's length that was reckoned from a rate
@@ -148,7 +150,7 @@ def cut_table(
     path = table.path
     by_log = Labelled()
     if log is not None:
-        table, by_log = _labelled(table, cut, log, room)
+        table, by_log, cut = _labelled(table, cut, log, room)
     elif Role.LABEL not in table.roles.columns:
         if not scoring:
             raise DataError(
@@ -207,8 +209,8 @@ def cut_table(
     )
 
 
-def _labelled(table: Stored, cut: Cut, log: Log, room: Room) -> tuple[Stored, Labelled]:
-    """The rows of the table to which the log gives a label. Raises DataError."""
+def _labelled(table: Stored, cut: Cut, log: Log, room: Room) -> tuple[Stored, Labelled, Cut]:
+    """The rows of the table to which the log gives a label, and the cut as its times are read. Raises DataError."""
     if Role.LABEL in table.roles.columns:
         raise DataError(
             f"{table.path} has labels of its own in {table.called(Role.LABEL)!r}: leave them out with --ignore, or "
@@ -216,13 +218,38 @@ def _labelled(table: Stored, cut: Cut, log: Log, room: Room) -> tuple[Stored, La
         )
     if Role.WINDOW in table.roles.columns:
         raise DataError(f"{table.path} is cut into windows, which --labels-from cannot label: leave that column out.")
-    t, role = clock_of(table, cut, room)
-    if t is None:
+    if Role.TIME not in table.roles.columns:
         raise DataError(f"--labels-from needs times: {table.path} has no column of times (--time NAME names one).")
-    incidents = read_incidents(log.path, times.Said(unit=cut.t_unit, format=cut.time_format))
+    (t, role), form = _with_format(lambda form: clock_of(table, replace(cut, time_format=form), room), cut.time_format)
+    assert t is not None
+    incidents, of_log = _with_format(
+        lambda form: read_incidents(log.path, times.Said(unit=cut.t_unit, format=form)), cut.time_format
+    )
+    if cut.time_format not in (form, of_log):
+        raise DataError(f"--time-format has no effect on the times of {table.path} and {log.path}: leave it out.")
+    if incidents.host is not None and Role.HOST not in table.roles.columns:
+        raise DataError(
+            f"{log.path} names hosts ({listed(np.unique(incidents.host).tolist())}), and {table.path} has no column of "
+            "hosts: name it with --host-column NAME, or leave that of the log out if all its incidents concern the one "
+            "host of the table."
+        )
     incidents.check_zone(role, str(table.path))
     by_log = label_samples(t, hosts_of(table, room), incidents, rest=log.rest, room=room)
-    return with_labels(table, by_log, log.path.name, room), by_log
+    return with_labels(table, by_log, log.path.name, room), by_log, replace(cut, time_format=form)
+
+
+def _with_format(read: Callable[[str | None], T], form: str | None) -> tuple[T, str | None]:
+    """Read times in the form that is said, or as usual where they are not written so; also the form that they have.
+
+    A table and its log may be written unlike. Raises DataError.
+    """
+    try:
+        return read(form), form
+    except DataError as error:
+        if form is not None:
+            with suppress(DataError):
+                return read(None), None
+        raise error from None
 
 
 def _meanings(table: Stored, t_role: str) -> dict[str, str]:
