@@ -153,3 +153,33 @@ def test_a_table_without_hosts_is_told_the_flag_for_a_log_with_hosts(ingested):
     assert "log.csv names hosts (db1, web1)" in said
     assert "has no column of hosts: name it with --host-column NAME" in said
     ingested.taken(rows, *flags, "--host-column", "device")
+
+
+LINES = ["t,host,label,cpu", *(f"{t},a,{'normal' if t < 40 else 'attack'},{t % 7}.5" for t in range(80))]
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ([*LINES, "(80 rows affected)"], "line 82 has 1 where most have 4: mend that line, or take it out."),
+        ([*LINES, "", "(80 rows affected)"], "line 83 has 1 where most have 4"),
+        ([*LINES[:-1], "79,a,at"], "line 81 has 3 where most have 4"),
+        (["# a remark", *LINES[:20], '20,"a,b",normal,2.5,9', *LINES[21:]], "line 22 has 5 where most have 4"),
+        (["t,host,label", *LINES[1:]], "its first line must name each of them."),
+    ],
+)
+def test_a_line_of_another_number_of_columns_is_named(tmp_path, lines, sentence):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError) as refused:
+        read_table(path, {}, ())
+    assert f"{path} has lines of unlike numbers of columns: {sentence}" in str(refused.value)
+
+
+def test_a_log_of_the_performance_monitor_is_told_its_flag(tmp_path):
+    path = tmp_path / "desk.csv"
+    rows = "".join(f'"11/20/2026 07:00:{second:02d}.000","{second}.5"\n' for second in range(30))
+    path.write_text('"(PDH-CSV 4.0) (UTC)(0)","\\\\DESK\\Memory\\Available Bytes"\n' + rows)
+    with pytest.raises(DataError, match=f"read it with --perfmon {path}"):
+        read_table(path, {}, ())
+    assert whole(read_table(path, {Role.TIME: "(PDH-CSV 4.0) (UTC)(0)"}, ())).height == 30

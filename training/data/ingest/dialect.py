@@ -8,11 +8,13 @@ the decimal sign. What was found is said to the user; what two readings fit is r
 from __future__ import annotations
 
 import codecs
+import csv
 import io
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -87,9 +89,9 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
     delimiter, quote, columns, header = found
     if columns < 2:
         with path.open(encoding=encoding, newline="\n") as file:
-            torn = any(sign in line for line in islice(file, skip, skip + 2) for sign in DELIMITERS if sign != " ")
-        if torn:
-            raise DataError(f"{path} has lines of unlike numbers of columns: its first line must name each of them.")
+            lines = list(islice(file, skip, skip + SNIFFED_ROWS))
+        if any(sign in line for line in lines[:2] for sign in DELIMITERS if sign != " "):
+            raise DataError(f"{path} has lines of unlike numbers of columns: {_torn(lines, skip)}.")
         raise DataError(f"{path} has one column: a table needs at least a time, a label and a channel.")
     if names and len(names) != columns:
         raise DataError(f"--columns names {len(names)} columns, and {path} has {columns}.")
@@ -103,6 +105,22 @@ def dialect_of(path: Path, names: Sequence[str] = ()) -> Dialect:
     elif names:
         raise DataError(f"{path} names its columns in its first line: leave --columns out, or that line.")
     return Dialect(encoding=encoding, delimiter=delimiter, quote=quote, skip=skip, names=tuple(names), aligned=aligned)
+
+
+def _torn(lines: Sequence[str], skip: int) -> str:
+    """The first line that has another number of columns than most, and the remedy; ``skip`` lines stand before all."""
+    sign = max((sign for sign in DELIMITERS if sign != " "), key=lambda sign: sum(line.count(sign) for line in lines))
+    reader = csv.reader(lines, delimiter=sign)
+    counts: dict[int, int] = {}
+    with suppress(csv.Error):  # a quote that does not end: what stands before it may show enough
+        for row in reader:
+            counts |= {reader.line_num: len(row)} if row else {}
+    usual, _ = Counter(counts.values()).most_common(1)[0] if counts else (0, 0)
+    header = min(counts, default=0)
+    odd = next((number for number, count in counts.items() if count != usual), header)
+    if odd == header:
+        return "its first line must name each of them"
+    return f"line {skip + odd} has {counts[odd]} where most have {usual}: mend that line, or take it out"
 
 
 class Readable(NamedTuple):

@@ -25,6 +25,7 @@ from training.data.ingest.text import Looked, Text, has_changed, looked_at
 from training.data.scratch import ROOM, Room, release
 
 PARQUET = ".parquet"
+RELOG = "(PDH-CSV"  # begins the name of the times that relog writes
 TEXT = (".csv", ".tsv", ".txt")
 ROW_BYTES, ALWAYS_BYTES = 10, 300 << 20  # of memory a row and at all, whatever it holds, as measured
 PACKED_BYTES = 128  # of a row's time, label and names, before they are packed
@@ -168,6 +169,8 @@ def read_table(
     """
 
     def ids(names: Sequence[str]) -> list[str]:
+        if Role.TIME not in said and any(name.startswith(RELOG) for name in names):
+            raise DataError(f"{path} is a log of Windows' performance monitor: read it with --perfmon {path}.")
         found = roles_of(names, said, str(path)).columns
         return [found[role] for role in NAMES if role in found]
 
