@@ -56,6 +56,7 @@ TALKING = [
     "hold x",
     "unhold x",
     "wait x",
+    "judge 1 false",
     "wait --all",
     "reload",
     "act hold --status pending --yes",
