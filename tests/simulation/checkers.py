@@ -181,9 +181,9 @@ class OnlyTheOwnerActs(Checker):
 
 
 def _given_back(seen: Observation, job_id: str) -> bool:
-    """Return True when a job was only refunded for what a sick host did."""
+    """Return True when a job was only refunded: a failure told of a sick host, or a heartbeat of a copied one."""
     before, after = seen.before.jobs.get(job_id), seen.after.jobs[job_id]
-    if before is None or seen.call.name != "fail":
+    if before is None or seen.call.name not in ("fail", "heartbeat"):
         return False
     spared = (after.trainer_failures, after.host_losses)
     pardoned = [e for e in seen.events if e.job_id == job_id]
