@@ -9,7 +9,7 @@ WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_f
   worker worker_health worker_state
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test check bench sim torture torture-inputs mutants windows lock sbom screenshots record-sample clean
+.PHONY: help setup demo demo-failure test explore check bench sim torture torture-inputs mutants windows lock sbom screenshots record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,6 +34,9 @@ demo-failure: setup ## the same with a job that fails on purpose: see its error 
 # Three at once, on two cores too: many tests wait for other processes.
 test: setup ## all tests of the default suite
 	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal
+
+explore: setup ## the same tests, their properties on examples that are drawn anew each time
+	@PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -q -n 3 --dist worksteal --hypothesis-profile=explore
 
 check: setup ## linters, formatter, strict types, known vulnerabilities
 	@$(PY) -m ruff check .

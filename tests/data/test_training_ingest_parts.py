@@ -72,7 +72,7 @@ def tables(draw):
 
 
 def outcome(path, room, flags):
-    """What reading gives, as far as it can be compared: fields by name, or the sentence."""
+    """The result of reading, as far as it can be compared: fields by name, or the sentence."""
     try:
         found = read_long(path, Cut(window_s=8.0), said=Said(), wanted=Wanted(**flags), roles={}, room=room)
         found = without_missing(found, most=0.2, drop=False, room=room)

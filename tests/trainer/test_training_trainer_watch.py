@@ -260,7 +260,7 @@ def test_no_window_crosses_the_moment_at_which_the_clock_is_set(world: World, tm
 
 
 def test_an_incident_is_kept_before_anybody_hears_of_it(world: World, tmp_path: Path) -> None:
-    """Whoever is called finds the call in the state: ended in this moment, the program would try it again."""
+    """A call is in the state before anybody is called: ended in this moment, the program would try it again."""
     state, kept = tmp_path / "state", []
     other = {"to": "webhook", "told": TOLD}  # of an earlier start, which named it
     to = hook("exec", lambda one: kept.append((one, json.loads(state.read_text()))))

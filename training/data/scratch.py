@@ -64,21 +64,13 @@ class Room:
         if keep.all():
             return array
         result = self.empty((int(np.count_nonzero(keep)), *array.shape[1:]), array.dtype)
-        at = 0
-        for start, part in blocks(array, self.part_bytes):
-            some = part[keep[start : start + len(part)]]
-            result[at : at + len(some)] = some
-            at += len(some)
-            release(result)
+        fill(result, (part[keep[start : start + len(part)]] for start, part in blocks(array, self.part_bytes)))
         return result
 
     def joined(self, parts: Iterable[NDArray[Any]], size: int, dtype: DTypeLike) -> NDArray[Any]:
         """Arrays of one dimension as one of ``size`` values."""
-        result, at = self.empty((size,), dtype), 0
-        for part in parts:
-            result[at : at + part.size] = part
-            at += part.size
-            release(result)
+        result = self.empty((size,), dtype)
+        fill(result, parts)
         return result
 
     def at_rows(self, array: NDArray[Any], rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
@@ -112,15 +104,19 @@ def spans(*arrays: NDArray[Any] | None, overlap: int = 0) -> Iterator[slice]:
             release(array)
 
 
-def put(target: NDArray[Any], array: NDArray[Any], keep: NDArray[np.bool_] | None = None) -> int:
-    """Put an array, or what ``keep`` selects of it, at the beginning of another (or of itself), and count it."""
+def fill(target: NDArray[Any], parts: Iterable[NDArray[Any]]) -> int:
+    """Put arrays one behind the other at the beginning of another, and count their rows."""
     at = 0
-    for here in spans(array):
-        part = np.array(array[here] if keep is None else array[here][keep[here]])
+    for part in parts:
         target[at : at + len(part)] = part
         at += len(part)
         release(target)
     return at
+
+
+def put(target: NDArray[Any], array: NDArray[Any], keep: NDArray[np.bool_] | None = None) -> int:
+    """Put an array, or what ``keep`` selects of it, at the beginning of another (or of itself), and count it."""
+    return fill(target, (np.array(array[here] if keep is None else array[here][keep[here]]) for here in spans(array)))
 
 
 def edges_of(group: NDArray[np.integer[Any]]) -> list[tuple[int, int]]:

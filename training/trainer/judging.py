@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from training.trainer.streams import Called
     from training.trainer.task import Fitted
 
-# What the libraries raise for bytes that are not the weights they should be; a pickle that wants to
+# Errors of the libraries for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
 _NOT_WEIGHTS = (RuntimeError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError, EOFError, OSError)
 

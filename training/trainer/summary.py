@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.trainer import ranges
-from training.trainer.changed import Told
+from training.trainer.changed import LOOK, Told
 from training.trainer.evaluation.facts import percent, span
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.page import gap
@@ -22,10 +22,7 @@ STRANGE = 0.2  # of a host's windows outside of what was trained on, from which 
 TIMES = 3.0  # the promised alarms, from which something else than the promise is at work
 SHOWN = 8  # hosts by name
 MOST_DIGITS = 6  # of thresholds: a smaller difference is none for a person
-UNTIL = (
-    "An attack that stays looks like this, and so does new work: look at the host. This is told until you confirm it "
-    "(--confirm-change) or record a new reference."
-)
+UNTIL = f"{LOOK} This is told until you confirm it (--confirm-change) or record a new reference."
 
 
 def lines(

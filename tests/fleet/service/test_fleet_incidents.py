@@ -68,7 +68,7 @@ def test_an_incident_is_kept_and_told_once_and_its_end_is_noted() -> None:
 
 @given(st.permutations([("raised", 2), ("raised", 2), ("raised", 4), ("over", 9), ("over", 9)]))
 def test_reports_in_any_order_and_number_end_alike(reports: list[tuple[str, int]]) -> None:
-    """What is known of an incident only grows: a report that comes late opens nothing again."""
+    """Knowledge of an incident only grows: a report that comes late opens nothing again."""
     world = World()
     for event, alarms in reports:
         why = [{"channel": "late", "share": 1.0}] if alarms == 9 else WHY

@@ -15,7 +15,7 @@ from training.data.ingest import even, times
 from training.data.ingest.columns import Wanted, check_rounding_of, check_total
 from training.data.ingest.order import Order
 from training.data.ingest.rows import Rows, check_begun_once, name_of, out_of_order, steps_inside
-from training.data.scratch import Room, edges_of, median, put, release, sliced, spans
+from training.data.scratch import Room, edges_of, fill, median, put, release, sliced, spans
 
 ROUNDED = 0.01  # share by which the mean step may differ from the usual one
 YEAR_S = 365 * 86_400.0
@@ -49,12 +49,8 @@ def as_measured(rows: Rows, names: Sequence[str], wanted: Wanted, room: Room) ->
         else:  # a rate is a difference, and has no offset to lose its changes in
             check_rounding_of(name, column, rows.host.codes)
             parts = (column[here] for here in spans(column))
-        at = 0
         with np.errstate(over="ignore"):  # what no 32-bit number holds becomes infinite, and is refused as that
-            for part in parts:
-                values[at : at + part.size, place] = part
-                at += part.size
-                release(values)
+            fill(values[:, place], parts)
         release(rows.values)
         room.progress("sorting", (place + 1) / len(names))
     return replace(rows, values=values, notes=(*rows.notes, *notes))

@@ -25,7 +25,7 @@ from training.data.identity import window_digests
 from training.data.missing import check_classes
 from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
-from training.data.scratch import PART_BYTES, ROOM, Room, blocks, release
+from training.data.scratch import PART_BYTES, ROOM, Room, blocks, fill, release
 from training.data.spelling import tidy
 from training.data.understood import NO_WINDOW, Understood, counts_of, recordings_of
 
@@ -378,12 +378,8 @@ def _known_enough(gone: NDArray[Any], samples: int, host: Coded, most: float) ->
 def _settled(X: NDArray[np.float32], keep: NDArray[np.bool_], room: Room) -> NDArray[np.float32]:
     """The windows that are kept, settled."""
     result: NDArray[np.float32] = room.empty((int(keep.sum()), *X.shape[1:]), np.float32)
-    at = 0
-    for start, part in blocks(X, room.part_bytes):
-        some = settled(part[keep[start : start + len(part)]])
-        result[at : at + len(some)] = some
-        at += len(some)
-        release(result)
+    kept = (part[keep[start : start + len(part)]] for start, part in blocks(X, room.part_bytes))
+    fill(result, map(settled, kept))
     return result
 
 

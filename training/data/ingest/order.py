@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.ingest.times import is_out_of_order
-from training.data.scratch import Room, release, spans
+from training.data.scratch import Room, fill, release, spans
 
 ROW_BYTES = 64  # of memory a row of a bucket, while it is sorted
 SAMPLES = 64  # of the rows of each bucket, by which they are bounded
@@ -61,11 +61,7 @@ class Order:
 
     def sort(self, column: NDArray[Any]) -> None:
         """Bring a column (S) into this order, in its place."""
-        at = 0
-        for part in self._parts(column):
-            column[at : at + part.size] = part
-            at += part.size
-            release(column)
+        fill(column, self._parts(column))
 
     def _parts(self, column: NDArray[Any]) -> Iterator[NDArray[Any]]:
         dealt = self._dealt(column)

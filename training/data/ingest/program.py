@@ -130,8 +130,10 @@ def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
     """Read what is named, and judge it. Raises DataError."""
     most = 0.0 if args.drop_nan else args.max_missing
     windows = set_apart(without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room), room)
+    stand_ins: tuple[str, ...] = ()
     if not args.pcp:
         wanted = _wanted(args)
+        stand_ins = tuple(dict.fromkeys(one.written for one in wanted.missing))
         known = (channel.name for channel in windows.channels if channel.transform != "none")
         windows = _judged(windows, replace(wanted, level=(*wanted.level, *known)), room)
     windows = without_copies(windows, allow=args.allow_copies)
@@ -140,8 +142,7 @@ def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
         windows = made_like(windows, _schema(args.like))
     names = [channel.name for channel in windows.channels]
     notes = (*notes_on_hosts(windows.host.present.tolist()), *unlike_levels(windows.X, windows.host, names))
-    said = () if args.pcp else tuple(dict.fromkeys(one.written for one in _missing_by(args)))
-    return replace(windows, notes=(*windows.notes, *notes), stand_ins=said)
+    return replace(windows, notes=(*windows.notes, *notes), stand_ins=stand_ins)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from training.printable import one_line
-from training.trainer.changed import SHOWN, Told
+from training.trainer.changed import LOOK, SHOWN, Told
 from training.trainer.reasons import in_words
 from training.trainer.streams import Called
 
@@ -30,10 +30,7 @@ AGAIN_S = 60.0  # between a hook's failure and the next try
 TIMEOUT_S = 60.0
 MOST_WAITING = 200  # calls; of more the oldest are given up, and said to be
 
-UNTIL = (
-    "An attack that stays looks like this, and so does new work: look at the host. It counts until you confirm it "
-    "(watch --confirm-change) or name a new reference"
-)
+UNTIL = f"{LOOK} It counts until you confirm it (watch --confirm-change) or name a new reference"
 WATCHING = "watching"  # the event of no incident: this host is watched
 
 REPORTER = "training.fleet.client.watching"  # the command that tells the fleet
