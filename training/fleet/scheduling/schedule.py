@@ -132,14 +132,9 @@ class Schedule:
                 return Take(kind, instead_of=self.slots[n].host)
             if self.kinds[own[2]].spread > _GUESS:
                 # Nobody knows what this host is like: the shortest of such jobs tells, and costs least if it is slow.
-                short = [
-                    (here_s, n, share.kind)
-                    for n, share, here_s in self._doable(host, without)
-                    if self.kinds[share.kind].priority == -own[0] and self.kinds[share.kind].spread > _GUESS
-                ]
-                if short and min(short)[0] < self.kinds[own[2]].seconds[host]:
-                    _, n, kind = min(short)
-                    return Take(kind, instead_of=self.slots[n].host)
+                short = self._shorter_guess(host, self.kinds[own[2]], without)
+                if short is not None:
+                    return short
             return Take(own[2])
         doable = self._doable(host, without)
         better = [
@@ -163,6 +158,31 @@ class Schedule:
         if open_s <= at_s:
             return Take(share.kind, instead_of=self.slots[n].host)
         return Decline(share.kind, self.slots[n].host, *times)
+
+    def _shorter_guess(self, host: str, own: Kind, without: Collection[str]) -> Take | None:
+        """Return the shortest job here of which as little is known as of ``own``, if it is shorter, of another host."""
+        shorter = {
+            key: kind.seconds[host]
+            for key, kind in self.kinds.items()
+            if kind.spread > _GUESS
+            and kind.priority == own.priority
+            and kind.seconds.get(host, NEVER) < own.seconds[host]
+            and key not in without
+        }
+        if not shorter:
+            return None
+        mine = self.at.get(host, ())
+        meant = [
+            (shorter[share.kind], n, share.kind)
+            for n, shares in enumerate(self.shares)
+            if n not in mine
+            for share in shares
+            if share.kind in shorter
+        ]
+        if not meant:
+            return None
+        _, n, kind = min(meant)
+        return Take(kind, instead_of=self.slots[n].host)
 
     def _doable(self, host: str, without: Collection[str]) -> list[tuple[int, Share, float]]:
         """List the shares of other hosts' slots that this host could do, with the time that a job takes there."""
