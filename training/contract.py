@@ -83,7 +83,7 @@ SELF_SUPERVISED = "transformer_ssl"  # its program takes no --model, and reads w
 ARGUMENTS = frozenset(
     {
         "model", "mode", "validation", "summary", "schema", "tensors", "out_dir", "reports_dir", "state_dir",
-        "split_recipe", "train_hosts", "n_resamples", "seed", "threads", "device", "describe", "help",
+        "split_recipe", "train_hosts", "test_hosts", "n_resamples", "seed", "threads", "device", "describe", "help",
     }
 )  # fmt: skip
 
@@ -136,7 +136,7 @@ IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed"
 def job_identity(spec: Mapping[str, Any]) -> str:
     """The id of what a job dict asks for: SHA-256 of what determines the model.
 
-    A data set and the command of a trainer of one's own are part of it where they are named.
+    A data set, hosts to test on and the command of a trainer of one's own are part of it where they are named.
     """
     return digest(identity_of(spec))
 
@@ -162,5 +162,5 @@ def digest(value: Any) -> str:
 
 
 def _asked(spec: Mapping[str, Any]) -> dict[str, Any]:
-    dataset = {"dataset": spec["dataset"]} if spec.get("dataset") else {}
-    return {key: spec.get(key) for key in IDENTITY_KEYS} | dataset
+    named = {key: spec[key] for key in ("dataset", "test_hosts") if spec.get(key)}
+    return {key: spec.get(key) for key in IDENTITY_KEYS} | named

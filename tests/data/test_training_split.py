@@ -171,6 +171,21 @@ def test_seed_changes_the_split_and_the_order_of_train_hosts_does_not():
     assert first.to_dict()["n"]["test"] == {"windows": 160, "episodes": 20}
 
 
+def test_named_test_hosts_alone_are_tested_and_the_others_left_out():
+    data = windows(hosts=("a", "b", "c"))
+    split = split_of(data, recipe="host", train_hosts=["b"], test_hosts=["c"])
+    assert set(data["host"][split.test]) == {"c"}
+    assert set(data["host"][np.concatenate((split.train, split.val, split.cal))]) == {"b"}
+    assert split.to_dict()["left_out"] == ["a"]
+    out = int((data["host"] == "a").sum())
+    said = f"The test is on c alone: {out:,} windows of a are left out, and neither train nor test."
+    assert said in split.notes
+    every = split_of(data, recipe="host", train_hosts=["a", "b"], test_hosts=["c"])
+    plain = split_of(data, recipe="host", train_hosts=["a", "b"])
+    assert (every.fingerprint, every.notes) == (plain.fingerprint, plain.notes)
+    assert "test_hosts" not in plain.to_dict(), "what was trained before keeps its split"
+
+
 def test_no_calibration_side_when_none_is_wanted():
     split = split_of(windows(), recipe="sample", cal_fraction=0.0)
     assert split.cal.size == 0
@@ -189,6 +204,12 @@ def test_no_calibration_side_when_none_is_wanted():
         ({"recipe": "host", "train_hosts": ["a", "b", "c"]}, "none is left to test on"),
         ({"recipe": "time", "train_hosts": ["a"]}, "train_hosts has no effect under .* 'time'"),
         ({"recipe": "sample", "train_hosts": ["a"]}, "train_hosts has no effect under .* 'sample'"),
+        ({"recipe": "time", "test_hosts": ["a"]}, "test_hosts has no effect under .* 'time'"),
+        (
+            {"recipe": "host", "train_hosts": ["a"], "test_hosts": ["pi"]},
+            "test_hosts names pi, which recorded nothing: the data holds episodes of a, b, c",
+        ),
+        ({"recipe": "host", "train_hosts": ["a", "b"], "test_hosts": ["b"]}, "both name b: a host trains or is tested"),
         ({"recipe": "sample", "val_fraction": 0.9}, "leave something to train on"),
         ({"recipe": "sample", "test_fraction": 1.0}, "between 0 and 1"),
     ],
@@ -231,3 +252,6 @@ def test_the_last_assertion_sees_a_leak():
         splitting._refuse_leaks(replace(split, val=split.train[:1]), episodes)
     with pytest.raises(splitting.LeakError, match="trains and is in the test"):
         splitting._refuse_leaks(replace(split, test=split.train, train=split.test), episodes)
+    alone = split_of(data, recipe="host", train_hosts=["a"], test_hosts=["b"])
+    with pytest.raises(splitting.LeakError, match="host c is left out and on a side"):
+        splitting._refuse_leaks(replace(alone, test=split.test), episodes)

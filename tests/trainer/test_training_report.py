@@ -220,7 +220,7 @@ def test_the_page_begins_with_what_was_understood_and_with_machines_that_are_the
     page = render(report(understood=["benign      normal (--benign)", "rate        8 Hz"]))
     assert page.index("What the data were understood to be") < page.index("Host by host")
     assert "benign      normal (--benign)" in page
-    assert "Trained on lab-a, lab-b; judged on machines it has not seen: lab-c." in page
+    assert "Trained on lab-a, lab-b; judged on a machine it has not seen: lab-c." in page
 
 
 def test_a_report_of_before_still_has_a_page():
@@ -348,7 +348,7 @@ def test_a_model_that_keeps_its_promise_is_called_good():
     made = quiet_report()
     assert verdict.verdict(made) == (
         "Catches 81 % of malicious-like windows and raises an alarm in 5.2 % of benign ones. "
-        "It keeps its promise of 5 % false alarms on machines it has not seen. "
+        "It keeps its promise of 5 % false alarms on lab-c (a machine it has not seen). "
         "On a host as busy as those tested that is about 2,200 alarms a day."
     )
     assert verdict.level(made) == "good"
@@ -357,7 +357,7 @@ def test_a_model_that_keeps_its_promise_is_called_good():
 def test_broken_promises_are_named_with_their_size():
     made = with_metric(quiet_report(), "fpr", 0.11, [0.07, 0.15])
     assert (
-        "On machines it has not seen it raises 2.2 times the alarms it promised: do not rely on it there."
+        "On lab-c (a machine it has not seen) it raises 2.2 times the alarms it promised: do not rely on it there."
         in verdict.verdict(made)
     )
     assert verdict.level(made) == "poor"

@@ -121,6 +121,8 @@ def test_only_machines_of_the_split_are_named_and_only_numbers_with_a_unit(made)
     assert ("trained on" not in said) or seen
     if "on machines it has not seen" in said:
         assert not seen
+    assert len(unseen) > 1 or not re.search("(machines|others) it has not seen", said)
+    assert len(seen) > 1 or "machines it was trained on" not in said
     if made["metrics"]["test"]["alerts_per_host_day"]["value"] is None:
         assert not re.search(r"\d alarms a day", said)
     assert "None" not in said

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -71,6 +71,8 @@ class Split:
     n: Mapping[str, SideCount]  # by side
     fingerprint: str  # SHA-256 over recipe and the episodes of each side
     notes: tuple[str, ...] = ()  # what a reader of the numbers must know, one sentence each
+    test_hosts: tuple[str, ...] = ()  # sorted; empty: every host that does not train is tested
+    left_out: tuple[str, ...] = ()  # hosts that neither train nor test, sorted
 
     def side(self, side: Side) -> IntArray:
         """Row numbers of one side."""
@@ -82,6 +84,7 @@ class Split:
         return {
             "recipe": self.recipe.value,
             "train_hosts": list(self.train_hosts),
+            **({"test_hosts": list(self.test_hosts), "left_out": list(self.left_out)} if self.test_hosts else {}),
             "seed": self.seed,
             "fingerprint": self.fingerprint,
             "n": {side: {"windows": count.windows, "episodes": count.episodes} for side, count in self.n.items()},
@@ -105,6 +108,7 @@ def make_split(
     *,
     recipe: str,
     train_hosts: Sequence[str] = (),
+    test_hosts: Sequence[str] = (),
     seed: int = 0,
     supervised: bool = True,
     val_fraction: float = VAL_FRACTION,
@@ -114,8 +118,9 @@ def make_split(
     """Divide windows into train, val, cal and test by recording.
 
     The labels of ``rows`` are class numbers; for the recipe `time` their times are on a clock that all recordings
-    share. ``train_hosts`` names recording hosts and is refused where it has no effect. ``supervised=False`` admits a
-    training side with a single class. ``cal_fraction=0`` makes no calibration side. Raises SplitError.
+    share. ``train_hosts`` and ``test_hosts`` name recording hosts and are refused where they have no effect; with
+    ``test_hosts`` hosts that neither names are left out of every side. ``supervised=False`` admits a training side with
+    a single class. ``cal_fraction=0`` makes no calibration side. Raises SplitError.
     """
     try:
         chosen = Recipe(recipe)
@@ -126,26 +131,34 @@ def make_split(
         raise SplitError("val and cal fractions must be positive and leave something to train on")
     if not 0 < test_fraction < 1:
         raise SplitError("the test fraction must lie between 0 and 1")
-    names = tuple(sorted(set(train_hosts)))
+    names, tested = tuple(sorted(set(train_hosts))), tuple(sorted(set(test_hosts)))
     episodes = _gather(rows)
     rng = np.random.default_rng(seed)
 
-    in_test = _choose_test(episodes, chosen, names, test_fraction, rng)
-    side_of_episode = _carve(episodes, in_test, val_fraction, cal_fraction, rng)
+    in_test = _choose_test(episodes, chosen, names, tested, test_fraction, rng)
+    out = ~np.isin(episodes.host, (*names, *tested)) if tested else np.zeros_like(in_test)
+    side_of_episode = _carve(episodes, in_test, out, val_fraction, cal_fraction, rng)
     keep, notes = np.ones(len(rows), dtype=bool), []
     if chosen is Recipe.TIME:
         keep = _without_overlap(episodes, in_test, rows)
         if not keep.all():
             notes.append(f"{int((~keep).sum())} training windows that overlap the test in time were purged")
+    left_out = tuple(sorted(set(episodes.host[out].tolist())))
+    if left_out:
+        notes.append(
+            f"The test is on {', '.join(tested)} alone: {int(out[episodes.of_window].sum()):,} windows of "
+            f"{', '.join(left_out)} are left out, and neither train nor test."
+        )
     if chosen is Recipe.HOST:
         notes += [
             f"The train host {ours!r} and the test host {other!r} look like one machine: if they are, the test is of "
             "a machine that trained."
-            for pair in alike_hosts(episodes.host.tolist())
+            for pair in alike_hosts(episodes.host[~out].tolist())
             for ours, other in (pair, pair[::-1])
             if ours in names and other not in names
         ]
     split = _assemble(episodes, side_of_episode, keep, chosen, names, seed, tuple(notes))
+    split = replace(split, test_hosts=tested, left_out=left_out)
     _check_sides(split, rows.label, supervised=supervised, wants_cal=cal_fraction > 0)
     _refuse_leaks(split, episodes)
     return split
@@ -172,13 +185,19 @@ def _gather(rows: Rows) -> _Episodes:
 
 
 def _choose_test(
-    episodes: _Episodes, recipe: Recipe, train_hosts: tuple[str, ...], test_fraction: float, rng: np.random.Generator
+    episodes: _Episodes,
+    recipe: Recipe,
+    train_hosts: tuple[str, ...],
+    test_hosts: tuple[str, ...],
+    test_fraction: float,
+    rng: np.random.Generator,
 ) -> NDArray[np.bool_]:
     if recipe is Recipe.HOST:
-        return _test_by_host(episodes, train_hosts)
-    if train_hosts:
+        return _test_by_host(episodes, train_hosts, test_hosts)
+    if train_hosts or test_hosts:
+        idle = "train_hosts" if train_hosts else "test_hosts"
         raise SplitError(
-            f"train_hosts has no effect under the split recipe {recipe.value!r}: remove it, or use the recipe 'host'"
+            f"{idle} has no effect under the split recipe {recipe.value!r}: remove it, or use the recipe 'host'"
         )
     if recipe is Recipe.TIME:
         return _test_by_time(episodes, test_fraction)
@@ -186,14 +205,22 @@ def _choose_test(
     return np.asarray(parts == 1, dtype=np.bool_)
 
 
-def _test_by_host(episodes: _Episodes, train_hosts: tuple[str, ...]) -> NDArray[np.bool_]:
+def _test_by_host(
+    episodes: _Episodes, train_hosts: tuple[str, ...], test_hosts: tuple[str, ...]
+) -> NDArray[np.bool_]:
     known = sorted(set(episodes.host.tolist()))
     there = f"the data holds episodes of {', '.join(known)}"
     if not train_hosts:
         raise SplitError(f"the split recipe 'host' needs train_hosts: {there}")
-    unknown = [name for name in train_hosts if name not in known]
-    if unknown:
-        raise SplitError(f"train_hosts names {', '.join(unknown)}, which recorded nothing: {there}")
+    for key, names in (("train_hosts", train_hosts), ("test_hosts", test_hosts)):
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise SplitError(f"{key} names {', '.join(unknown)}, which recorded nothing: {there}")
+    both = sorted(set(train_hosts) & set(test_hosts))
+    if both:
+        raise SplitError(f"train_hosts and test_hosts both name {', '.join(both)}: a host trains or is tested, not both")
+    if test_hosts:
+        return np.asarray(np.isin(episodes.host, test_hosts), dtype=np.bool_)
     in_test: NDArray[np.bool_] = ~np.isin(episodes.host, train_hosts)
     if not in_test.any():
         raise SplitError(f"train_hosts names every host, so that none is left to test on: {there}")
@@ -232,10 +259,15 @@ def _without_overlap(episodes: _Episodes, in_test: NDArray[np.bool_], rows: Rows
 
 
 def _carve(
-    episodes: _Episodes, in_test: NDArray[np.bool_], val_fraction: float, cal_fraction: float, rng: np.random.Generator
+    episodes: _Episodes,
+    in_test: NDArray[np.bool_],
+    out: NDArray[np.bool_],
+    val_fraction: float,
+    cal_fraction: float,
+    rng: np.random.Generator,
 ) -> IntArray:
-    """Side of every episode, as the position in `Side`."""
-    rest = np.flatnonzero(~in_test)
+    """Side of every episode, as the position in `Side`; -1 where it is ``out``."""
+    rest = np.flatnonzero(~in_test & ~out)
     needed = MIN_TRAIN_SIDE_EPISODES if cal_fraction > 0 else MIN_TRAIN_SIDE_EPISODES - 1
     if rest.size < needed:
         raise SplitError(
@@ -244,7 +276,7 @@ def _carve(
             "(--episode-s of training.data.ingest)"
         )
     shares = (1 - val_fraction - cal_fraction, val_fraction, cal_fraction)
-    side = np.full(episodes.ids.size, list(Side).index(Side.TEST), dtype=np.int64)
+    side = np.where(out, -1, list(Side).index(Side.TEST)).astype(np.int64)
     side[rest] = deal(episodes.has_class[rest], episodes.host[rest], shares, rng)
     return side
 
@@ -312,3 +344,8 @@ def _refuse_leaks(split: Split, episodes: _Episodes) -> None:
         both = set(episodes.host[episodes.of_window[split.test]].tolist()) & set(split.train_hosts)
         if both:
             raise LeakError(f"host {min(both)} trains and is in the test; {_NOT_YOURS}")
+    if split.test_hosts:
+        sides = np.concatenate([split.side(side) for side in Side])
+        stray = set(episodes.host[episodes.of_window[sides]].tolist()) - {*split.train_hosts, *split.test_hosts}
+        if stray:
+            raise LeakError(f"host {min(stray)} is left out and on a side; {_NOT_YOURS}")

@@ -100,6 +100,7 @@ def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> Trai
         state_dir=names.out_dir,
         split_recipe=Recipe(split["recipe"]),
         train_hosts=tuple(split["train_hosts"]),
+        test_hosts=tuple(split.get("test_hosts", ())),
         n_resamples=names.n_resamples,
         seed=int(split["seed"]),
         threads=max(names.threads, 1),

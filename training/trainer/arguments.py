@@ -37,6 +37,7 @@ class TrainerArgs:
     state_dir: Path
     split_recipe: Recipe
     train_hosts: tuple[str, ...]
+    test_hosts: tuple[str, ...] = ()  # empty: every other host is tested
     n_resamples: int
     seed: int
     threads: int
@@ -141,6 +142,13 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
         metavar="HOST",
         help="host to train on, with --split-recipe host; may be repeated",
     )
+    add(
+        "--test-hosts",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="host to test on, other hosts are left out (default: every host that does not train); may be repeated",
+    )
     few = f"number of bootstrap resamples (default 1000); fewer than {FEWEST_RESAMPLES} give no intervals"
     add("--n-resamples", type=_whole(0, 1_000_000), default=1000, help=few)
     add("--seed", type=_whole(0, 2**31 - 1), default=0, help="seed of all random choices (default 0)")
@@ -167,6 +175,7 @@ def _arguments(names: argparse.Namespace, model: str) -> TrainerArgs:
         state_dir=names.state_dir or names.out_dir,
         split_recipe=Recipe(names.split_recipe),
         train_hosts=tuple(sorted(set(names.train_hosts))),
+        test_hosts=tuple(sorted(set(names.test_hosts))),
         n_resamples=names.n_resamples,
         seed=names.seed,
         threads=names.threads,

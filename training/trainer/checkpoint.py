@@ -66,6 +66,7 @@ class _Split(msgspec.Struct):
     train_hosts: list[str]
     seed: Annotated[int, msgspec.Meta(ge=0)]
     fingerprint: str
+    test_hosts: list[str] = []  # empty: every host that did not train
 
 
 class _Levels(msgspec.Struct):

@@ -154,7 +154,15 @@ def from_dataset(
     )
 
 
-def split_inputs(inputs: Inputs, *, recipe: str, train_hosts: Sequence[str], seed: int, supervised: bool) -> Split:
+def split_inputs(
+    inputs: Inputs,
+    *,
+    recipe: str,
+    train_hosts: Sequence[str],
+    test_hosts: Sequence[str] = (),
+    seed: int,
+    supervised: bool,
+) -> Split:
     """Split the windows into four sides, the same for equal data and arguments. Raises ``BadData``.
 
     No recording is on two sides, nor is what it shares with another.
@@ -166,6 +174,7 @@ def split_inputs(inputs: Inputs, *, recipe: str, train_hosts: Sequence[str], see
             replace(inputs.timed, label=inputs.classes.in_order(inputs.y)),
             recipe=recipe,
             train_hosts=train_hosts,
+            test_hosts=test_hosts,
             seed=seed,
             supervised=supervised,
             # Where no class is benign there is no alarm to calibrate: nothing is set aside for it.

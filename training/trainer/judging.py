@@ -238,6 +238,7 @@ def split_again(judged: Judged) -> Split:
         judged.inputs,
         recipe=recorded["recipe"],
         train_hosts=recorded["train_hosts"],
+        test_hosts=recorded.get("test_hosts", ()),
         seed=recorded["seed"],
         supervised=False,
     )

@@ -54,6 +54,7 @@ def run_key(
         "hyper": dict(args.hyper),
         "split_recipe": args.split_recipe.value,
         "train_hosts": list(args.train_hosts),
+        **({"test_hosts": list(args.test_hosts)} if args.test_hosts else {}),
         "seed": args.seed,
         "n_resamples": args.n_resamples,
         **({} if adapted is None else {"adapted": adapted}),

@@ -121,13 +121,18 @@ def train(
 
 
 def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
-    if args.train_hosts and args.split_recipe.value != Recipe.HOST.value:
-        raise BadArguments(
-            f"--train-hosts has no effect with --split-recipe {args.split_recipe}: "
-            "leave it out, or choose the recipe host"
-        )
+    for flag, hosts in (("--train-hosts", args.train_hosts), ("--test-hosts", args.test_hosts)):
+        if hosts and args.split_recipe.value != Recipe.HOST.value:
+            raise BadArguments(
+                f"{flag} has no effect with --split-recipe {args.split_recipe}: leave it out, or choose the recipe host"
+            )
     return split_inputs(
-        inputs, recipe=args.split_recipe, train_hosts=args.train_hosts, seed=args.seed, supervised=supervised
+        inputs,
+        recipe=args.split_recipe,
+        train_hosts=args.train_hosts,
+        test_hosts=args.test_hosts,
+        seed=args.seed,
+        supervised=supervised,
     )
 
 

@@ -330,7 +330,7 @@ def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver: Receiver) 
     assert "1 to rely on, 1 with caution, 1 not to be used" in page
     assert "0.937 0.897 to 0.977 = not told apart from the first" in page
     assert "5.0 % → 6.0 % 2.0 to 10.0 %" in page
-    assert "Never tested on: further recordings of the machines that it was trained on (laptop)" in page
+    assert "Never tested on: further recordings of the machine that it was trained on (laptop)" in page
     assert "1 trained job came without a report, or before reports were kept: cnn-realistic" in page
     assert f'href="/v1/model/{job_id({"name": "gbt-oracle"})}" download' in get(receiver, "/models")[2]
 

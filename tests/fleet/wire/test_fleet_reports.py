@@ -34,7 +34,7 @@ def test_a_report_says_its_figures_in_short() -> None:
     assert (result.auroc.value, result.auroc.low, result.auroc.high) == pytest.approx((0.937, 0.897, 0.977))
     assert (result.promised, result.level, result.windows, result.episodes) == (0.05, "caution", 480, 24)
     assert result.never_tested == [
-        "further recordings of the machines that it was trained on (laptop)",
+        "further recordings of the machine that it was trained on (laptop)",
         "anything but benign on workshop",
     ]
     assert len(found.roc[0].points) == 41

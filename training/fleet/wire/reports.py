@@ -208,8 +208,10 @@ def _never_tested(split: _Split, hosts: Mapping[str, Raw]) -> list[str]:
     if split.unseen_hosts is not None and not split.unseen_hosts:
         missing.append("a machine that it has not seen")
     if split.unseen_hosts and not split.seen_hosts:
-        trained = ", ".join(_names(split.hosts.get("train", {})))
-        missing.append(f"further recordings of the machines that it was trained on ({trained})" if trained else "")
+        trained = _names(split.hosts.get("train", {}))
+        whose = "machine" if len(trained) == 1 else "machines"
+        said = f"further recordings of the {whose} that it was trained on ({', '.join(trained)})"
+        missing.append(said if trained else "")
     tested = split.classes.get("test", {})
     known = sorted({name for side in split.classes.values() for name in side})
     missing += [f"windows of {name[:NAME_MAX]}" for name in known if split.classes and tested.get(name, 0) <= 0]

@@ -63,8 +63,9 @@ def trainer_command(spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, r
     for key in ("split_recipe", "n_resamples", "seed"):
         if spec.get(key) is not None:
             command += [_flag(key), _text(spec[key])]
-    for host in spec.get("train_hosts") or ():
-        command += ["--train-hosts", _text(host)]
+    for key in ("train_hosts", "test_hosts"):
+        for host in spec.get(key) or ():
+            command += [_flag(key), _text(host)]
     taken = {part for part in command if part.startswith("--")}
     for key, value in sorted((spec.get("hyper") or {}).items()):
         flag = _flag(key)

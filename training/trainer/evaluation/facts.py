@@ -248,11 +248,14 @@ class Facts:
         unseen, seen = (list(self._split.get(k) or []) for k in ("unseen_hosts", "seen_hosts"))
         if (not unseen and not seen) or NAMELESS in (*unseen, *seen):
             return "on this test"
-        if not seen:
-            return "on machines it has not seen"
+        known = f"{seen[0]} (a machine it was trained on)" if len(seen) == 1 else "machines it was trained on"
+        new = f"{unseen[0]} (a machine it has not seen)" if len(unseen) == 1 else "machines it has not seen"
         if not unseen:
-            return "on the machines it was trained on"
-        return f"on machines it was trained on and others it has not seen ({listed(unseen)})"
+            return f"on {known}" if len(seen) == 1 else f"on the {known}"
+        if not seen:
+            return f"on {new}"
+        others = new if len(unseen) == 1 else f"others it has not seen ({listed(unseen)})"
+        return f"on {known} and {others}"
 
     @property
     def Where(self) -> str:  # noqa: N802 - the same words at the beginning of a sentence

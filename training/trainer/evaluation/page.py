@@ -96,11 +96,15 @@ def judged_on(report: Mapping[str, Any]) -> str:
     """Say in words how the test was set apart, with the machines that the split really has."""
     split = report["split"]
     unseen, seen = split.get("unseen_hosts", []), split.get("seen_hosts", [])
-    test = [f"machines it has not seen: {', '.join(unseen)}"] if unseen else []
-    test += [f"machines it was trained on: {', '.join(seen)}"] if seen else []
+    test = [f"{_machines(unseen)} it has not seen: {', '.join(unseen)}"] if unseen else []
+    test += [f"{_machines(seen)} it was trained on: {', '.join(seen)}"] if seen else []
     train = ", ".join(sorted(split["hosts"]["train"] if "hosts" in split else split["train_hosts"]))
     there = "; and ".join(test) or ", ".join(sorted(report["per_host"]))
     return RECIPES[split["recipe"]].format(train=train, test=there)
+
+
+def _machines(names: Sequence[str]) -> str:
+    return "a machine" if len(names) == 1 else "machines"
 
 
 def show(metric: Mapping[str, Any], digits: int = 3) -> str:

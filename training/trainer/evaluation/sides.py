@@ -58,13 +58,14 @@ class Sides:
                 notes.append(f"The {side} side has no window of {_listed(lacking)}.")
         if self.recipe == Recipe.TIME:
             if self.unseen:
-                notes.append(
-                    f"All windows of {_listed(self.unseen)} are later than those that trained: these machines are "
-                    "new to the model, or their clocks are ahead."
-                )
+                new = "this machine is new to the model, or its clock is ahead"
+                if len(self.unseen) > 1:
+                    new = "these machines are new to the model, or their clocks are ahead"
+                notes.append(f"All windows of {_listed(self.unseen)} are later than those that trained: {new}.")
             left = sorted(self._before() - set(self.hosts[Side.TEST]))
             if left:
-                notes.append(f"The test has no window of {_listed(left)}: they recorded earlier.")
+                who = "it" if len(left) == 1 else "they"
+                notes.append(f"The test has no window of {_listed(left)}: {who} recorded earlier.")
         return notes
 
     def to_dict(self) -> dict[str, Any]:
