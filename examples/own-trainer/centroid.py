@@ -23,11 +23,12 @@ for flag in ("--model", "--mode", "--summary", "--schema", "--tensors", "--out-d
     parser.add_argument(flag, required=True)
 for flag, usual in (("--split-recipe", "sample"), ("--seed", 0), ("--shrink", 0.1)):
     parser.add_argument(flag, type=type(usual), default=usual)
-parser.add_argument("--train-hosts", action="append", default=[])
+for flag in ("--train-hosts", "--test-hosts"):
+    parser.add_argument(flag, action="append", default=[])
 args, _not_needed = parser.parse_known_args()
 data = load_processed(Path(args.summary), Path(args.tensors), Path(args.schema), args.mode)
-wanted = {"recipe": args.split_recipe, "train_hosts": args.train_hosts, "seed": args.seed}
-split = make_split(data.rows, **wanted)
+hosts = {"train_hosts": args.train_hosts, "test_hosts": args.test_hosts}
+split = make_split(data.rows, recipe=args.split_recipe, seed=args.seed, **hosts)
 x, y = data.features, data.y
 x = (x - x[split.train].mean(axis=0)) / (x[split.train].std(axis=0) + 1e-9)
 inside = [(int(k), split.train[y[split.train] == k]) for k in sorted(set(y[split.train]))]

@@ -16,7 +16,8 @@ for flag in ("--out-dir", "--reports-dir"):
     parser.add_argument(flag, type=Path, required=True)
 for flag in ("--split-recipe", "--n-resamples", "--seed"):
     parser.add_argument(flag)
-parser.add_argument("--train-hosts", action="append", default=[])
+for flag in ("--train-hosts", "--test-hosts"):
+    parser.add_argument(flag, action="append", default=[])
 parser.add_argument("--behave", default="well")
 parser.add_argument("--epochs", type=int, default=3)
 args = parser.parse_args()

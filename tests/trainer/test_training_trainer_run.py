@@ -98,8 +98,9 @@ def test_sigterm_ends_with_75_and_the_same_command_goes_on(data: Path, tmp_path:
         (("--split-recipe", "host"), Exit.BAD_DATA, "needs train_hosts"),
         (("--split-recipe", "host", "--train-hosts", "omega"), Exit.BAD_DATA, "omega"),
         (("--train-hosts", "alpha"), Exit.BAD_ARGUMENTS, "--train-hosts has no effect"),
+        (("--test-hosts", "alpha"), Exit.BAD_ARGUMENTS, "--test-hosts has no effect"),
     ],
-    ids=["tensors", "validation", "no host", "unknown host", "no effect"],
+    ids=["tensors", "validation", "no host", "unknown host", "no effect", "no effect on the test"],
 )
 def test_bad_input_ends_in_one_sentence(
     more: tuple[str, ...], code: Exit, sentence: str, data: Path, tmp_path: Path

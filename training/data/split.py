@@ -205,9 +205,7 @@ def _choose_test(
     return np.asarray(parts == 1, dtype=np.bool_)
 
 
-def _test_by_host(
-    episodes: _Episodes, train_hosts: tuple[str, ...], test_hosts: tuple[str, ...]
-) -> NDArray[np.bool_]:
+def _test_by_host(episodes: _Episodes, train_hosts: tuple[str, ...], test_hosts: tuple[str, ...]) -> NDArray[np.bool_]:
     known = sorted(set(episodes.host.tolist()))
     there = f"the data holds episodes of {', '.join(known)}"
     if not train_hosts:
@@ -218,7 +216,9 @@ def _test_by_host(
             raise SplitError(f"{key} names {', '.join(unknown)}, which recorded nothing: {there}")
     both = sorted(set(train_hosts) & set(test_hosts))
     if both:
-        raise SplitError(f"train_hosts and test_hosts both name {', '.join(both)}: a host trains or is tested, not both")
+        raise SplitError(
+            f"train_hosts and test_hosts both name {', '.join(both)}: a host trains or is tested, not both"
+        )
     if test_hosts:
         return np.asarray(np.isin(episodes.host, test_hosts), dtype=np.bool_)
     in_test: NDArray[np.bool_] = ~np.isin(episodes.host, train_hosts)

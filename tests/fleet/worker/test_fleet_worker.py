@@ -72,14 +72,14 @@ def command(**spec: Any) -> list[str]:
 def test_command_is_the_contracts() -> None:
     hyper = {"target_fpr": 0.05, "epochs": 60, "bf16": True, "lr": 1e-05}
     hosts = ["host-a", "host-b"]
-    found = command(split_recipe="host", n_resamples=200, seed=7, train_hosts=hosts, hyper=hyper)
+    found = command(split_recipe="host", n_resamples=200, seed=7, train_hosts=hosts, test_hosts=["c"], hyper=hyper)
     assert found == [
         *("/venv/python", "-m", "training.trainer.run", "--model", "gbt", "--mode", "realistic"),
         *("--validation", "/d/v.parquet", "--summary", "/d/f.parquet"),
         *("--schema", "/d/feature_schema_v1.json", "--tensors", "/d/tensors"),
         *("--out-dir", "/o", "--reports-dir", "/r"),
         *("--split-recipe", "host", "--n-resamples", "200", "--seed", "7"),
-        *("--train-hosts", "host-a", "--train-hosts", "host-b"),
+        *("--train-hosts", "host-a", "--train-hosts", "host-b", "--test-hosts", "c"),
         *("--bf16", "true", "--epochs", "60", "--lr", "1e-05", "--target-fpr", "0.05"),
     ]
 
@@ -107,6 +107,7 @@ def test_trainer_of_ones_own_gets_the_same_arguments() -> None:
         {"hyper": {"out dir": 1}},
         {"hyper": {"x": "--out-dir"}},
         {"train_hosts": ["-h"]},
+        {"test_hosts": ["-h"]},
         {"model": "own", "trainer": {"command": []}},
     ],
 )

@@ -64,6 +64,7 @@ _cores = whole(0, CORES_MAX)
 _seconds = real(0.0, SECONDS_MAX)
 _recipe = one_of([recipe.value for recipe in Recipe], "split recipe")
 _mode = one_of([mode.value for mode in Mode], "mode")
+_rotation = one_of(["hosts"], "rotation")
 _FREE = frozenset({"seed", "hyper"})  # on which, beside its id, nothing else of a job depends
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 VARIABLES_MAX = 50
@@ -334,8 +335,8 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kin
     room = matrix.PLAN_JOBS_MAX
     for _, entry in root.tables("jobs", array=True):
         before = len(root.problems)
-        tables = matrix.spread(entry, room)
-        room -= len(tables) if "matrix" in entry.values else 0
+        tables = matrix.spread(entry, room, _rotated(entry, defaults))
+        room -= len(tables) if {"matrix", matrix.ROTATE} & entry.values.keys() else 0
         jobs = list(_jobs(tables, defaults, trainers, dataset))
         as_it_should_be = len(root.problems) == before
         for table, job in zip(tables, jobs, strict=True):
@@ -348,7 +349,7 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kin
             if (twin := by_id.get(job.job_id)) is not None and twin.name != job.name:
                 message = (
                     f'jobs "{twin.name}" and "{job.name}" would train the same model: '
-                    "model, mode, hyper, split_recipe, train_hosts, seed and dataset are equal"
+                    "model, mode, hyper, split_recipe, train_hosts, test_hosts, seed and dataset are equal"
                 )
                 table.report((), message, "remove one, or change its seed")
             by_id.setdefault(job.job_id, job)
@@ -368,7 +369,7 @@ def _jobs(tables: Sequence[Table], defaults: Defaults, trainers: Trainers, datas
     """Check the jobs of an entry: of a thousand seeds one wholly, and of the others what is their own."""
     sound: dict[tuple[Any, ...], tuple[Table, JobSpec]] = {}
     for table in tables:
-        others = tuple(table.values[key] for key in table.varied if key not in _FREE)
+        others = tuple(repr(table.values[key]) for key in table.varied if key not in _FREE)
         before = len(table.problems)
         if others in sound:
             yield _varied(table, *sound[others], defaults, trainers)
@@ -385,31 +386,21 @@ def _varied(table: Table, like: Table, job: JobSpec, defaults: Defaults, trainer
     hyper = job.hyper if same else _hyper(table, job.model, trainers)
     seed = table.take("seed", _seed, defaults.seed)
     name = table.take("name", _name, "", required=True)
-    job_id = _identity(
-        job.model, job.mode, hyper, job.split_recipe, job.train_hosts, seed, job.dataset, trainers.own.get(job.model)
-    )
-    return replace(job, name=name, job_id=job_id, hyper=hyper, seed=seed)
+    made = replace(job, name=name, hyper=hyper, seed=seed)
+    return replace(made, job_id=_identity(made, trainers.own.get(job.model)))
 
 
-def _identity(
-    model: str,
-    mode: str,
-    hyper: Mapping[str, HyperValue],
-    recipe: str,
-    train_hosts: Sequence[str],
-    seed: int,
-    dataset: str | None,
-    own: TrainerSpec | None,
-) -> str:
+def _identity(job: JobSpec, own: TrainerSpec | None) -> str:
     return job_identity(
         {
-            "model": model,
-            "mode": mode,
-            "hyper": dict(hyper),
-            "split_recipe": recipe,
-            "train_hosts": list(train_hosts),
-            "seed": seed,
-            "dataset": dataset,
+            "model": job.model,
+            "mode": job.mode,
+            "hyper": dict(job.hyper),
+            "split_recipe": job.split_recipe,
+            "train_hosts": list(job.train_hosts),
+            "test_hosts": list(job.test_hosts),
+            "seed": job.seed,
+            "dataset": job.dataset,
             "trainer": {"command": own.command if own else ()},
         }
     )
@@ -419,13 +410,13 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
     name = table.take("name", _name, "", required=True)
     model = table.take("model", one_of(trainers.flags, "model"), "", required=True)
     mode = table.take("mode", _mode, "", required=True)
-    recipe, train_hosts = _split(table, defaults)
+    recipe, train_hosts, test_hosts = _split(table, defaults)
     hyper = _hyper(table, model, trainers)
     seed = table.take("seed", _seed, defaults.seed)
     data = table.take("dataset", dataset, defaults.dataset)
     job = JobSpec(
         name=name,
-        job_id=_identity(model, mode, hyper, recipe, train_hosts, seed, data, trainers.own.get(model)),
+        job_id="",
         model=model,
         mode=mode,
         priority=table.take("priority", _priority, 0),
@@ -439,6 +430,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
         hyper=hyper,
         split_recipe=recipe,
         train_hosts=train_hosts,
+        test_hosts=test_hosts,
         seed=seed,
         n_resamples=table.take("n_resamples", _n_resamples, defaults.n_resamples),
         dataset=data,
@@ -446,30 +438,77 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
         max_silence_s=table.take("max_silence_s", _seconds, defaults.max_silence_s),
     )
     table.finish("a job")
-    return job
+    return replace(job, job_id=_identity(job, trainers.own.get(model)))
 
 
-def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...]]:
-    """Check the job's recipe and training hosts. An option without effect is refused where the job itself sets it."""
+def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
+    """Return the hosts over which an entry rotates, sorted; none where it does not, or a mistake was reported."""
+    at: KeyPath = (matrix.ROTATE,)
+    if not entry.has(matrix.ROTATE):
+        entry.skip(matrix.ROTATE)
+        return ()
+    before = len(entry.problems)
+    word = entry.take(matrix.ROTATE, _rotation, "")
+    if not word:
+        return ()
+    if entry.has("test_hosts"):
+        entry.report(
+            at, "stands beside test_hosts, and tests each of train_hosts in turn itself", "remove one of the two"
+        )
+    varied, recipe = entry.values.get("matrix"), entry.values.get("split_recipe", defaults.split_recipe)
+    if isinstance(varied, Mapping) and "split_recipe" in varied:
+        entry.report(at, "stands beside a matrix of split_recipe, and leaves whole hosts out", "remove one of the two")
+    elif recipe in set(Recipe) - {Recipe.HOST}:
+        message = f'leaves whole hosts out, which split_recipe "{recipe}" does not'
+        entry.report(at, message, 'set split_recipe = "host" in the job, or remove rotate')
+    own = entry.values.get("train_hosts")
+    try:
+        hosts = list(_host_names(own) if own is not None else defaults.train_hosts)
+    except WrongValueError:  # to be reported by who reads them
+        return ()
+    for index, host in enumerate(hosts):
+        if host in hosts[:index]:
+            place = (*entry.path, "train_hosts", index) if own is not None else ("defaults", "train_hosts", index)
+            problem = Problem(place, f"{host} is there twice, and a rotation tests each host once", "remove one")
+            if problem not in entry.problems:
+                entry.problems.append(problem)
+    if len(hosts) == 1:
+        entry.report(
+            at, f"has {hosts[0]} alone in train_hosts: tested, it leaves none to train on", "name two hosts or more"
+        )
+    return sorted(hosts) if len(entry.problems) == before else ()
+
+
+def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Check the job's recipe, training and test hosts. An option without effect is refused where the job sets it."""
     before = len(table.problems)
     inherited = "" if defaults.split_recipe is None else defaults.split_recipe.value
     recipe = table.take("split_recipe", _recipe, inherited)
     own: tuple[str, ...] = table.take("train_hosts", _host_names, ())
-    if not recipe or len(table.problems) > before:  # reported, and nothing can be said of the two together
-        return recipe, own
+    tested: tuple[str, ...] = table.take("test_hosts", _host_names, ())
+    if not recipe or len(table.problems) > before:  # reported, and nothing can be said of them together
+        return recipe, own, tested
     if recipe != Recipe.HOST:
-        if own:
-            message = f'train_hosts has no effect under split_recipe "{recipe}"'
-            table.report(("train_hosts",), message, 'remove it, or set split_recipe = "host"')
-        return recipe, ()
+        for key, names in (("train_hosts", own), ("test_hosts", tested)):
+            if names and not table.has(matrix.ROTATE):  # of which the cause was reported
+                message = f'{key} has no effect under split_recipe "{recipe}"'
+                table.report((key,), message, 'remove it, or set split_recipe = "host"')
+        return recipe, (), ()
     hosts = tuple(sorted({*(own or defaults.train_hosts)}))
     if not hosts:
         _report_no_train_hosts(table)
-    return recipe, hosts
+    both = sorted({*hosts} & {*tested})
+    if both and not table.has(matrix.ROTATE):
+        table.report(("test_hosts",), f"{both[0]} is one of train_hosts, too", "remove it from one of the two")
+    return recipe, hosts, tuple(sorted({*tested}))
 
 
 def _report_no_train_hosts(table: Table) -> None:
-    """Report at the job when it sets the recipe itself; else once, at the defaults."""
+    """Report at the job when it rotates or sets the recipe itself; else once, at the defaults."""
+    if table.has(matrix.ROTATE):
+        message = "needs train_hosts, the recording hosts of which each is tested in turn"
+        table.report((matrix.ROTATE,), message, 'add train_hosts = ["…", "…"]', missing=True)
+        return
     at: KeyPath = (*table.path, "split_recipe") if table.has("split_recipe") else ("defaults",)
     message = 'split_recipe "host" needs train_hosts, the recording hosts whose episodes train'
     problem = Problem(at, message, 'add train_hosts = ["…"] there or in the job', missing=True)

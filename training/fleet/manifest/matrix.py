@@ -1,7 +1,8 @@
-"""A job's ``matrix``: one entry of the plan that stands for many jobs. Pure.
+"""A job's ``matrix`` and its rotation: one entry of the plan that stands for many jobs. Pure.
 
 ``matrix = { seed = [0, 1, 2], "hyper.max_depth" = [4, 6] }`` makes the six jobs that a person would write by hand, with
-the same ids; each is called after its values, ``gbt[seed=0,max_depth=4]``.
+the same ids; each is called after its values, ``gbt[seed=0,max_depth=4]``. ``rotate = "hosts"`` makes one for each host
+of ``train_hosts``, tested on it alone and trained on the others: ``gbt[host=attic-pi,seed=0]``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ NAME_CHARS_MAX = 128
 # The members of a job's identity. Anything else would make jobs that train the same model.
 KEYS = ("model", "mode", "seed", "split_recipe", "dataset")
 _HYPER = "hyper"
+ROTATE = "rotate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,24 @@ class Axis:
     in_job: KeyPath
     at: KeyPath
     values: Sequence[Any]
+    label: str = ""  # in names; empty: the last part of its place in a job
+
+    @property
+    def short(self) -> str:
+        return self.label or str(self.in_job[-1])
+
+    def put(self, values: dict[str, Any], index: int) -> None:
+        """Set one value in a job's table."""
+        key, *below = map(str, self.in_job)
+        inside = values.get(key, {}) if below else None
+        if inside is None:
+            values[key] = self.values[index]
+        elif isinstance(inside, Mapping):  # anything else is a mistake of the entry itself
+            values[key] = {**inside, below[0]: self.values[index]}
+
+    def place(self, index: int) -> KeyPath:
+        """Return where in the file one value stands."""
+        return (*self.at, index)
 
     def part(self, label: str, index: int) -> str:
         """Write one value as a part of a job's name."""
@@ -42,21 +62,41 @@ class Axis:
         return f"{label}={json.dumps(value) if isinstance(value, float) else shown(value)}"
 
 
-def spread(entry: Table, room: int = PLAN_JOBS_MAX) -> list[Table]:
+@dataclass(frozen=True, slots=True)
+class Rotation(Axis):
+    """The hosts of ``train_hosts``, of which each is tested in turn while the others train."""
+
+    def put(self, values: dict[str, Any], index: int) -> None:
+        values["train_hosts"] = [host for host in self.values if host != self.values[index]]
+        values["test_hosts"] = [self.values[index]]
+        values.pop(ROTATE, None)
+
+    def place(self, index: int) -> KeyPath:  # noqa: ARG002 - hosts may stand in the defaults
+        return self.at
+
+
+def rotation(hosts: Sequence[str]) -> Rotation:
+    """Make the axis of a rotation over ``hosts``, which have been checked."""
+    return Rotation("test_host", ("test_hosts",), (ROTATE,), hosts, label="host")
+
+
+def spread(entry: Table, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = ()) -> list[Table]:
     """Make the jobs of an entry: a table each, which reports a mistake where its value stands in the file.
 
-    ``room`` is how many more jobs the matrices of this plan may make. Of a matrix with mistakes only so many jobs are
-    made that each of its values is checked once.
+    ``room`` is how many more jobs the matrices and rotations of this plan may make. Of a matrix with mistakes only so
+    many jobs are made that each of its values is checked once. ``hosts``: those of the entry's rotation, if it has one.
     """
     if "matrix" not in entry.values:
         entry.skip("matrix")
-        return [entry]
+        if not hosts:
+            return [entry]
     before = len(entry.problems)
-    axes = _axes(entry)
+    axes = [*([rotation(hosts)] if hosts else []), *(_axes(entry) if "matrix" in entry.values else [])]
     count = math.prod(len(axis.values) for axis in axes)
     if count > min(JOBS_MAX, room):
         words = f"at most {JOBS_MAX} are allowed" if count > JOBS_MAX else f"all of a plan at most {PLAN_JOBS_MAX}"
-        entry.report(("matrix",), f"makes {count} jobs, and {words}", "leave values out")
+        key = "matrix" if "matrix" in entry.values else ROTATE
+        entry.report((key,), f"makes {count} jobs, and {words}", "leave values out")
     whole = len(entry.problems) == before
     choices = _choices(axes, whole=whole)
     once: set[Problem] = set()
@@ -84,9 +124,9 @@ def _names(entry: Table, axes: Sequence[Axis], choices: Sequence[tuple[int, ...]
     names = [f"{name}[{','.join(axis.part(label, n) for axis, label, n in each)}]" for each in values]
     longest = max(map(len, names))
     if longest > NAME_CHARS_MAX >= len(name):
-        words = (
-            f"with the values of its matrix a name has {longest} characters, and at most {NAME_CHARS_MAX} are allowed"
-        )
+        what = "matrix" if "matrix" in entry.values else "rotation"
+        words = f"with the values of its {what} a name has {longest} characters"
+        words += f", and at most {NAME_CHARS_MAX} are allowed"
         entry.report(("name",), words, "shorten it")
         return [f"{n}" for n in range(len(choices))]
     return names
@@ -96,23 +136,19 @@ def _one(entry: Table, axes: Sequence[Axis], choice: Sequence[int], name: Any, o
     values = {key: value for key, value in entry.values.items() if key != "matrix"}
     moved: dict[KeyPath, KeyPath] = {}
     for axis, index in zip(axes, choice, strict=True):
-        moved[axis.in_job] = (*axis.at, index)
-        key, *below = map(str, axis.in_job)
-        inside = values.get(key, {}) if below else None
-        if inside is None:
-            values[key] = axis.values[index]
-        elif isinstance(inside, Mapping):  # anything else is a mistake of the entry itself
-            values[key] = {**inside, below[0]: axis.values[index]}
+        moved[axis.in_job] = axis.place(index)
+        axis.put(values, index)
     if name is not None:
         values["name"] = name
     made = Table(values, entry.path, entry.problems, moved=moved, once=once)
     made.skip("matrix")
+    made.skip(ROTATE)
     return made
 
 
 def _labels(axes: Sequence[Axis]) -> list[str]:
     """Name the keys in a job's name: the last part of each, or whole keys where two end alike."""
-    short = [str(axis.in_job[-1]) for axis in axes]
+    short = [axis.short for axis in axes]
     return [axis.key if short.count(label) > 1 else label for axis, label in zip(axes, short, strict=True)]
 
 

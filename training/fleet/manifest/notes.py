@@ -29,19 +29,20 @@ def notes(plan: Manifest, recorded: Mapping[str, Sequence[str]] = MappingProxyTy
 
 
 def _not_recorded(jobs: Iterable[JobSpec], recorded: Mapping[str, Sequence[str]]) -> Iterable[str]:
-    """Warn of names in ``train_hosts`` that are not in the job's data set, once each: the trainer would refuse them."""
+    """Warn of hosts that are not in the job's data set, once each: the trainer would refuse them."""
     said = set()
     for job in jobs:
         hosts = recorded.get(job.dataset or "", ())
-        strange = [name for name in job.train_hosts if hosts and name not in hosts]
-        for name in strange:
+        named = [("train_hosts", name) for name in job.train_hosts] + [("test_hosts", name) for name in job.test_hosts]
+        strange = [(key, name) for key, name in named if hosts and name not in hosts]
+        for key, name in strange:
             if (job.dataset, name) in said:
                 continue
             said.add((job.dataset, name))
             near = closest(name, hosts)
             listed = ", ".join(hosts[:_HOSTS_LISTED]) + (", …" if len(hosts) > _HOSTS_LISTED else "")
             yield (
-                f'train_hosts of job "{job.name}" names "{name}", which its data set has not; it has {listed}'
+                f'{key} of job "{job.name}" names "{name}", which its data set has not; it has {listed}'
                 + (f"; did you mean {near}?" if near else "")
             )
 
@@ -51,7 +52,7 @@ def _written_twice(jobs: Iterable[JobSpec]) -> Iterable[str]:
     first: dict[Any, JobSpec] = {}
     for job in jobs:
         plain = {key: _plain(value) for key, value in job.hyper.items()}
-        rest = (job.model, job.mode, job.split_recipe, job.train_hosts, job.seed, job.dataset)
+        rest = (job.model, job.mode, job.split_recipe, job.train_hosts, job.test_hosts, job.seed, job.dataset)
         twin = first.setdefault((*rest, json.dumps(plain, sort_keys=True)), job)
         if twin is not job:
             key = next(key for key in sorted(job.hyper) if not _same(job.hyper[key], twin.hyper[key]))

@@ -84,6 +84,7 @@ class JobSpec:
     hyper: Mapping[str, HyperValue] = field(default_factory=dict)
     split_recipe: str = Recipe.SAMPLE.value
     train_hosts: tuple[str, ...] = ()  # recording hosts, sorted
+    test_hosts: tuple[str, ...] = ()  # the recording hosts tested, sorted; empty: all others
     seed: int = 0
     n_resamples: int = 1000
     dataset: str | None = None  # its id; None: each host's local data
@@ -91,8 +92,9 @@ class JobSpec:
     max_silence_s: float | None = None  # seconds, 0 for ever; None: each worker's flag
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the job dict of the queue and the wire; keys not given are left out."""
-        return {key: value for key, value in _plain(self).items() if value is not None}
+        """Write the job dict of the queue and the wire; keys not given are left out, as is an empty ``test_hosts``."""
+        left_out = () if self.test_hosts else ("test_hosts",)  # older plans lack it, and have not changed
+        return {key: value for key, value in _plain(self).items() if value is not None and key not in left_out}
 
 
 @dataclass(frozen=True, slots=True)

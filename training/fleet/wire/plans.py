@@ -53,6 +53,7 @@ class GivenJob(Given, frozen=True, kw_only=True):
     hyper: Hyper = field(default_factory=dict)
     split_recipe: _Name = "sample"
     train_hosts: _Names = field(default_factory=list)
+    test_hosts: _Names = field(default_factory=list)
     seed: _Count = 0
     n_resamples: _Count = 1000
     dataset: _Name | None = None  # its id, a prefix of that, or its name

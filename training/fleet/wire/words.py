@@ -171,7 +171,9 @@ def trained(view: Json) -> str:
 
 def split(spec: Json) -> str:
     hosts = ", ".join(map(str, spec.get("train_hosts") or []))
+    tested = ", ".join(map(str, spec.get("test_hosts") or []))
     said = f"by {spec.get('split_recipe')}" + (f", trained on {hosts}" if hosts else "")
+    said += f", tested on {tested} alone" if tested else ""
     return f"{said}, seed {spec.get('seed')}"
 
 
