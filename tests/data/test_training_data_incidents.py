@@ -44,6 +44,7 @@ def test_a_log_gives_the_labels_that_a_column_gives(ingested):
     assert "labels of its own in 'label'" in ingested.refused(rows, *flags)
     only = ingested.refused(rows.drop("label"), *flags)
     assert "Which class is benign must be said" in only
+    assert "; --rest normal makes a benign class of all" in only
     left = ingested.taken(rows.drop("label"), *flags, "--no-benign")["understood"]
     assert left["classes"] == {"attack": 72}
     assert "160 of 320 samples: in no incident (--rest NAME gives them a class)" in left["left_out"]

@@ -27,10 +27,10 @@ class Benign:
     why: str
 
 
-def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False) -> Benign:
+def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: bool = False, hint: str = "") -> Benign:
     """Choose the benign ones of ``classes``.
 
-    ``said`` is what --benign names, ``none`` is --no-benign. Raises DataError.
+    ``said`` is what --benign names, ``none`` is --no-benign, ``hint`` ends the refusal. Raises DataError.
     """
     if none and said:
         raise DataError("--benign and --no-benign contradict each other: give one of them.")
@@ -52,7 +52,7 @@ def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: boo
     found = "several could be" if usual else "none has a usual name for it"
     raise DataError(
         f"Which class is benign must be said ({found}; the classes are {listed(classes)}): "
-        f"name it with --benign NAME[,NAME], or say --no-benign if none is{_quoting(classes)}."
+        f"name it with --benign NAME[,NAME], or say --no-benign if none is{_quoting(classes)}{hint}."
     )
 
 

@@ -166,6 +166,7 @@ class Said:
     no_benign: bool = False
     unlabelled: tuple[str, ...] = ()
     all_labelled: bool = False
+    hint: str = ""  # to the refusal of classes of which none is benign
 
 
 NOT_LABELLED = Benign(names=(UNLABELLED,), why="nobody labelled anything")
@@ -254,7 +255,7 @@ def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> L
 
 
 def _with_benign(labels: NDArray[np.str_], names: Sequence[str], said: Said) -> Labels:
-    chosen = choose_benign(names, said.benign, none=said.no_benign)
+    chosen = choose_benign(names, said.benign, none=said.no_benign, hint=said.hint)
     if not said.labels:
         names = sorted(names, key=lambda name: name not in chosen.names)  # stable
     return Labels(labels, tuple(names), chosen)

@@ -381,7 +381,13 @@ def _said(args: argparse.Namespace) -> Said:
         no_benign=args.no_benign,
         unlabelled=args.unlabelled,
         all_labelled=args.all_labelled,
+        hint="; --rest normal makes a benign class of all that lies in no incident" if _nothing_else(args) else "",
     )
+
+
+def _nothing_else(args: argparse.Namespace) -> bool:
+    """Return True when a log of incidents gives labels, and nobody says what the rest is."""
+    return args.labels_from is not None and args.rest is None
 
 
 def _cut(args: argparse.Namespace, like: FeatureSchema | None = None) -> Cut:
