@@ -8,7 +8,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_fleet_manifest import HEAD, job, load, only
+from test_fleet_manifest import EXAMPLE, HEAD, job, load, only
 
 from training.fleet.manifest.matrix import JOBS_MAX
 
@@ -24,6 +24,13 @@ def test_a_rotation_tests_each_host_alone_and_trains_on_the_others():
     ]
     first = plan.jobs[0]
     assert (first.test_hosts, first.train_hosts, first.seed) == (("a",), ("b", "c"), 0)
+
+
+def test_the_page_for_people_shows_a_rotation_that_loads():
+    page = (EXAMPLE.parents[1] / "docs" / "manifest.md").read_text()
+    block = page.split("### `rotate`")[1].split("```toml\n")[1].split("```")[0]
+    names = [made.name for made in load(HEAD + block).jobs]
+    assert (len(names), names[0], names[-1]) == (12, "gbt[host=attic-pi,seed=0]", "gbt[host=rack,seed=2]")
 
 
 hosts = st.lists(st.sampled_from([*"abcdef"]), min_size=2, max_size=6, unique=True)

@@ -24,6 +24,8 @@ def render_plan(answer: Json, file: Path | None = None) -> RenderableType:
     parts: list[RenderableType] = [Text(f"{of_whom}: {_summary(answer)}", "bold")]
     new = [each["name"] for each in jobs if each.get("state") == "new"]
     parts += _section("New", int(reload.get("inserted") or 0), (_line(name) for name in new))
+    rotations = answer.get("rotations") or []
+    parts += _section("Rotations", len(rotations), (_line(_rotation(each)) for each in rotations))
     edits = [edit for edit in reload.get("edits") or [] if edit.get("kind") not in ("left", "stands")]
     parts += _section("Edited", len(edits), (_line(sentence(edit) + _since(edit, now)) for edit in edits), LISTED_MAX)
     left = [edit for edit in reload.get("edits") or [] if edit.get("kind") == "left"]
@@ -86,6 +88,15 @@ def _more(count: int) -> list[RenderableType]:
 
 def _line(words: object) -> Text:
     return Text(f"  {one_line(words, 600)}")
+
+
+def _rotation(each: Json) -> str:
+    """Say what a rotation unfolds to."""
+    tested, seeds = ([str(one) for one in each.get(key) or ()] for key in ("tested", "seeds"))
+    whole = f"seed{'' if len(seeds) == 1 else 's'} {_some(seeds, 8)}"
+    jobs = counted(int(number(each.get("jobs")) or 0), "jobs")
+    how = "each tested alone by models that the others trained"
+    return f"{each['name']}: {jobs}: {_some(tested, 8)}, {how}, {whole}"
 
 
 def _since(edit: Json, now: object) -> str:

@@ -15,6 +15,8 @@ from training.fleet.wire.constants import DONE
 from training.fleet.wire.words import day
 from training.printable import counted, one_line
 
+HOSTS_SHOWN = 8  # columns
+
 
 def hook(app: typer.Typer) -> None:
     """Add this command to ``app``."""
@@ -47,7 +49,7 @@ def models(
 
 
 def _drawn(reply: dict[str, Any]) -> RenderableType:
-    found, parts = reply["models"], list[RenderableType]()
+    found, parts = reply["models"], _rotations(reply.get("rotations") or [])
     parts.append(Text(one_line(results.ranking(found), 400)))
     if said := results.beliefs(found):
         parts.append(Text(said))
@@ -75,6 +77,33 @@ def _drawn(reply: dict[str, Any]) -> RenderableType:
         said = f"{counted(reply['without'], 'trained jobs')} came without a report: {names}"
         parts.append(Text(said + (f" and {more} more" if more > 0 else ""), "dim"))
     return Group(*parts)
+
+
+def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
+    """Draw the rotations: one row each, then AUROC by host, what one would deploy, and what does not count."""
+    if not found:
+        return []
+    made = table("ROTATION", "DONE", "AUROC", "WORST HOST", "CAUGHT", "FALSE ALARMS", "GAP TO THE FIRST")
+    for each in found:
+        made.add_row(
+            cell(each["name"]),
+            cell(results.done_of(each)),
+            cell(results.folded(each["auroc"])),
+            cell(results.worst(each["auroc"])),
+            cell(results.folded_per_cent(each["caught"])),
+            cell(f"{results.per_cent(each['promised'])} → {results.folded_per_cent(each['false_alarms'])}"),
+            cell(results.gap_to_first(each)),
+        )
+    hosts = results.rotated_hosts(found, HOSTS_SHOWN)
+    by_host = table("AUROC, HOST UNSEEN")
+    for host in hosts:
+        by_host.add_column(cell(host), justify="right")
+    for each in found:
+        by_host.add_row(cell(each["name"]), *(cell(text) for text in results.by_host(each, hosts)))
+    lines = [f"{each['name']}: to deploy: {results.to_deploy(each)}." for each in found]
+    lines += [f"{each['name']}: {note}." for each in found for note in each["notes"]]
+    said = [Text(one_line(line, 600)) for line in lines]
+    return [Text(one_line(results.rotated(found), 600)), made, by_host, *said, Text(results.SPREAD, "dim"), Text()]
 
 
 def _table(found: list[dict[str, Any]]) -> RenderableType:

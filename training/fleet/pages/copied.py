@@ -59,7 +59,8 @@ class ResultCopies:
         shown: list[ModelView] = reply.models[begin : begin + limit]
         more = str(begin + limit) if len(reply.models) > begin + limit else None
         kept = {name: getattr(reply, name) for name in ("test", "tests", "without", "without_jobs", "now")}
-        return ModelsReply(**kept, models=shown, next_after=more)
+        rotations = [] if begin else reply.rotations
+        return ModelsReply(**kept, models=shown, rotations=rotations, next_after=more)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from training.fleet.pages.source import Source
 from training.fleet.wire import results
 
 ROWS_MAX = 50
+HOSTS_MAX = 12  # columns of rotations
 Json = Mapping[str, Any]
 
 
@@ -27,6 +28,8 @@ def page(views: Source, frame: Frame, *, test: str | None = None, after: str = "
         sentence=results.ranking(reply["models"], whole) if not after else "Further models judged on the same test.",
         beliefs=results.beliefs(reply["models"]),
         models=reply["models"],
+        rotations=reply["rotations"],
+        rotated_hosts=results.rotated_hosts(reply["rotations"], HOSTS_MAX),
         tests=[(address(each["test"]), each, n) for n, each in enumerate(reply["tests"], start=1)],
         test=chosen,
         without=reply["without"],

@@ -9,6 +9,7 @@ from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.service.results import result_of
+from training.fleet.service.rotations import Rotations
 from training.fleet.store.artifacts import Artifact
 from training.fleet.store.errors import StoreError
 from training.fleet.wire import reports
@@ -44,6 +45,7 @@ class Models:
 
     def __init__(self, database: Database, clock: Clock, store: Reports | None) -> None:
         self._db, self._clock, self._store = database, clock, store
+        self._rotations = Rotations(database, clock)
         self._known: tuple[list[TestView], int, list[NamedJob]] = [], 0, []
         self._known_as_of, self._counted_at = -1, 0.0  # an event; when
 
@@ -99,6 +101,7 @@ class Models:
             without=without,
             without_jobs=named,
             now=self._clock.now(),
+            rotations=[] if after else self._rotations.all(),
             next_after=f"{shown[-1]['place']!r},{shown[-1]['job_id']}" if len(rows) > most else None,
         )
 

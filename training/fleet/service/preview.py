@@ -32,9 +32,11 @@ from training.fleet.service.hosts import HostRegistry
 from training.fleet.service.memory import advise
 from training.fleet.service.plan import Proposal, Reloader
 from training.fleet.service.references import References
+from training.fleet.service.rotations import planned
 from training.fleet.service.views import bundle_gone, outlook
 from training.fleet.wire.plans import (
     HOSTS_MAX,
+    ROTATIONS_MAX,
     SHOWN_MAX,
     TAKEN_MAX,
     HostOutlook,
@@ -103,6 +105,7 @@ class Previews:
             waiting=sum(map(len, waiting.values())),
             hosts=hosts[:HOSTS_MAX],
             nowhere=nowhere,
+            rotations=planned(proposal.jobs)[:ROTATIONS_MAX],
             memory=advise(proposal.jobs, service.learned(self.reader)),
             file=str(self.reloader.path.absolute()),
             mark=mark,

@@ -17,6 +17,7 @@ SHOWN_MAX = 1_000  # jobs in one answer
 TAKEN_MAX = 10  # names of jobs for one host
 HOSTS_MAX = 200
 ADVICE_MAX = 100  # on memory
+ROTATIONS_MAX = 100
 
 _Name = Annotated[str, Meta(min_length=1, max_length=128)]
 _Text = Annotated[str, Meta(max_length=4096)]
@@ -147,6 +148,16 @@ class MemoryAdvice(Wire, frozen=True, kw_only=True):
     propose_gib: float  # what to ask instead: a fifth more than that
 
 
+class PlannedRotation(Wire, frozen=True, kw_only=True):
+    """Jobs of the plan that differ in the tested host and the seed alone."""
+
+    name: str
+    jobs: int
+    hosts: list[str]  # of which each trains unless it is tested
+    tested: list[str]  # each alone
+    seeds: list[int]
+
+
 class PlanReply(Wire, frozen=True, kw_only=True):
     """The answer of the plan endpoints. Nothing has changed."""
 
@@ -158,6 +169,7 @@ class PlanReply(Wire, frozen=True, kw_only=True):
     hosts: list[HostOutlook]
     nowhere: dict[str, str] = field(default_factory=dict)  # job → why no known host could take it
     memory: list[MemoryAdvice] = field(default_factory=list)  # of at most 100 kinds of jobs
+    rotations: list[PlannedRotation] = field(default_factory=list)  # the first hundred
     file: str | None = None  # the manifest on the receiver's machine
     mark: str | None = None  # of that file as it lies there now: who finds the same mark there is on that machine
     machine: str | None = None  # the receiver's machine

@@ -22,6 +22,10 @@ STANDINGS: Mapping[str, str] = {
     "behind": "behind the first",
     "unknown": "no interval to compare by",
 }
+SPREAD = (
+    "Means are over hosts of each host's mean over seeds; ± is the standard deviation between hosts, not an interval. "
+    "None of a rotation's models is one to deploy: each lacks a host."
+)
 GAP = (
     "The gap's own interval needs both models' scores of each episode, which a report does not hold: "
     "`python -m training.trainer.compare` makes it where the data are"
@@ -112,6 +116,91 @@ def ranking(models: Sequence[Json], in_all: int = 0) -> str:
     of = f"Of {counted(max(in_all, len(models)), 'models')} judged on the same test"
     of += f" the first {len(models)} are here:" if in_all > len(models) else ","
     return f"{of} {said}" + (f"; {behind} {'is' if behind == 1 else 'are'} behind." if behind and tied else ".")
+
+
+def folded(figure: Json | None) -> str:
+    """Show a figure of a rotation: ``0.912 ± 0.031``, its mean over hosts and the spread between them."""
+    mean, spread = (None if figure is None else number(figure.get(key)) for key in ("mean", "spread"))
+    if mean is None:
+        return "–"
+    return f"{mean:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
+
+
+def folded_per_cent(figure: Json | None) -> str:
+    """Show a rate of a rotation: ``6.0 % ± 2.1``."""
+    mean, spread = (None if figure is None else number(figure.get(key)) for key in ("mean", "spread"))
+    return per_cent(mean) + ("" if mean is None or spread is None else f" ± {100 * spread:.1f}")
+
+
+def worst(figure: Json | None, *, rate: bool = False) -> str:
+    """Show the worst host of a rotation with its figure; a dash where there is none."""
+    found = None if figure is None else number(figure.get("worst"))
+    if figure is None or found is None:
+        return "–"
+    return f"{per_cent(found) if rate else f'{found:.3f}'} on {figure.get('worst_host')}"
+
+
+def gap_to_first(rotation: Json) -> str:
+    """Show how far a rotation is from the first on the same tests: ``−0.021 ± 0.010, ahead on 1 of 4``."""
+    gap = rotation.get("gap")
+    if not isinstance(gap, Mapping):
+        return ""
+    mean, spread = number(gap.get("mean")), number(gap.get("spread"))
+    said = f"{mean or 0.0:+.3f}".replace("-", "−") + ("" if spread is None else f" ± {spread:.3f}")
+    return f"{said}, ahead on {gap.get('ahead')} of {gap.get('hosts')}"
+
+
+def done_of(rotation: Json) -> str:
+    """Show how many jobs of a rotation are done, and what became of the others."""
+    done, jobs = rotation.get("done"), rotation.get("jobs")
+    states = rotation.get("states")
+    rest = {key: n for key, n in states.items() if key != "completed"} if isinstance(states, Mapping) else {}
+    others = ", ".join(f"{n} {key}" for key, n in sorted(rest.items()))
+    return f"{done} of {jobs}" + (f" ({others})" if others else "")
+
+
+def of_whom(rotation: Json) -> str:
+    """Say what a rotation is over: ``4 hosts × 3 seeds``."""
+    hosts, seeds = (len(rotation.get(key) or ()) for key in ("hosts", "seeds"))
+    return f"{counted(hosts, 'hosts')} × {counted(seeds, 'seeds')}"
+
+
+def to_deploy(rotation: Json) -> str:
+    """Name the model that one would deploy: the same, trained on all hosts."""
+    found = rotation.get("deploy") or ()
+    if not found:
+        return 'none: add a job with split_recipe = "sample" and without rotate'
+    return ", ".join(
+        str(each["name"]) + ("" if each["status"] == "completed" else f" ({each['status']})") for each in found
+    )
+
+
+def rotated_hosts(rotations: Sequence[Json], most: int) -> list[str]:
+    """List the hosts of rotations, sorted, the first ``most``."""
+    return sorted({str(host) for each in rotations for host in each.get("hosts") or ()})[:most]
+
+
+def by_host(rotation: Json, hosts: Sequence[str]) -> list[str]:
+    """Show the AUROC on each of these hosts, as the one that is tested."""
+    means = {row["host"]: number(row["auroc"]) for row in rotation.get("by_host") or ()}
+    known = [means.get(host) for host in hosts]
+    return ["–" if mean is None else f"{mean:.3f}" for mean in known]
+
+
+def rotated(rotations: Sequence[Json]) -> str:
+    """Say in one sentence what rotations show of hosts that nobody trained on."""
+    whole = [each for each in rotations if each["done"] == each["jobs"] and each["auroc"]["mean"] is not None]
+    if not rotations:
+        return ""
+    said = f"{counted(len(rotations), 'rotations')}, each host tested by models that the others trained: "
+    if not whole:
+        done, jobs = (sum(int(each[key]) for each in rotations) for key in ("done", "jobs"))
+        return f"{said}none is whole yet ({done} of {counted(jobs, 'jobs')} done), so none is ahead."
+    first = whole[0]
+    said += f"{first['name']} has the highest mean AUROC, {folded(first['auroc'])} ({of_whom(first)}), "
+    said += f"and {worst(first['auroc'])}."
+    rest = len(rotations) - len(whole)
+    return said + (f" {rest} {'is' if rest == 1 else 'are'} not whole yet." if rest else "")
 
 
 def beliefs(models: Sequence[Json]) -> str:

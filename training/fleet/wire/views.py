@@ -128,6 +128,68 @@ class NamedJob(Wire, frozen=True, kw_only=True):
     name: str
 
 
+class FoldedView(Wire, frozen=True, kw_only=True):
+    """One figure over a rotation; null where no job of it has one."""
+
+    mean: float | None = None  # over hosts, of each host's mean over seeds
+    spread: float | None = None  # standard deviation between the hosts' means; null of one host
+    seed_spread: float | None = None  # standard deviation between seeds on one host, pooled; null of one seed
+    worst: float | None = None  # that host's mean
+    worst_host: str = ""
+    hosts: int = 0  # with a figure
+
+
+class RotatedHost(Wire, frozen=True, kw_only=True):
+    """A host of a rotation: the means over seeds of what it showed as the one that is tested."""
+
+    host: str
+    auroc: float | None
+    caught: float | None
+    false_alarms: float | None
+    jobs: list[NamedJob]
+    test: str = ""  # the windows, as in a result; "": not known, or not the same for all seeds
+
+
+class RotationGap(Wire, frozen=True, kw_only=True):
+    """AUROC of a rotation minus that of the first one on the same tests and seeds, host by host."""
+
+    to: str
+    mean: float
+    spread: float | None  # standard deviation between hosts
+    ahead: int  # on so many of the hosts it has the higher AUROC
+    hosts: int
+
+
+class DeployView(Wire, frozen=True, kw_only=True):
+    """A job that trains what a rotation judges, on all of its hosts."""
+
+    job_id: str
+    name: str
+    status: str
+
+
+class RotationView(Wire, frozen=True, kw_only=True):
+    """Jobs that differ in the tested host and the seed alone, folded."""
+
+    name: str
+    model: str
+    mode: str
+    hosts: list[str]
+    seeds: list[int]
+    jobs: int
+    done: int  # with a result that counts
+    states: dict[str, int]  # of the jobs
+    in_manifest: bool
+    auroc: FoldedView
+    caught: FoldedView
+    false_alarms: FoldedView
+    promised: float | None  # share of false alarms; null also where the jobs promise different ones
+    by_host: list[RotatedHost]
+    gap: RotationGap | None = None
+    deploy: list[DeployView] = []  # at most three, what is trained before what is not
+    notes: list[str] = []  # what does not count, and why
+
+
 class ModelsReply(Wire, frozen=True, kw_only=True):
     """``GET /v1/models``: the models that were judged on one test, the best first."""
 
@@ -137,6 +199,7 @@ class ModelsReply(Wire, frozen=True, kw_only=True):
     without: int  # completed jobs without a report
     without_jobs: list[NamedJob]  # the newest of them
     now: float
+    rotations: list[RotationView] = []  # with the first page
     next_after: str | None = None
 
 

@@ -796,6 +796,16 @@ SELECT j.name, j.mode, j.in_manifest, j.job_id, r.figures FROM results AS r
 JOIN jobs AS j ON j.job_id = r.job_id AND j.attempt = r.attempt AND j.status = 'completed'
 WHERE r.twin = :twin AND j.mode <> :mode AND j.job_id <> :job_id ORDER BY j.finished_at DESC LIMIT 1
 
+-- name: rotating_jobs — jobs that name the hosts they test, with what their reports say
+SELECT j.job_id, j.name, j.spec, j.status, j.in_manifest, r.figures, a.data_digest, a.code_digest FROM jobs AS j
+LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
+LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
+WHERE j.spec LIKE '%"test_hosts"%' ORDER BY j.seq LIMIT :most
+
+-- name: jobs_like — jobs of a model and mode that test no named hosts, those of the plan first
+SELECT job_id, name, spec, status, in_manifest FROM jobs
+WHERE model = :model AND mode = :mode AND spec NOT LIKE '%"test_hosts"%' ORDER BY in_manifest DESC, seq LIMIT :most
+
 -- name: results_missing — completed jobs that have none, the newest first
 SELECT j.name, j.job_id, count(*) OVER () AS n FROM jobs AS j
 WHERE j.status = 'completed' AND NOT EXISTS (

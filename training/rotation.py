@@ -1,0 +1,72 @@
+"""Rotations: jobs that differ in the tested host and the seed alone, and their figures as one. PURE: values in and out.
+
+One host and one seed are an anecdote. A rotation tests every host in turn, and is read by three numbers: the mean over
+hosts of each host's mean over seeds, the spread between hosts, and the worst host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from training.contract import Recipe, digest, identity_of
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The place of one job in its rotation. ``key`` is equal for all jobs of a rotation, and for no other job."""
+
+    key: str
+    hosts: tuple[str, ...]  # of the rotation, sorted
+    host: str  # tested
+    seed: int
+
+
+def turn_of(spec: Mapping[str, Any]) -> Turn | None:
+    """Find the place of a job dict; None where it does not test one host alone that trains nothing."""
+    tested, trained = list(spec.get("test_hosts") or []), list(spec.get("train_hosts") or [])
+    seed = spec.get("seed")
+    if spec.get("split_recipe") != Recipe.HOST or len(tested) != 1 or not trained or tested[0] in trained:
+        return None
+    if not isinstance(seed, int):
+        return None
+    hosts = tuple(sorted({*map(str, trained), str(tested[0])}))
+    rest = {**identity_of(spec), "train_hosts": list(hosts), "test_hosts": None, "seed": None}
+    return Turn(digest(rest), hosts, str(tested[0]), seed)
+
+
+def trains_on_all(spec: Mapping[str, Any], like: Mapping[str, Any], hosts: Sequence[str]) -> bool:
+    """Tell whether a job trains what ``like`` does, but on all of these hosts: a model that one would deploy."""
+    split = dict.fromkeys(("split_recipe", "train_hosts", "test_hosts", "seed"))
+    if {**identity_of(spec), **split} != {**identity_of(like), **split}:
+        return False
+    return spec.get("split_recipe") != Recipe.HOST or {*hosts} <= {*(spec.get("train_hosts") or ())}
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One figure over a rotation."""
+
+    mean: float  # over hosts, of each host's mean over seeds
+    spread: float | None  # standard deviation between the hosts' means (n - 1); None: of one host there is none
+    seed_spread: float | None  # standard deviation between seeds, pooled over hosts; None: no host has two seeds
+    worst_host: str
+    worst: float  # that host's mean
+
+
+def fold(values: Mapping[str, Sequence[float]], *, low_is_worst: bool = True) -> Fold | None:
+    """Fold the values of each host, one a seed; None where there are none. Every host counts the same."""
+    means = {host: math.fsum(found) / len(found) for host, found in sorted(values.items()) if found}
+    if not means:
+        return None
+    mean = math.fsum(means.values()) / len(means)
+    spread = None
+    if len(means) > 1:
+        spread = math.sqrt(math.fsum((each - mean) ** 2 for each in means.values()) / (len(means) - 1))
+    within = [(each - means[host]) ** 2 for host in means for each in values[host]]
+    free = len(within) - len(means)
+    pick = min if low_is_worst else max
+    worst = pick(means, key=lambda host: means[host])
+    return Fold(mean, spread, math.sqrt(math.fsum(within) / free) if free else None, worst, means[worst])
