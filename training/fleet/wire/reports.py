@@ -231,6 +231,13 @@ def _test(split: _Split, data: str) -> str:
     here = split.hosts.get("test")
     if not here or not data:
         return ""
-    division = "" if split.recipe == "host" else split.fingerprint
-    said = (data, split.recipe, division, sorted(here.items()), sorted(split.classes.get("test", {}).items()))
+    by_host = split.recipe in ("host", "behaviour")  # which test alike
+    recipe, division = ("host", "") if by_host else (split.recipe, split.fingerprint)
+    said = (
+        data,
+        recipe,
+        division,
+        sorted(here.items()),
+        sorted(split.classes.get("test", {}).items()),
+    )
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
