@@ -458,7 +458,7 @@ def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
     varied, recipe = entry.values.get("matrix"), entry.values.get("split_recipe", defaults.split_recipe)
     if isinstance(varied, Mapping) and "split_recipe" in varied:
         entry.report(at, "stands beside a matrix of split_recipe, and leaves whole hosts out", "remove one of the two")
-    elif recipe in set(Recipe) - {Recipe.HOST}:
+    elif recipe in {one for one in Recipe if not one.by_host}:
         message = f'leaves whole hosts out, which split_recipe "{recipe}" does not'
         entry.report(at, message, 'set split_recipe = "host" in the job, or remove rotate')
     own = entry.values.get("train_hosts")
