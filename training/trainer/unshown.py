@@ -97,7 +97,7 @@ class _Kept(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """What is kept of a training without one behaviour: its answers, in the machine's own numbers."""
+    """The remains of a training without one behaviour: its answers, in the machine's own numbers."""
 
     places: bytes = b""
     score: bytes = b""
@@ -154,7 +154,7 @@ class Stages:
         self._own, self._snapshot = False, None
 
     def answered(self, name: str) -> Unshown | str | None:
-        """What a training without ``name`` that has ended said, or why it failed; None where none has ended."""
+        """The answer of a training without ``name`` that has ended, or why it failed; None where none has ended."""
         found = self._all.ended.get(name)
         if found is None:
             return None

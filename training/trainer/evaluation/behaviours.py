@@ -143,7 +143,7 @@ def _ranks(some: Sequence[Unshown], known: Known, episode: IntArray) -> dict[str
 
 
 def _rates(some: Sequence[Unshown], known: Known, episode: IntArray, n_episodes: int) -> dict[str, Any]:
-    """What is caught, and false alarms; of several models the false alarms of all of them on average."""
+    """The shares caught and of false alarms; of several models the false alarms of all of them on average."""
     alarming = ~known.classes.is_benign(known.scored.y)
     made = {}
     for name, kind in (("tpr", True), ("fpr", False)):
