@@ -134,7 +134,8 @@ class Progress:
         ``eta_s`` assumes that all epochs will be needed: with early stopping it is an upper bound. Trainings that
         follow (see ``training``) count as this one.
         """
-        self._latest = epoch = epoch + self._done
+        epoch += self._done
+        self._latest = max(self._latest, epoch)  # trees are counted anew by each booster
         epochs = self._done + epochs + self._left * epochs
         now = self._clock.monotonic()
         if self._phase is None:
