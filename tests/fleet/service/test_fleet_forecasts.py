@@ -152,6 +152,18 @@ def test_an_answer_is_kept_for_a_moment_only_and_until_something_happens(fleet: 
     assert fleet.forecasts.now() is not second
 
 
+@pytest.mark.parametrize("edit", ["reload", "cancel", "hold"])
+def test_an_answer_of_before_an_edit_is_not_kept(fleet: Fleet, edit: str) -> None:
+    first = fleet.forecasts.now()
+    if edit == "reload":
+        fleet.service.reload(fleet.jobs, Plan())
+    else:
+        getattr(fleet.service, edit)(first.jobs[0].job_id)
+    second = fleet.forecasts.now()
+    assert second is not first
+    assert fleet.forecasts.now() is second
+
+
 def test_so_many_kinds_are_told_apart_by_their_model_alone() -> None:
     many = Fleet(*(a_job(f"j{n}", hyper={"depth": 1.01**n, "n": n}) for n in range(400)))
     many.hear("desk", "pi")

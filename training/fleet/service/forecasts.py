@@ -27,7 +27,7 @@ from training.fleet.scheduling.forecast import Forecast, Question, Work, forecas
 from training.fleet.scheduling.job import Host, JobStatus, Needs
 from training.fleet.scheduling.quarantine import Quarantine
 from training.fleet.scheduling.schedule import Slot
-from training.fleet.service.hosts import HostRegistry, KnownHost
+from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.service.views import outlook
@@ -49,6 +49,7 @@ from training.printable import duration
 ASKED_MOST = 20_000  # jobs of one forecast
 KEPT_S = 30.0  # for which an answer is good, a third of that once something happened, …
 KEPT_PER_COST = 150.0  # … and longer for each second that it took: page and review cost 0.7 % of a core at most
+EDITED_PER_COST = 10.0  # the same once an operator changed the queue, who looks at what that did
 REVIEWED_MOST, REVIEWED_SHOWN = 2_000, 100  # forecasts that are judged, and shown one by one
 NOWHERE_MAX = 1_000  # jobs named with their reason
 # An imagined host of which nothing is said has enough of all but GPUs.
@@ -76,6 +77,17 @@ class _Trains:
     late_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An answer, and what it was made of."""
+
+    head: int  # the newest event
+    plan: Plan
+    begun: float  # by the clock that does not step
+    cost_s: float
+    answer: ForecastReply
+
+
 @dataclass
 class Forecasts:
     """Answers to "who trains what when?". ``reader`` is a connection of its own, beside the writer's."""
@@ -83,7 +95,7 @@ class Forecasts:
     service: Service
     reader: Database
     previews: Previews | None = None
-    _kept: tuple[int, float, ForecastReply] | None = field(default=None, init=False)  # event, until when, what
+    _kept: _Kept | None = field(default=None, init=False)
     _one: Lock = field(default_factory=Lock, init=False)  # at a time: what was learned is one thread's
 
     def __post_init__(self) -> None:
@@ -93,15 +105,18 @@ class Forecasts:
     def now(self) -> ForecastReply:
         """Foretell the queue as it is; an answer of a moment ago may do, the older the more it cost."""
         clock = self.service.queue.clock
-        head, begun = self._head(), clock.monotonic()
-        if self._kept is not None:
-            seen, until, answer = self._kept
-            if begun < (until if seen == head else until - KEPT_S * 2 / 3):
-                return answer
+        head, plan, begun = self._head(), self.service.plan, clock.monotonic()
+        if self._kept is not None and begun - self._kept.begun < self._good_for(self._kept, head, plan):
+            return self._kept.answer
         answer = self.answer(ForecastRequest())
-        until = begun + KEPT_S + KEPT_PER_COST * (clock.monotonic() - begun)
-        self._kept = head, until, answer
+        self._kept = _Kept(head, plan, begun, clock.monotonic() - begun, answer)
         return answer
+
+    def _good_for(self, kept: _Kept, head: int, plan: Plan) -> float:
+        """Return the seconds for which an answer will do, by what happened since."""
+        if kept.plan is not plan or (kept.head != head and self.reader.one("edited_since", after=kept.head)):
+            return EDITED_PER_COST * kept.cost_s
+        return (KEPT_S if kept.head == head else KEPT_S / 3) + KEPT_PER_COST * kept.cost_s
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
         """Answer a question. Refusal: a host in it is unknown, or its plan has mistakes."""

@@ -3,6 +3,10 @@
 -- name: newest_event — how far things have come; no job's state changes without an event
 SELECT COALESCE(max(seq), 0) AS seq FROM events
 
+-- name: edited_since — whether an operator moved a job behind a row
+SELECT 1 AS edited FROM events
+WHERE seq > :after AND transition IN ('insert', 'cancel', 'take_out', 'requeue', 'hold', 'unhold') LIMIT 1
+
 -- name: ended_since — attempts whose end was noted behind a row
 SELECT e.seq, e.at, e.transition, e.detail, a.granted_at, json_extract(j.spec, '$.model') AS model
 FROM events AS e JOIN attempts AS a ON a.job_id = e.job_id AND a.attempt = e.attempt
