@@ -85,11 +85,26 @@ def test_other_hosts_are_part_of_the_question() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["desk2", "=gpu:24", "d=gpu", "d=gpu:x", "d=gpu:-1", "d=gpu:nan", "d=tpu:8", "d=", "d=like:a,like:b"]
-)
+    "spec", ["desk2", "=gpu:24", "d=gpu", "d=gpu:x", "d=gpu:-1", "d=gpu:nan", "d=tpu:8", "d=", "d=like:a,like:b",
+             "d=cores:0", "d=cores:2.5", "a b=gpu:24", "d=like:a b"]
+)  # fmt: skip
 def test_a_spec_that_is_none_says_what_is_expected(spec: str) -> None:
     said, questions = asked("--with", spec, code=2)
     assert f"--with {spec}: " in " ".join(said.split())
+    assert not questions
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--without", ""], "--without : nothing is no host's name"),
+        (["--without", "a b"], "--without a b: a b is no host's name"),
+        (["--with", "d=ram:8", "--with", "D=gpu:8"], "--with D=gpu:8: D is given twice"),
+    ],
+)
+def test_a_host_that_cannot_be_meant_is_refused_where_the_command_runs(argv: list[str], says: str) -> None:
+    said, questions = asked(*argv, code=2)
+    assert says in " ".join(said.split())
     assert not questions
 
 
@@ -123,6 +138,7 @@ def test_the_picture_has_the_width_of_the_terminal(width: int, encoding: str) ->
 def test_nothing_to_do_and_nothing_known_are_said() -> None:
     nothing = {**ANSWER, "done_at": None, "jobs": [], "count": 0, "hosts": [], "nowhere": {}, "held": 0}
     assert asked(answer=nothing)[0] == "Nothing is to be trained.\n"
+    assert asked(answer={**nothing, "nowhere": {"a": "no host"}})[0].startswith("No job that waits can be trained now.")
     assert sentence({**ANSWER, "learned_from": 0}).endswith("so this is a guess.")
     assert sentence({**ANSWER, "left_out": 7}).startswith("The first 4 jobs are done")
 

@@ -6,6 +6,7 @@ and ``cores:N``, joined by commas.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from rich.text import Text
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.plan import INVALID, AsJson, Url, read_plan, sent_plan
 from training.fleet.cli.render import cell, table
-from training.fleet.wire.constants import DONE, USAGE
+from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, USAGE
 from training.fleet.wire.words import declined, duration, number
 from training.printable import clock_time, counted, one_line
 
@@ -62,7 +63,14 @@ def forecast(
         said = context.client(receiver_url).forecast_review()
         context.show(as_json, said, lambda: rendered_review(said))
         return DONE
-    hosts = dict(spec_of(each) for each in imagined or ())
+    hosts: dict[str, dict[str, Any]] = {}
+    for each in imagined or ():
+        name, can = spec_of(each)
+        if name.lower() in map(str.lower, hosts):
+            raise CannotError(f"--with {each}: {name} is given twice; join its parts by commas", USAGE)
+        hosts[name] = can
+    for name in without or ():
+        _check_host(f"--without {name}", name)
     question: dict[str, Any] | None = None
     if without or hosts or plan is not None:
         question = {"without": list(without or ()), "imagined": hosts}
@@ -91,12 +99,22 @@ def spec_of(text: str) -> tuple[str, dict[str, Any]]:
             amount = int(value) if key == "cores" else float(value)
         except ValueError:
             amount = -1
-        if not 0 <= amount < 1e6:
-            raise CannotError(f"--with {text}: {key} is a number, as in {key}:8", USAGE)
+        least, most = (1, 100_000) if key == "cores" else (0, 1_000_000)
+        if not least <= amount <= most:
+            kind = "a whole number" if key == "cores" else "a number"
+            raise CannotError(f"--with {text}: {key} is {kind} from {least} to {most}, as in {key}:8", USAGE)
         found[_KEYS[key]] = amount
     if not name or not found:
         raise CannotError(f"--with {text}: expected {SPEC}", USAGE)
+    for host in (name, found.get("like", name)):
+        _check_host(f"--with {text}", host)
     return name, found
+
+
+def _check_host(option: str, name: str) -> None:
+    if re.search(HOST_ID_PATTERN, name) is None:
+        like = "letters, digits, dots, dashes and underscores, 64 at most, the first a letter or digit"
+        raise CannotError(f"{option}: {name or 'nothing'} is no host's name; use {like}", USAGE)
 
 
 # ── for people ──────────────────────────────────────────────────────────────────────────────
@@ -121,7 +139,7 @@ def sentence(answer: Json) -> str:
     now, done = number(answer.get("now")) or 0.0, number(answer.get("done_at"))
     count = int(number(answer.get("count")) or 0)
     if done is None:
-        return "Nothing is to be trained."
+        return "No job that waits can be trained now." if answer.get("nowhere") else "Nothing is to be trained."
     low, high = (number(answer.get(key)) or done for key in ("done_low_at", "done_high_at"))
     left = int(number(answer.get("left_out")) or 0)
     first = f"The first {counted(count, 'jobs')}" if left else counted(count, "jobs")
