@@ -10,8 +10,10 @@ from builders import a_job
 from fakes import Counting, FakeClock, FakeShelf
 from service_running import refused
 
+from training.fleet.queue.declines import Declined, Declines
 from training.fleet.queue.forecasts import keep
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
+from training.fleet.queue.kinds import kind_of
 from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service.forecasts import Forecasts
@@ -216,3 +218,17 @@ def test_a_forecast_that_costs_much_is_made_seldom(fleet: Fleet, monkeypatch: py
     assert fleet.forecasts.now() is first
     fleet.clock.advance(200)
     assert fleet.forecasts.now() is not first
+
+
+def test_a_host_that_waits_already_hears_the_moment_that_it_was_told(fleet: Fleet) -> None:
+    fleet.claim("desk")
+    asked = fleet.ask()
+    (told,) = [host.declined for host in asked.hosts if host.declined is not None]
+    first = fleet.forecasts._waiting()[0][0]
+    until = told.open_at - 3.0
+    with fleet.queue.db.transaction():
+        for by in ("desk", "another"):
+            at = Declined(first.job_id, first.name, by, told.begins_at, told.ends_at, told.here_until, until)
+            Declines(fleet.queue.db, fleet.clock).note("pi", kind_of(first.job_class.class_id, first.priority), at)
+            (now,) = [host.declined for host in fleet.ask().hosts if host.declined is not None]
+            assert now.open_at == (until if by == "desk" else told.open_at)

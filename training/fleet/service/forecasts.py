@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.classes import Classes, Drafts, JobClass
+from training.fleet.queue.declines import Declines
 from training.fleet.queue.forecasts import Came, Foretold, reviewed, untold
 from training.fleet.queue.foresee import Foreseen, name_of
 from training.fleet.queue.kinds import Kinds, kind, kind_of
@@ -151,6 +152,7 @@ class Forecasts:
                 notes={each.name: self._note(each) for each in registry.known.values()},
                 now=self.service.queue.clock.now(),
                 out=quarantines(self.reader),
+                promised=Declines(self.reader, self.service.queue.clock).open(),
             ),
             held=held,
             left_out=len(asked[ASKED_MOST:]),
@@ -287,6 +289,7 @@ class Facts:
     notes: Mapping[str, str | None]  # of every known host: why it takes no part, or None
     now: float
     out: Mapping[str, Quarantine]
+    promised: Mapping[tuple[str, str], tuple[str, float]]  # host and kind → for whom it waits, and until when
 
 
 @dataclass
@@ -421,15 +424,19 @@ class _Answer:
             wait = waits.get(name)
             declined = None
             if wait is not None:
-                at, said = now + wait.at_s, wait.decline
+                at, said, of = now + wait.at_s, wait.decline, by_id[wait.job]
+                open_at = at + said.open_s
+                by, until = self.facts.promised.get((name, kind_of(of.job_class.class_id, of.priority)), ("", 0.0))
+                if by == said.by:  # it waits for that already: what it was told holds
+                    open_at = min(open_at, until)
                 declined = DeclineView(
-                    name=by_id[wait.job].name,
+                    name=of.name,
                     at=at,
                     by=said.by,
                     begins_at=at + said.begin_s,
                     ends_at=at + said.end_s,
                     here_until=at + said.here_s,
-                    open_at=at + said.open_s,
+                    open_at=open_at,
                 )
             told.append(
                 ForetoldHost(
