@@ -118,7 +118,7 @@ def _done_at(to_come: Ahead | None) -> str:
 
 def _done_in(counts: Mapping[str, int], live: Sequence[Mapping[str, Any]]) -> str:
     """Say when all is done, where nothing waits and every trainer says how long it needs."""
-    left = [words.number((job.get("progress") or {}).get("eta_s")) for job in live]
+    left = [words.left_s(job) for job in live]
     known = [each for each in left if each is not None]
     if counts["pending"] or not known or len(known) < len(left):
         return ""

@@ -19,6 +19,7 @@ from training.printable import size as bytes_in_words
 Json = Mapping[str, Any]
 
 ID_SHOWN = 12  # digits of an id or digest
+_ETA_MOST_S = 365 * 86_400.0  # a trainer that announces years does not know
 STATUSES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
 
 
@@ -106,8 +107,8 @@ def progress(view: Json) -> str:
     if not isinstance(said, Mapping) or view.get("status") not in ("running", "claimed"):
         return ""
     done, planned = number(said.get("epoch")), number(said.get("epochs"))
-    if done is not None and planned:
-        return f"{done:.0f}/{planned:.0f} ({min(done / planned, 1):.0%})"
+    if done is not None and planned is not None and 0 <= done <= planned and planned > 0:
+        return f"{done:.0f}/{planned:.0f} ({done / planned:.0%})"
     here, whole = number(said.get("bytes")), number(said.get("bytes_total"))
     if said.get("event") == "fetch" and here is not None and whole:
         return f"fetching its data ({min(here / whole, 1):.0%} of {size(whole)})"
@@ -122,7 +123,7 @@ def share_done(view: Json) -> float | None:
     fetching = said.get("event") == "fetch"
     keys = ("bytes", "bytes_total") if fetching else ("epoch", "epochs")
     done, planned = number(said.get(keys[0])), number(said.get(keys[1]))
-    return None if done is None or not planned or planned < 0 else min(max(done / planned, 0.0), 1.0)
+    return None if done is None or not planned or not 0 <= done <= planned else done / planned
 
 
 def silence(view: Json, now: object) -> str:
@@ -138,9 +139,14 @@ def eta(view: Json, now: object) -> str:
     """Show the time left by the trainer's estimate, or that it is unknown because the host is silent."""
     if unheard := silence(view, now):
         return unheard
+    return duration(left_s(view)) if view.get("status") == "running" else ""
+
+
+def left_s(view: Json) -> float | None:
+    """Return the seconds that a trainer says it needs yet; None when it does not say, or nonsense."""
     said = view.get("progress")
-    running = view.get("status") == "running" and isinstance(said, Mapping)
-    return duration(said.get("eta_s")) if running and isinstance(said, Mapping) else ""
+    left = number(said.get("eta_s")) if isinstance(said, Mapping) else None
+    return left if left is not None and 0 <= left <= _ETA_MOST_S else None
 
 
 def held(view: Json, now: object) -> str:
