@@ -106,6 +106,7 @@ def test_without_a_host_the_others_do_its_work(fleet: Fleet) -> None:
     assert said.count == 6, "also the job that it trains"
     assert [host.note for host in said.hosts if host.host == "desk"] == ["left out"]
     assert "nobody" in refused(ProblemType.UNKNOWN_NAME, lambda: fleet.ask(without=["nobody"]))
+    assert set(fleet.ask(without=["desk", "pi"]).nowhere.values()) == {"every host is left out"}
 
 
 def test_an_imagined_host_takes_its_part(fleet: Fleet) -> None:

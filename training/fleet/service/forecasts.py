@@ -463,6 +463,8 @@ class _Answer:
             if each.job_class.needs not in reasons:
                 look = outlook(each.job_class.needs, silent, facts.out)
                 lacks = rules.lacks_data(each.job_class.needs, facts.registry.datasets)
+                if facts.registry.known and not silent:
+                    lacks = lacks or "every host is left out"
                 reasons[each.job_class.needs] = lacks or look.obstacle or look.waits_for or "no host here can train it"
             told[each.name] = reasons[each.job_class.needs]
         return told
