@@ -18,7 +18,7 @@ from training import locking
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Exit
 from training.data import build as building
 from training.data import extract as extracting
-from training.data import ingest, normalise
+from training.data import ingest, normalise, placing
 from training.data.alone import LOCK, alone
 from training.data.assemble import Options
 from training.data.dataset import load_processed, load_validation
@@ -131,7 +131,7 @@ def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_proces
     (tmp_path / "packed").mkdir()
     for folder in (tmp_path / "in").iterdir():
         pack(folder, tmp_path / "packed" / f"{folder.name}.tar.zst")
-    monkeypatch.setattr(building, "POOL_MIN", 1)
+    monkeypatch.setattr(placing, "POOL_MIN", 1)
     options = building.Options(jobs=2)
     building.build(tmp_path / "packed", tmp_path / "b", options)
     assert outputs(tmp_path / "b") == first
@@ -426,13 +426,14 @@ def test_normalising_constant_and_extreme_channels_stays_finite():
     rows = np.zeros((400, 3), dtype=np.float32)
     rows[:, 1] = np.finfo(np.float32).max
     compressed = normalise.compress(rows, specs)
-    references = normalise.measure({"h": [compressed]}, specs, 8.0)
+    references = normalise.measure({"h": normalise.Recorded.of([compressed])}, specs, 8.0)
     for values in (compressed, normalise.compress(-rows + 5, specs)):
         result = normalise.apply(values, "h", references)
         assert np.isfinite(result).all()
         assert np.abs(result).max() <= normalise.CLIP
     assert references.without(["h", "g"]) == ["g"]
-    assert normalise.measure({"h": [compressed[:5]]}, specs, 8.0).fleet is None, "too short to know a day by"
+    short = normalise.Recorded.of([compressed[:5]])
+    assert normalise.measure({"h": short}, specs, 8.0).fleet is None, "too short to know a day by"
 
 
 def test_a_build_and_an_ingest_into_one_folder_say_so_and_leave_nothing_of_each_other(tmp_path, capsys):

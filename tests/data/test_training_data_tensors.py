@@ -190,7 +190,7 @@ def content(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("step", ["extract_blocks", "metadata", "_write_features", "_put_in_place"])
+@pytest.mark.parametrize("step", ["extract_blocks", "metadata", "write_features", "_put_in_place"])
 def test_a_write_that_ends_before_its_last_step_leaves_what_was_there(tmp_path, monkeypatch, step):
     write(tmp_path)
     before = content(tmp_path)

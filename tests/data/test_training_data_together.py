@@ -94,12 +94,16 @@ def test_recordings_of_one_host_may_overlap_a_little_and_then_count_as_one(tmp_p
     assert "so that of 4 there are 1." in notes
 
 
+def sketched(entries):
+    return np.array(entries, dtype="<u8").tobytes()
+
+
 @pytest.mark.parametrize(("shared", "is_copy"), [(4, True), (3, False)])
 def test_half_of_the_samples_make_a_copy(shared, is_copy):
-    known = tuple(range(0, 16, 2))
-    own = tuple(range(1, 2 * (8 - shared), 2))  # below the other's last, so that it would list them
-    first = Verdict(episode_id="a", meta=None, reasons=(), content="a", sketch=known)
-    other = replace(first, episode_id="b", content="b", sketch=(*known[:shared], *own))
+    known = list(range(0, 16, 2))
+    own = list(range(1, 2 * (8 - shared), 2))  # below the other's last, so that it would list them
+    first = Verdict(episode_id="a", meta=None, reasons=(), content="a", sketch=sketched(known))
+    other = replace(first, episode_id="b", content="b", sketch=sketched(known[:shared] + own))
     _, judged = judge_together([first, other])
     assert judged.ok is not is_copy
 

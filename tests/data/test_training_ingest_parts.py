@@ -22,12 +22,12 @@ from training.data.ingest import columns as channels
 from training.data.ingest import even
 from training.data.ingest.columns import Wanted, suspects
 from training.data.ingest.ingested import Said, without_missing
-from training.data.ingest.meter import STEPS, Meter
 from training.data.ingest.rows import Cut
 from training.data.ingest.samples import read_long
 from training.data.ingest.text import whole_rows
 from training.data.ingest.times import Said as Clock
 from training.data.ingest.times import from_parts
+from training.data.meter import STEPS, Meter
 from training.data.rows import Rows
 from training.data.scratch import Room, blocks
 

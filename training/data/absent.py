@@ -85,11 +85,18 @@ def without(X: NDArray[np.float32], names: Sequence[str], taken: Iterable[str]) 
 
 def lacking_hosts(X: NDArray[Any], host: NDArray[np.str_] | Coded) -> Bools:
     """(H, C): which hosts, in the order of their names, lack which channels of settled windows ``X`` (N, C, T)."""
+    return lacking(((start, absent(part)) for start, part in blocks(X)), host)
+
+
+def lacking(gone: Iterable[tuple[int, NDArray[Any]]], host: NDArray[np.str_] | Coded) -> Bools:
+    """The same by which channels (n, C) are absent in some windows at a time, from a first one on."""
     of_host = Coded.of(host).codes
-    lacks = np.zeros((of_host.max() + 1, X.shape[1]))
-    for start, part in blocks(X):
-        np.add.at(lacks, of_host[start : start + len(part)], absent(part))
-    return np.asarray(lacks / np.bincount(of_host)[:, None] >= LACKING_MIN)
+    count = np.bincount(of_host)
+    lacks: Any = 0
+    for start, part in gone:
+        of = of_host[start : start + len(part)]
+        lacks = lacks + np.stack([np.bincount(of, column, count.size) for column in part.T], axis=1)
+    return np.asarray(lacks / count[:, None] >= LACKING_MIN)
 
 
 class Rare(NamedTuple):

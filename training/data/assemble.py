@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from training.contract import Mode
 from training.data import normalise
 from training.data.channels import CHANNELS, UNLIKE, view_of
 from training.data.classes import BENIGN, MALICIOUS, benign_of
 from training.data.dataset import REFERENCE, WindowSet
 from training.data.episode import Meta
 from training.data.errors import DataError
-from training.data.extract import Extract
+from training.data.extract import Extract, Facts
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema
-from training.data.windows import class_spans, place_windows
+from training.data.windows import class_spans, placed_rows
+
+Array = NDArray[np.float32]
+Episode = TypeVar("Episode", Facts, Extract)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,7 @@ class Options:
     like: FeatureSchema | None = None
 
 
-def _meta(extracted: Extract) -> Meta:
+def _meta(extracted: Episode) -> Meta:
     assert extracted.verdict.meta is not None, "a good episode has been read"
     return extracted.verdict.meta
 
@@ -56,7 +62,7 @@ class Chosen:
         return self.views.get(name, meta.view) == meta.view
 
 
-def choose_channels(good: Sequence[Extract], like: FeatureSchema | None) -> Chosen:
+def choose_channels(good: Sequence[Episode], like: FeatureSchema | None) -> Chosen:
     """The channels that some good episode has, or those of the schema."""
     everything = {c.name: c for e in good for c in _meta(e).channels}
     if like is not None:
@@ -65,6 +71,7 @@ def choose_channels(good: Sequence[Extract], like: FeatureSchema | None) -> Chos
         return Chosen(channels=like.channels, views=views, dropped=sorted(set(everything) - set(like.channel_names)))
     table = list(CHANNELS)
     ordered = sorted(everything, key=lambda n: (table.index(n) if n in CHANNELS else len(table), n))
+    ordered.sort(key=lambda name: Mode.REALISTIC not in everything[name].modes)  # as the files want them
     specs = []
     for name in ordered:
         info = everything[name]
@@ -82,7 +89,7 @@ def choose_channels(good: Sequence[Extract], like: FeatureSchema | None) -> Chos
     return Chosen(channels=tuple(specs), views=_views(good, everything), dropped=[])
 
 
-def _views(good: Sequence[Extract], names: Collection[str]) -> dict[str, str]:
+def _views(good: Sequence[Episode], names: Collection[str]) -> dict[str, str]:
     """The view of the most hosts, for channels by which views mean two things; none where all have one view."""
     hosts = {(_meta(e).view, _meta(e).host) for e in good}
     counts = Counter(view for view, _ in hosts)
@@ -92,12 +99,11 @@ def _views(good: Sequence[Extract], names: Collection[str]) -> dict[str, str]:
     return dict.fromkeys(sorted(UNLIKE & set(names)), most)
 
 
-def _values(extracted: Extract, chosen: Chosen) -> np.ndarray:
+def values_of(extracted: Extract, chosen: Chosen) -> Array:
     """The episode's compressed grid (G, C), with the data set's channels in its order; NaN for those it lacks."""
-    assert extracted.grid is not None
     meta = _meta(extracted)
     places = {c.name: i for i, c in enumerate(meta.channels) if chosen.has(meta, c.name)}
-    found = extracted.grid.values
+    found = extracted.ground.values
     values = np.full((len(found), len(chosen.channels)), np.nan, dtype=np.float32)
     for place, channel in enumerate(chosen.channels):
         if channel.name in places:
@@ -105,15 +111,30 @@ def _values(extracted: Extract, chosen: Chosen) -> np.ndarray:
     return normalise.compress(values, chosen.channels)
 
 
-def measure_references(good: Sequence[Extract], chosen: Chosen, sample_hz: float) -> normalise.References:
-    recordings: dict[str, list[np.ndarray]] = defaultdict(list)
-    for extracted in good:
-        if _meta(extracted).baseline and extracted.grid is not None:
-            recordings[_meta(extracted).host].append(_values(extracted, chosen)[~extracted.grid.holes])
-    return normalise.measure(recordings, chosen.channels, sample_hz)
+def measure_references(
+    good: Sequence[Episode], chosen: Chosen, sample_hz: float, load: Callable[[Episode], Extract]
+) -> normalise.References:
+    """The hosts' references among good episodes, of which ``load`` gets the samples, one at a time."""
+    of_host: dict[str, list[Episode]] = defaultdict(list)
+    for episode in good:
+        if _meta(episode).baseline:
+            of_host[_meta(episode).host].append(episode)
+
+    def rows_of(episodes: Sequence[Episode]) -> Iterator[Array]:
+        for episode in episodes:
+            extracted = load(episode)
+            yield values_of(extracted, chosen)[~extracted.ground.holes]
+
+    recorded = {
+        host: normalise.Recorded(
+            len(episodes), sum(int((~episode.ground.holes).sum()) for episode in episodes), rows_of(episodes)
+        )
+        for host, episodes in of_host.items()
+    }
+    return normalise.measure(recorded, chosen.channels, sample_hz)
 
 
-def label_names(good: Sequence[Extract], options: Options) -> list[str]:
+def label_names(good: Sequence[Episode], options: Options) -> list[str]:
     if options.like is not None:
         return sorted(options.like.label_map, key=options.like.label_map.__getitem__)
     if options.target == "malicious":
@@ -121,7 +142,7 @@ def label_names(good: Sequence[Extract], options: Options) -> list[str]:
     return sorted({p for e in good if not _meta(e).baseline for p in e.label_phase})
 
 
-def benign_names(good: Sequence[Extract], options: Options) -> tuple[str, ...]:
+def benign_names(good: Sequence[Episode], options: Options) -> tuple[str, ...]:
     """The classes that raise no alarm, as the recordings declare their phases. Raises DataError where they disagree."""
     if options.like is not None:
         return benign_of(options.like)
@@ -140,23 +161,8 @@ def benign_names(good: Sequence[Extract], options: Options) -> tuple[str, ...]:
     return tuple(sorted(phase for phase, said in kinds.items() if said == {BENIGN}))
 
 
-def reference_windows(
-    good: Sequence[Extract],
-    chosen: Chosen,
-    references: normalise.References,
-    sample_hz: float,
-    options: Options,
-) -> WindowSet | None:
-    """Windows of the hosts' own references, or None when there is none that a window fits into."""
-    recorded = [e for e in good if _meta(e).baseline]
-    try:
-        return cut_windows(recorded, chosen, references, sample_hz, options, of_references=True)[0]
-    except DataError:
-        return None
-
-
 def _spans(
-    extracted: Extract, options: Options, *, of_references: bool = False
+    extracted: Episode, options: Options, *, of_references: bool = False
 ) -> list[tuple[float, float, str | None]]:
     phases = _meta(extracted).phases
     classes: list[str | None] = [
@@ -166,7 +172,7 @@ def _spans(
     return class_spans(extracted.label_t, classes, extracted.end_s)
 
 
-def too_short(good: Sequence[Extract], sample_hz: float, options: Options) -> list[str]:
+def too_short(good: Sequence[Episode], sample_hz: float, options: Options) -> list[str]:
     """Sentences on the stretches of each class that no window fits into."""
     all_of: Counter[str] = Counter()
     short: Counter[str] = Counter()
@@ -184,38 +190,73 @@ def too_short(good: Sequence[Extract], sample_hz: float, options: Options) -> li
     ]
 
 
-def cut_windows(
+class Places(NamedTuple):
+    """The places of an episode's n windows: their first grid rows, their classes by number, and these by name."""
+
+    rows: NDArray[np.int64]
+    of: NDArray[np.int64]
+    names: list[str]
+
+
+def lengths(options: Options, sample_hz: float) -> tuple[int, int]:
+    """Samples in a window, and from one to the next. Raises DataError."""
+    window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
+    if window < 4 or stride < 1:
+        raise DataError(f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride).")
+    return window, stride
+
+
+def places_of(episode: Episode, sample_hz: float, options: Options) -> Places:
+    """The places of an episode's windows, in the order of time; those of a reference have its label."""
+    window, stride = lengths(options, sample_hz)
+    spans = _spans(episode, options, of_references=_meta(episode).baseline)
+    rows, of = placed_rows(episode.ground, spans, window, stride)
+    names = sorted({name for _, _, name in spans if name is not None})
+    number = np.array([-1 if name is None else names.index(name) for _, _, name in spans], dtype=np.int64)
+    return Places(rows, number[of], names)
+
+
+def starts_of(episode: Episode, rows: NDArray[np.int64], sample_hz: float) -> NDArray[np.float64]:
+    """The times of grid rows, in epoch seconds."""
+    began: float = _meta(episode).started_at + episode.ground.start_s
+    return np.asarray(began + rows / sample_hz)
+
+
+def windows_of(values: Array, rows: NDArray[np.integer[Any]], window: int) -> Array:
+    """Windows (n, C, T) of values (G, C): the ``window`` rows from each of these on."""
+    every: Array = np.lib.stride_tricks.sliding_window_view(values, window, axis=0)
+    return np.ascontiguousarray(every[rows])
+
+
+def reference_windows(
     good: Sequence[Extract],
     chosen: Chosen,
     references: normalise.References,
     sample_hz: float,
     options: Options,
-    *,
-    of_references: bool = False,
-) -> tuple[WindowSet, Counter[str]]:
-    """All windows, episode by episode in the order of their ids; and how many each episode gave.
-
-    Of recordings that are no references, or only of those that are.
-    """
-    window, stride = round(options.window_s * sample_hz), round(options.stride_s * sample_hz)
-    if window < 4 or stride < 1:
-        raise DataError(f"At {sample_hz:g} Hz, {options.window_s:g} s is too short for a window (or its stride).")
-    parts: list[np.ndarray] = []
-    rows: list[tuple[str, str, float, float, str]] = []
-    counts: Counter[str] = Counter()
+) -> WindowSet | None:
+    """Windows of the hosts' own references, or None when there is none that a window fits into."""
+    window, _ = lengths(options, sample_hz)
+    parts, starts = [np.empty((0, len(chosen.channels), window), dtype=np.float32)], [np.empty(0)]
+    episode: list[str] = []
+    host: list[str] = []
     for extracted in good:
-        meta, grid = _meta(extracted), extracted.grid
-        if meta.baseline is not of_references or grid is None:
+        if not _meta(extracted).baseline:
             continue
-        spans = _spans(extracted, options, of_references=of_references)
-        values = normalise.apply(_values(extracted, chosen), meta.host, references)
-        for place in place_windows(grid, spans, window, stride):
-            parts.append(values[place.row : place.row + window].T)
-            start = meta.started_at + grid.start_s + place.row / sample_hz
-            rows.append((meta.episode_id, meta.host, start, start + window / sample_hz, place.label))
-            counts[meta.episode_id] += 1
-    if not parts:
-        raise DataError(f"No episode is long enough for a window of {options.window_s:g} s with a single label.")
-    episode, host, start_s, end_s, label = zip(*rows, strict=True)
-    known = Rows.of(episode=episode, host=host, t_start=start_s, t_end=end_s, label=label)
-    return WindowSet(X=np.stack(parts).astype(np.float32), rows=known), counts
+        rows = places_of(extracted, sample_hz, options).rows
+        values = normalise.apply(values_of(extracted, chosen), _meta(extracted).host, references)
+        parts.append(windows_of(values, rows, window))
+        starts.append(starts_of(extracted, rows, sample_hz))
+        episode += [_meta(extracted).episode_id] * rows.size
+        host += [_meta(extracted).host] * rows.size
+    if not episode:
+        return None
+    start = np.concatenate(starts)
+    known = Rows.of(
+        episode=episode,
+        host=host,
+        t_start=start,
+        t_end=start + window / sample_hz,
+        label=[REFERENCE] * len(episode),
+    )
+    return WindowSet(X=np.concatenate(parts), rows=known)

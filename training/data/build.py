@@ -10,59 +10,68 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from training.clock import SystemClock
 from training.contract import SCHEMA_FILE, TENSORS_FOLDER, Exit, Mode
-from training.data.absent import absent, notes_on_absent
+from training.data import placing
+from training.data.absent import notes_on_absent
 from training.data.alone import FolderBusy, alone
 from training.data.assemble import (
     Options,
     benign_names,
     choose_channels,
-    cut_windows,
     label_names,
     measure_references,
-    reference_windows,
     too_short,
 )
 from training.data.classes import NO_ALARM, listed
+from training.data.cut import Kept
 from training.data.dataset import (
     MEMORY_FOLDER,
+    MEMORY_NAME,
     REFERENCES_FILE,
     Labelling,
+    ManyWindows,
     Sampling,
-    WindowSet,
+    making,
     other_data_set,
-    write_processed,
+    write_beside,
 )
-from training.data.episode import EpisodeError, deeper, find_episodes, without_checksum
+from training.data.episode import EpisodeError, Meta, deeper, find_episodes, without_checksum
 from training.data.errors import DataError
-from training.data.extract import Extract, extract, remember, remembered
+from training.data.extract import Facts, extract, key, load_facts, remember
 from training.data.identity import find_kin
 from training.data.label_copies import notes_on_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
-from training.data.pool import Mapper
+from training.data.meter import Meter
+from training.data.placing import Cutting, Lying, Work
+from training.data.pool import Mapper, WorkerLost
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.spelling import check_alike, notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_values, one_sided_values
 from training.data.tensors import read_manifest
 from training.data.together import judge_together
 from training.data.understood import Understood, counts_of, recordings_of
+from training.data.validate import Verdict
 from training.streams import replace_unprintable
 
 TARGETS = ("malicious", "phase")
-POOL_MIN = 24  # fewer new episodes are read faster than processes start
+POOL_BYTES = 4 << 20  # of new recordings, from which processes are worth their start
+STEPS = {"reading": 0.3, "references": 0.0, "cutting": 0.6, "judging": 0.1}  # shares of the time, as measured
+SCRATCH = ".scratch-"  # the beginning of a folder's name: removed when a build ends, or by the next one
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[str, float], None]  # the step, and the share of it that is done
+Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wanted: its own without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +96,7 @@ class Summary:
     understood: Understood
 
 
-def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = lambda _done, _of: None) -> Summary:
+def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = lambda _what, _share: None) -> Summary:
     """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it, and FolderBusy."""
     try:
         paths = find_episodes(episodes)
@@ -100,16 +109,36 @@ def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = 
 def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Progress) -> Summary:
     clock = SystemClock()
     begun = clock.monotonic()
-    found = _gather(paths, out_dir / MEMORY_FOLDER, options.jobs, progress)
-    found, sample_hz = _one_rate(_together(found, options.like), paths, out_dir / MEMORY_FOLDER, options.like)
-    good = [e for e in found if e.verdict.ok and e.grid is not None]
-    if all(_is_reference(e) for e in good):
-        raise DataError(_nothing_good(found))
-    check_alike(sorted({e.verdict.meta.host for e in good if e.verdict.meta}), "host")
-    check_alike(sorted({phase for e in good for phase in e.label_phase}), "phase")
-    chosen = choose_channels(good, options.like)
+    memory = out_dir / MEMORY_FOLDER
+    memory.mkdir(exist_ok=True)
+    for left in out_dir.glob(f"{SCRATCH}*"):  # of a build that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    with Mapper(options.jobs) as mapped:
+        work = Work(mapped, progress, clock)
+        found = _together(_gather([(path, None) for path in paths], memory, work), options.like)
+        found, sample_hz = _one_rate(found, memory, work, options.like)
+        good = [e for e in found if e.facts.verdict.ok]
+        return _made(found, good, sample_hz, out_dir, options, work, begun)
+
+
+def _made(
+    found: Sequence[Kept],
+    good: Sequence[Kept],
+    sample_hz: float,
+    out_dir: Path,
+    options: Options,
+    work: Work,
+    begun: float,
+) -> Summary:
+    facts = [e.facts for e in good]
+    if all(_is_reference(one) for one in facts):
+        raise DataError(_nothing_good([e.facts for e in found]))
+    check_alike(sorted({one.verdict.meta.host for one in facts if one.verdict.meta}), "host")
+    check_alike(sorted({phase for one in facts for phase in one.label_phase}), "phase")
+    chosen = choose_channels(facts, options.like)
     channels = chosen.channels
-    references = measure_references(good, chosen, sample_hz)
+    by_id = {e.facts.verdict.episode_id: e for e in good}
+    references = measure_references(facts, chosen, sample_hz, lambda one: by_id[one.verdict.episode_id].load())
     if options.like is not None and options.like.normaliser != references.rule:
         raise DataError(
             "The schema measures hosts against their references, and there are none here: record some with "
@@ -117,74 +146,91 @@ def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Pro
             if references.fleet is None
             else "The schema was made without references, so its data cannot be normalised: leave them out."
         )
-    labels, benign = label_names(good, options), benign_names(good, options)
-    windows, counts = cut_windows(good, chosen, references, sample_hz, options)
-    reference = reference_windows(good, chosen, references, sample_hz, options)
-    rows = [e.verdict.row(counts[e.verdict.episode_id]) for e in found]
-    left_out = too_short(good, sample_hz, options)
+    labels, benign = label_names(facts, options), benign_names(facts, options)
+    labelling = Labelling(target=options.target if benign else NO_ALARM, names=labels, benign=benign)
+    lying = Lying.of([e for e in good if not _is_reference(e.facts)], sample_hz, options)
+    if lying is None:
+        raise DataError(f"No episode is long enough for a window of {options.window_s:g} s with a single label.")
+    usual = Lying.of([e for e in good if _is_reference(e.facts)], sample_hz, options)
+    rows = [e.facts.verdict.row(lying.counts[e.facts.verdict.episode_id]) for e in found]
+    left_out = too_short(facts, sample_hz, options)
     if chosen.dropped:
         left_out.insert(0, f"channels that the schema does not have: {', '.join(chosen.dropped)}")
-    left_out += undeclared(found)
-    understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
-    kin = find_kin(windows.X, [channel.name for channel in channels], windows.rows)
-    said = (
-        *kin.notes,
-        *notes_on_absent(
-            [channel.name for channel in channels],
-            windows.rows.label,
-            windows.rows.host,
-            absent(windows.X).astype(np.uint8),
-        ),
-        *notes_on_views(good, chosen.views),
-        *notes_on_hosts(windows.rows.host.tolist()),
-        *notes_on_channels(windows, channels, benign, sample_hz),
-        *notes_on_filled(
-            windows.X, episode=windows.rows.episode, t_start=windows.rows.t_start, sample_hz=sample_hz, timed=True
-        ),
-        *doubtful(found),
-    )
-    understood = msgspec.structs.replace(understood, notes=(*understood.notes, *said))
-    schema = write_processed(
-        out_dir,
-        windows,
-        Sampling(
-            channels=channels,
-            sample_hz=sample_hz,
-            window_s=options.window_s,
-            stride_s=options.stride_s,
-            normaliser=references.rule,
-            optional=None if options.like is None else options.like.optional,
-            views=chosen.views if options.like is None else options.like.views,
-        ),
-        Labelling(target=options.target if benign else NO_ALARM, names=labels, benign=benign),
-        validation_rows=rows,
-        reference=reference,
-        understood=understood,
-    )
-    (out_dir / REFERENCES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(references), indent=1) + b"\n")
-    hosts = dict(sorted(Counter(windows.rows.host.tolist()).items()))
+    verdicts = [e.facts.verdict for e in found]
+    left_out += undeclared(verdicts)
+    with making(out_dir) as new, tempfile.TemporaryDirectory(prefix=SCRATCH, dir=out_dir) as scratch:
+        cutting = Cutting(chosen, references, sample_hz, options, new, Path(scratch), out_dir / MEMORY_FOLDER)
+        reference = None if usual is None else cutting.references(usual, work)
+        windows, kept = cutting.windows(lying, work)
+        understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
+        work.progress("judging", 0.0)
+        kin = find_kin(windows.X, [channel.name for channel in channels], windows.rows, kept.digests)
+        said = (
+            *kin.notes,
+            *notes_on_absent(
+                [channel.name for channel in channels], windows.rows.label, windows.rows.host, kept.absent
+            ),
+            *notes_on_views(verdicts, chosen.views),
+            *notes_on_hosts(windows.rows.host.names.tolist()),
+            *notes_on_channels(windows, channels, benign, sample_hz),
+            *notes_on_filled(
+                windows.X, episode=windows.rows.episode, t_start=windows.rows.t_start, sample_hz=sample_hz, timed=True
+            ),
+            *doubtful(verdicts),
+        )
+        understood = msgspec.structs.replace(understood, notes=(*understood.notes, *said))
+        schema = write_beside(
+            new,
+            (windows.X, kept.index),
+            Sampling(
+                channels=channels,
+                sample_hz=sample_hz,
+                window_s=options.window_s,
+                stride_s=options.stride_s,
+                normaliser=references.rule,
+                optional=kept.optional(windows, channels) if options.like is None else options.like.optional,
+                views=chosen.views if options.like is None else options.like.views,
+            ),
+            labelling,
+            features_sha256=kept.features_sha256,
+            tensor_sha256=kept.tensor_sha256,
+            validation_rows=rows,
+            reference=reference,
+            understood=understood,
+        )
+        (new / REFERENCES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(references), indent=1) + b"\n")
+        digest = read_manifest(new / TENSORS_FOLDER).data_digest
+    _forget(out_dir / MEMORY_FOLDER, {e.samples for e in found} | kept.files)
+    hosts = counts_of(windows.rows.host, windows.rows.host.names.tolist())
     return Summary(
         episodes=len(found),
-        baselines=sum(bool(e.verdict.meta and e.verdict.meta.baseline) for e in found),
-        quarantined={e.verdict.episode_id: list(e.verdict.reasons) for e in found if not e.verdict.ok},
+        baselines=sum(bool(one.meta and one.meta.baseline) for one in verdicts),
+        quarantined={one.episode_id: list(one.reasons) for one in verdicts if not one.ok},
         windows=len(windows.X),
         benign=list(benign),
-        labels={name: int((windows.rows.label == name).sum()) for name in labels},
+        labels=counts_of(windows.rows.label, labels),
         hosts=hosts,
         hosts_without_baseline=references.without(list(hosts)),
         channels={str(m): sum(m in c.modes for c in schema.channels) for m in Mode},
         features={str(m): sum(m in f.modes for f in schema.features) for m in Mode},
         dropped_channels=chosen.dropped,
         schema_hash=schema.hash(),
-        data_digest=read_manifest(out_dir / TENSORS_FOLDER).data_digest,
-        seconds=round(clock.monotonic() - begun, 3),
+        data_digest=digest,
+        seconds=round(work.clock.monotonic() - begun, 3),
         out_dir=str(out_dir),
         understood=understood,
     )
 
 
+def _forget(memory: Path, used: Collection[Path]) -> None:
+    """Remove what is remembered of episodes that are gone or changed, and under other options."""
+    for path in memory.iterdir():
+        if MEMORY_NAME.fullmatch(path.name) and path not in used:
+            path.unlink(missing_ok=True)
+
+
 def understand(
-    windows: WindowSet,
+    windows: ManyWindows,
     channels: Sequence[ChannelSpec],
     left_out: Sequence[str],
     rows: Sequence[dict[str, Any]],
@@ -215,18 +261,18 @@ def understand(
     )
 
 
-def undeclared(found: Sequence[Extract]) -> list[str]:
+def undeclared(verdicts: Sequence[Verdict]) -> list[str]:
     """Sentences on columns that recordings hold and no meta data name: nothing is read of them."""
-    counts = Counter(name for extracted in found for name in extracted.verdict.undeclared)
+    counts = Counter(name for verdict in verdicts for name in verdict.undeclared)
     return [
         f"column {name} of {count:,} recordings: their meta.json does not declare it"
         for name, count in sorted(counts.items())
     ]
 
 
-def notes_on_views(good: Sequence[Extract], views: Mapping[str, str]) -> list[str]:
+def notes_on_views(verdicts: Sequence[Verdict], views: Mapping[str, str]) -> list[str]:
     """A sentence on channels that count as absent where a recording's view means something else by them."""
-    metas = [e.verdict.meta for e in good if e.verdict.meta is not None]
+    metas = [verdict.meta for verdict in verdicts if verdict.ok and verdict.meta is not None]
     by_view: dict[str, set[str]] = {}
     for meta in metas:
         for name in {c.name for c in meta.channels} & {name for name, view in views.items() if view != meta.view}:
@@ -237,9 +283,9 @@ def notes_on_views(good: Sequence[Extract], views: Mapping[str, str]) -> list[st
     ]
 
 
-def doubtful(found: Sequence[Extract]) -> list[str]:
+def doubtful(verdicts: Sequence[Verdict]) -> list[str]:
     """A sentence on the values by which some recorder may mean that nothing was measured."""
-    counts = Counter(said for extracted in found for said in extracted.verdict.doubtful)
+    counts = Counter(said for verdict in verdicts for said in verdict.doubtful)
     shown = [f"{said} in {count} recordings" for said, count in sorted(counts.items())]
     if not shown:
         return []
@@ -249,7 +295,7 @@ def doubtful(found: Sequence[Extract]) -> list[str]:
 
 
 def notes_on_channels(
-    windows: WindowSet, channels: Sequence[ChannelSpec], benign: Sequence[str], sample_hz: float
+    windows: ManyWindows, channels: Sequence[ChannelSpec], benign: Sequence[str], sample_hz: float
 ) -> list[str]:
     """Sentences on channels that may be the label again, and on values that one class repeats.
 
@@ -270,54 +316,79 @@ def notes_on_channels(
     ]
 
 
-def _gather(paths: Sequence[Path], memory: Path, jobs: int, progress: Progress) -> list[Extract]:
-    """Every episode's extract, in the order of ``paths``: remembered, or read by several processes."""
-    known = {path: remembered(path, memory) for path in paths}
-    new = [path for path, extracted in known.items() if extracted is None]
-    done = len(paths) - len(new)
-    progress(done, len(paths))
-    with Mapper(jobs if len(new) >= POOL_MIN else 1) as mapped:
-        for path, extracted in zip(new, mapped(extract, new), strict=True):
-            remember(extracted, path, memory)
-            known[path] = extracted
-            done += 1
-            progress(done, len(paths))
-    return [e for path in paths if (e := known[path]) is not None]
+def _gather(asked: Sequence[Asked], memory: Path, work: Work) -> list[Kept]:
+    """Every episode's facts, in order: remembered, or read by several processes."""
+    places = [memory / key(path, hz) for path, hz in asked]
+    known = [load_facts(place) for place in places]
+    new = [number for number, facts in enumerate(known) if facts is None]
+    tasks = [(*asked[number], places[number]) for number in new]
+    size = sum(path.stat().st_size for task in tasks for path in (task[0], *task[0].glob("*")))
+    much = len(new) >= placing.POOL_MIN or size >= POOL_BYTES
+    for number, facts in zip(new, work.done("reading", _read, tasks, much=much), strict=True):
+        known[number] = facts
+    work.progress("reading", 1.0)
+    shared: dict[bytes, Meta] = {}
+    return [
+        Kept(_sharing(facts, shared), path, hz, place)
+        for (path, hz), place, facts in zip(asked, places, known, strict=True)
+        if facts is not None
+    ]
 
 
-def _together(found: Sequence[Extract], like: FeatureSchema | None) -> list[Extract]:
-    verdicts = judge_together([e.verdict for e in found], like)
-    return [replace(e, verdict=v) for e, v in zip(found, verdicts, strict=True)]
+def _read(task: tuple[Path, float | None, Path]) -> Facts:
+    """Read an episode and remember it."""
+    path, sample_hz, place = task
+    found = extract(path, sample_hz)
+    remember(found, place)
+    return found.facts
 
 
-def _one_rate(
-    found: Sequence[Extract], paths: Sequence[Path], memory: Path, like: FeatureSchema | None
-) -> tuple[list[Extract], float]:
+def _sharing(facts: Facts, known: dict[bytes, Meta]) -> Facts:
+    """The same facts whose meta data share channels and phases with those of other episodes, without their notes."""
+    meta = facts.verdict.meta
+    if meta is None:
+        return facts
+    own = known.setdefault(msgspec.json.encode((meta.channels, meta.phases)), meta)
+    meta = msgspec.structs.replace(meta, channels=own.channels, phases=own.phases, notes={})
+    return replace(facts, verdict=replace(facts.verdict, meta=meta))
+
+
+def _together(found: Sequence[Kept], like: FeatureSchema | None) -> list[Kept]:
+    verdicts = judge_together([e.facts.verdict for e in found], like)
+    return [_judged(e, verdict) for e, verdict in zip(found, verdicts, strict=True)]
+
+
+def _judged(episode: Kept, verdict: Verdict) -> Kept:
+    return episode._replace(facts=replace(episode.facts, verdict=verdict))
+
+
+def _one_rate(found: Sequence[Kept], memory: Path, work: Work, like: FeatureSchema | None) -> tuple[list[Kept], float]:
     """Bring all episodes to the commonest sampling rate (or the schema's); a slower recording cannot be brought up."""
-    rates = Counter(e.verdict.meta.sample_hz for e in found if e.verdict.ok and e.verdict.meta)
+    verdicts = [e.facts.verdict for e in found]
+    rates = Counter(one.meta.sample_hz for one in verdicts if one.ok and one.meta)
     if not rates:
         return list(found), 0.0
     wanted = like.sample_hz if like else max(sorted(rates), key=lambda hz: rates[hz])
-    result = []
-    for extracted, path in zip(found, paths, strict=True):
-        meta = extracted.verdict.meta
-        if not extracted.verdict.ok or meta is None or meta.sample_hz == wanted:
-            result.append(extracted)
-        elif meta.sample_hz < wanted:
-            reason = f"It was sampled at {meta.sample_hz:g} Hz, slower than the data set's {wanted:g} Hz."
-            result.append(replace(extracted, verdict=replace(extracted.verdict, reasons=(reason,))))
-        else:
-            again = remembered(path, memory, wanted) or extract(path, wanted)
-            remember(again, path, memory, wanted)
-            result.append(replace(again, verdict=extracted.verdict))
+    result = list(found)
+    faster = []
+    for number, verdict in enumerate(verdicts):
+        hz = verdict.meta.sample_hz if verdict.ok and verdict.meta else wanted
+        if hz < wanted:
+            reason = f"It was sampled at {hz:g} Hz, slower than the data set's {wanted:g} Hz."
+            result[number] = _judged(found[number], replace(verdict, reasons=(reason,)))
+        elif hz > wanted:
+            faster.append(number)
+    again = _gather([(found[number].path, wanted) for number in faster], memory, work) if faster else []
+    for number, episode in zip(faster, again, strict=True):
+        result[number] = _judged(episode, verdicts[number])
     return result, wanted
 
 
-def _is_reference(extracted: Extract) -> bool:
-    return extracted.verdict.meta is not None and extracted.verdict.meta.baseline
+def _is_reference(facts: Facts) -> bool:
+    return facts.verdict.meta is not None and facts.verdict.meta.baseline
 
 
-def _nothing_good(found: Sequence[Extract]) -> str:
+def _nothing_good(found: Sequence[Facts]) -> str:
     """Explain why there is nothing to cut windows from; a reference never becomes windows."""
     others = [e for e in found if not _is_reference(e)]
     if not others:
@@ -351,6 +422,13 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return Exit.NO_ACCESS
+    except WorkerLost:
+        print(
+            "build: one of its processes was ended, perhaps as memory ran out: run it again with fewer --jobs, and it "
+            "goes on where it was.",
+            file=sys.stderr,
+        )
+        return Exit.INTERRUPTED
     except KeyboardInterrupt:
         print("build: stopped; run it again and it goes on where it was.", file=sys.stderr)
         return 130
@@ -371,18 +449,14 @@ def _options(args: argparse.Namespace) -> Options:
 
 
 def _progress(*, quiet: bool) -> Progress:
-    tty = sys.stderr.isatty()
+    if quiet:
+        return lambda _what, _share: None
+    line = sys.stderr.isatty()
 
-    def show(done: int, of: int) -> None:
-        if quiet or not of:
-            return
-        if tty:
-            end = "\n" if done == of else ""
-            print(f"\rReading episodes: {done} of {of}", end=end, file=sys.stderr, flush=True)
-        elif done == of or done % max(1, of // 4) == 0:
-            print(f"Reading episodes: {done} of {of}", file=sys.stderr, flush=True)
+    def tell(words: str) -> None:
+        print(f"\r{words:60}" if line else words, end="" if line else "\n", file=sys.stderr, flush=True)
 
-    return show
+    return Meter(SystemClock().monotonic, tell, 1.0 if line else 10.0, STEPS)
 
 
 def describe(summary: Summary) -> str:

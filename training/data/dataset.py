@@ -14,8 +14,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ from training.data.identity import Kinship, find_kin
 from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
 from training.data.scratch import blocks
-from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Index, Manifest
+from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Index, Manifest, Placed
 from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
 from training.files import LocalFs
@@ -159,15 +159,44 @@ def write_processed(
     _check(windows, sampling.channels, labelling.names)
     if reference is not None:
         _check(reference, sampling.channels, (REFERENCE,))
+    channels = sampling.channels
+    order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
+    optional = _lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional
+    sampling = replace(sampling, channels=[channels[i] for i in order], optional=optional)
+    with making(out_dir) as new:
+        X = tensor_files.place_tensors(new / TENSORS_FOLDER, windows.X, order)
+        kept = None
+        if reference is not None:
+            name = tensor_files.REFERENCE_TENSORS
+            placed = tensor_files.place_tensors(new / TENSORS_FOLDER, reference.X, order, name=name)
+            kept = (placed, Index(reference.rows))
+        ordered = tuple(sampling.channels)
+        parts = extract_blocks(X, ordered, sampling.sample_hz)
+        index = Index(windows.rows)
+        features = write_features(new, index, ordered, parts, progress)
+        return write_beside(
+            new,
+            (X, index),
+            sampling,
+            labelling,
+            features_sha256=features,
+            validation_rows=validation_rows,
+            reference=kept,
+            understood=understood,
+        )
+
+
+@contextmanager
+def making(out_dir: Path) -> Iterator[Path]:
+    """A folder in which a data set is made. It takes the place of the one that is there when the block has ended."""
     new = out_dir / NEW_FOLDER
     shutil.rmtree(new, ignore_errors=True)  # of a writer that was killed
     new.mkdir(parents=True)
     try:
-        schema = _write(new, windows, sampling, labelling, validation_rows, reference, understood, progress)
+        yield new
         _put_in_place(new, out_dir)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-    return schema
 
 
 def _put_in_place(new: Path, out_dir: Path) -> None:
@@ -211,20 +240,25 @@ def finish(out_dir: Path) -> None:
     shutil.rmtree(whole, ignore_errors=True)
 
 
-def _write(
-    out_dir: Path,
-    windows: WindowSet | ManyWindows,
+def write_beside(
+    new: Path,
+    windows: Placed,
     sampling: Sampling,
     labelling: Labelling,
+    *,
+    features_sha256: str,
     validation_rows: Sequence[dict[str, Any]],
-    reference: WindowSet | None,
-    understood: Understood | None,
-    progress: Callable[[float], None],
+    tensor_sha256: str | None = None,
+    reference: Placed | None = None,
+    understood: Understood | None = None,
 ) -> FeatureSchema:
-    channels = sampling.channels
-    order = sorted(range(len(channels)), key=lambda i: Mode.REALISTIC not in channels[i].modes)
-    ordered = tuple(channels[i] for i in order)
-    X = tensor_files.place_tensors(out_dir / TENSORS_FOLDER, windows.X, order)
+    """Write what belongs to windows and features that lie in the new folder already, and return the schema.
+
+    Channels come as the files want them, and ``optional`` is known; the rest is as in :func:`write_processed`.
+    """
+    assert sampling.optional is not None, "found before"
+    X, index = windows
+    ordered = tuple(sampling.channels)
     schema = FeatureSchema(
         schema_version=SCHEMA_VERSION,
         mode=None,
@@ -239,38 +273,36 @@ def _write(
         features=feature_specs(ordered),
         benign=stated(labelling.benign),
         time=sampling.time,
-        optional=_lacked(windows, [c.name for c in channels]) if sampling.optional is None else sampling.optional,
+        optional=sampling.optional,
         views=sampling.views,
     )
-    index = Index(windows.rows)
-    (out_dir / SCHEMA_FILE).write_bytes(schema.canonical())
-    hosts = windows.rows.coded.host.names.tolist()
-    (out_dir / HOSTS_FILE).write_text(json.dumps({"hosts": hosts}) + "\n", encoding="utf-8")
+    (new / SCHEMA_FILE).write_bytes(schema.canonical())
+    (new / HOSTS_FILE).write_text(json.dumps({"hosts": index.hosts}) + "\n", encoding="utf-8")
     validation = pl.DataFrame(list(validation_rows), schema=VALIDATION_SCHEMA)
-    validation.write_parquet(
-        out_dir / VALIDATION_FILE, compression="zstd", statistics=False, metadata=metadata(understood)
+    validation.write_parquet(new / VALIDATION_FILE, compression="zstd", statistics=False, metadata=metadata(understood))
+    tensor_files.write_manifest(
+        new / TENSORS_FOLDER,
+        X,
+        index,
+        schema,
+        features_sha256,
+        reference,
+        tensor_sha256=tensor_sha256,
+        validation_digest=validation_digest(validation, understood),
     )
-    parts = extract_blocks(X, ordered, sampling.sample_hz)
-    features = _write_features(out_dir / FEATURES_FILE, index, schema, parts, progress)
-    folder, kept = out_dir / TENSORS_FOLDER, None
-    if reference is not None:
-        name = tensor_files.REFERENCE_TENSORS
-        placed = tensor_files.place_tensors(folder, reference.X, order, name=name)
-        kept = (placed, Index(reference.rows))
-    judged = validation_digest(validation, understood)
-    tensor_files.write_manifest(folder, X, index, schema, features, kept, validation_digest=judged)
     return schema
 
 
-def _write_features(
-    path: Path,
+def write_features(
+    new: Path,
     index: Index,
-    schema: FeatureSchema,
-    parts: Iterator[NDArray[np.float32]],
-    progress: Callable[[float], None],
+    channels: tuple[ChannelSpec, ...],
+    parts: Iterable[NDArray[np.float32]],
+    progress: Callable[[float], None] = lambda _share: None,
 ) -> str:
-    """Write the feature table some rows at a time, and return the digest of all features."""
-    names, rows = schema.feature_names, max(GROUP_ROWS_LEAST, -(-len(index) // GROUPS_MOST))
+    """Write the feature table, some rows at a time, into the new folder; and return the digest of all features."""
+    names = [feature.name for feature in feature_specs(channels)]
+    rows = max(GROUP_ROWS_LEAST, -(-len(index) // GROUPS_MOST))
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (len(index), len(names)))
 
     def tables(*_: object) -> Iterator[pl.DataFrame]:
@@ -283,7 +315,7 @@ def _write_features(
 
     types = INDEX_SCHEMA | dict.fromkeys(names, pl.Float32)
     register_io_source(tables, schema=pl.Schema(types)).sink_parquet(
-        path, compression="uncompressed", statistics=False, row_group_size=rows
+        new / FEATURES_FILE, compression="uncompressed", statistics=False, row_group_size=rows
     )
     return digest.hexdigest()
 

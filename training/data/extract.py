@@ -1,7 +1,7 @@
 """One episode, read and judged: the part of a build that costs time and can be kept.
 
 What was extracted is remembered under the file's name, size and modification time, so that a second build reads only
-what is new. The memory may be deleted at any time.
+what is new. The memory may be deleted at any time. A build keeps the facts of all episodes, and the samples of one.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -23,6 +25,8 @@ from training.data.errors import DataError
 from training.data.validate import Verdict, judge, unreadable
 from training.data.windows import Grid, to_grid
 from training.files import write_whole
+
+UNREADABLE = (OSError, DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError)
 
 
 def _code_digest() -> str:
@@ -37,6 +41,29 @@ def _code_digest() -> str:
 CODE_DIGEST = _code_digest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """An episode without its samples: the part that is in memory for all episodes of a build at once.
+
+    ``holes`` are the grid's (`windows.Grid`), eight rows a byte, and ``rows`` are all rows of the grid.
+    """
+
+    verdict: Verdict
+    label_t: NDArray[np.float64]
+    label_phase: tuple[str, ...]
+    end_s: float
+    start_s: float = 0.0
+    sample_hz: float = 0.0
+    rows: int = 0
+    holes: NDArray[np.uint8]
+
+    @property
+    def ground(self) -> Grid:
+        """The grid without a value: where windows can lie."""
+        holes = np.unpackbits(self.holes, count=self.rows).astype(bool)
+        return Grid(self.start_s, self.sample_hz, np.empty((self.rows, 0), dtype=np.float32), holes)
+
+
 @dataclass(frozen=True, slots=True)
 class Extract:
     """The part of an episode that a build keeps.
@@ -49,6 +76,27 @@ class Extract:
     label_t: NDArray[np.float64]
     label_phase: tuple[str, ...]
     end_s: float
+
+    @property
+    def ground(self) -> Grid:
+        """The grid."""
+        assert self.grid is not None, "a good episode has one"
+        return self.grid
+
+    @property
+    def facts(self) -> Facts:
+        """The same without its samples."""
+        grid = self.grid or Grid(0.0, 0.0, np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=bool))
+        return Facts(
+            verdict=self.verdict,
+            label_t=self.label_t,
+            label_phase=self.label_phase,
+            end_s=self.end_s,
+            start_s=grid.start_s,
+            sample_hz=grid.sample_hz,
+            rows=len(grid.values),
+            holes=np.packbits(grid.holes),
+        )
 
 
 def name_of(path: Path) -> str:
@@ -74,18 +122,30 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
     return Extract(verdict, grid, recording.label_t, recording.label_phase, float(recording.t[-1]))
 
 
-def remembered(path: Path, memory: Path, sample_hz: float | None = None) -> Extract | None:
-    """Load what an earlier build kept of this very file, if anything."""
+def load(kept: Path) -> Extract | None:
+    """An extract from its file; None where that is absent, torn or of an older layout: read the episode again."""
     try:
-        return _decode((memory / key(path, sample_hz)).read_bytes())
-    except (OSError, DataError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError):
-        return None  # absent, torn or of an older layout: read the episode again
+        with np.load(kept, allow_pickle=False) as stored:
+            facts = _facts(stored)
+            grid = Grid(facts.start_s, facts.sample_hz, stored["values"], facts.ground.holes)
+            usable = grid if facts.sample_hz else None
+            return Extract(facts.verdict, usable, facts.label_t, facts.label_phase, facts.end_s)
+    except UNREADABLE:
+        return None
 
 
-def remember(found: Extract, path: Path, memory: Path, sample_hz: float | None = None) -> None:
-    memory.mkdir(parents=True, exist_ok=True)
-    target = memory / key(path, sample_hz)
-    write_whole(target, _encode(found), durable=False)
+def load_facts(kept: Path) -> Facts | None:
+    """The same without the samples, which are not read."""
+    try:
+        with np.load(kept, allow_pickle=False) as stored:
+            return _facts(stored)
+    except UNREADABLE:
+        return None
+
+
+def remember(found: Extract, kept: Path) -> None:
+    """Write an extract into its file."""
+    write_whole(kept, _encode(found), durable=False)
 
 
 def key(path: Path, sample_hz: float | None) -> str:
@@ -105,25 +165,32 @@ class _Info(msgspec.Struct):
     end_s: float
     start_s: float
     sample_hz: float
+    rows: int
 
 
 def _encode(found: Extract) -> bytes:
-    grid = found.grid or Grid(0.0, 0.0, np.empty((0, 0), dtype=np.float32), np.empty(0, dtype=bool))
-    info = _Info(found.verdict, found.label_phase, found.end_s, grid.start_s, grid.sample_hz)
+    facts = found.facts
+    info = _Info(facts.verdict, facts.label_phase, facts.end_s, facts.start_s, facts.sample_hz, facts.rows)
     buffer = io.BytesIO()
     np.savez(
         buffer,
         info=np.frombuffer(msgspec.json.encode(info), dtype=np.uint8),
-        values=grid.values,
-        holes=grid.holes,
-        label_t=found.label_t,
+        values=np.empty((0, 0), dtype=np.float32) if found.grid is None else found.grid.values,
+        holes=facts.holes,
+        label_t=facts.label_t,
     )
     return buffer.getvalue()
 
 
-def _decode(data: bytes) -> Extract:
-    with np.load(io.BytesIO(data), allow_pickle=False) as stored:
-        info = msgspec.json.decode(stored["info"].tobytes(), type=_Info)
-        grid = Grid(info.start_s, info.sample_hz, stored["values"], stored["holes"])
-        usable = grid if info.sample_hz else None
-        return Extract(info.verdict, usable, stored["label_t"], info.label_phase, info.end_s)
+def _facts(stored: Mapping[str, NDArray[Any]]) -> Facts:
+    info = msgspec.json.decode(stored["info"].tobytes(), type=_Info)
+    return Facts(
+        verdict=info.verdict,
+        label_t=stored["label_t"],
+        label_phase=info.label_phase,
+        end_s=info.end_s,
+        start_s=info.start_s,
+        sample_hz=info.sample_hz,
+        rows=info.rows,
+        holes=stored["holes"],
+    )

@@ -100,18 +100,21 @@ def sketch_of_recording(values: NDArray[Any], names: Sequence[str]) -> tuple[int
 
 def _sample_digests(X: NDArray[np.float32], names: Sequence[str]) -> Digests:
     """(N, T) digests of each sample, all channels together; read in blocks, as ``X`` may be larger than memory."""
-    salts = [
-        np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64) for name in names
-    ]
     total: Digests = ROOM.empty((len(X), X.shape[2]), np.uint64)
     for start, part in blocks(X, 4 * BLOCK_VALUES):
-        digests = np.zeros((len(part), X.shape[2]), dtype=np.uint64)
-        for channel, salt in enumerate(salts):
-            plain = np.ascontiguousarray(part[:, channel], dtype="<f4") + np.float32(0)  # -0 is 0
-            plain[np.isnan(plain)] = np.nan  # of which there are many in bits
-            digests += _mixed(plain.view("<u4").astype(np.uint64) + salt)
-        total[start : start + len(part)] = digests
+        total[start : start + len(part)] = sample_digests(part.transpose(1, 0, 2), names)
         release(total)
+    return total
+
+
+def sample_digests(values: NDArray[np.float32], names: Sequence[str]) -> Digests:
+    """Digests (...) of samples ``values`` (C, ...), of all channels together."""
+    total = np.zeros(values.shape[1:], dtype=np.uint64)
+    for channel, name in zip(values, names, strict=True):
+        salt = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")[0].astype(np.uint64)
+        plain = np.ascontiguousarray(channel, dtype="<f4") + np.float32(0)  # -0 is 0
+        plain[np.isnan(plain)] = np.nan  # of which there are many in bits
+        total += _mixed(plain.view("<u4").astype(np.uint64) + salt)
     return total
 
 
@@ -173,14 +176,16 @@ def run_length(samples: int) -> int:
 # -- kin ---------------------------------------------------------------------------------------------------------------
 
 
-def find_kin(X: NDArray[np.float32], names: Sequence[str], rows: Rows | CodedRows) -> Kinship:
-    """Find the recordings among windows ``X`` (N, C, T) that are kin."""
+def find_kin(
+    X: NDArray[np.float32], names: Sequence[str], rows: Rows | CodedRows, digests: Digests | None = None
+) -> Kinship:
+    """Find the recordings among windows ``X`` (N, C, T) that are kin; ``digests`` (N, T) are those of their samples."""
     rows = rows.coded
     ids, of = rows.episode.names, rows.episode.codes
     host = np.empty(ids.size, dtype=np.int32)
     host[of] = rows.host.codes  # of an episode each window has the same
     hosts = rows.host.names[host]
-    digests = _sample_digests(X, names)
+    digests = _sample_digests(X, names) if digests is None else digests
     whole = _whole(digests)
     chance = _Chance(X)
     equal = _equal_windows(X, whole, of, chance)

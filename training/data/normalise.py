@@ -13,14 +13,16 @@ host ever does. On the recorded sample, leaving one host out, boosted trees had 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.schema import ChannelSpec
+from training.data.scratch import ROOM, Room, quantile, release
 
 Array = NDArray[np.float32]
 
@@ -58,6 +60,11 @@ class References(msgspec.Struct, frozen=True, kw_only=True):
     hosts: dict[str, HostReference]
     fleet: HostReference | None
 
+    def of(self, host: str) -> References:
+        """The part of these that values of one host are measured by."""
+        own = {host: self.hosts[host]} if host in self.hosts else {}
+        return References(channels=self.channels, hosts=own, fleet=self.fleet)
+
     @property
     def rule(self) -> dict[str, Any]:
         return RULE if self.fleet is not None else NO_REFERENCES
@@ -81,20 +88,43 @@ def compress(values: Array, channels: Sequence[ChannelSpec]) -> Array:
     return result
 
 
-def measure(recordings: Mapping[str, Sequence[Array]], channels: Sequence[ChannelSpec], sample_hz: float) -> References:
-    """Measure each host's resting level from its compressed reference rows (each (G, C); holes already left out)."""
-    hosts = {}
-    for host in sorted(recordings):
-        rows = np.concatenate(recordings[host]).astype(np.float64)
-        if len(rows) < WHOLE * SECONDS_MIN * sample_hz:
+class Recorded(NamedTuple):
+    """A host's references: compressed rows (each (G, C)) of some recordings one after the other, holes left out.
+
+    ``rows`` is how many they are in all.
+    """
+
+    recordings: int
+    rows: int
+    parts: Iterable[Array]
+
+    @classmethod
+    def of(cls, parts: Sequence[Array]) -> Recorded:
+        """The same of arrays that are there."""
+        return cls(len(parts), sum(map(len, parts)), parts)
+
+
+def measure(
+    hosts: Mapping[str, Recorded], channels: Sequence[ChannelSpec], sample_hz: float, room: Room = ROOM
+) -> References:
+    """Measure each host's resting level from its references, which may be larger than memory."""
+    least = WHOLE * SECONDS_MIN * sample_hz
+    found = {}
+    for host, recorded in sorted(hosts.items()):
+        if recorded.rows < least:
             continue  # too little to know a day by; the host counts as one without a reference
-        known = ~np.isnan(rows)
-        enough = known.sum(axis=0) >= WHOLE * SECONDS_MIN * sample_hz
-        resting = [np.quantile(rows[known[:, i], i], RESTING_QUANTILE) if e else np.nan for i, e in enumerate(enough)]
-        hosts[host] = HostReference(
-            episodes=len(recordings[host]), seconds=len(rows) / sample_hz, resting=_rounded(resting)
-        )
-    return References(channels=tuple(c.name for c in channels), hosts=hosts, fleet=_fleet(hosts))
+        rows = room.empty((len(channels), recorded.rows), np.float32)
+        at = 0
+        for part in recorded.parts:
+            rows[:, at : at + len(part)] = part.T
+            at += len(part)
+            release(rows)
+        resting = [
+            quantile(column, RESTING_QUANTILE) if (~np.isnan(column)).sum() >= least else math.nan for column in rows
+        ]
+        seconds = recorded.rows / sample_hz
+        found[host] = HostReference(episodes=recorded.recordings, seconds=seconds, resting=_rounded(resting))
+    return References(channels=tuple(c.name for c in channels), hosts=found, fleet=_fleet(found))
 
 
 def _rounded(values: Iterable[float]) -> tuple[float | None, ...]:

@@ -7,10 +7,13 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool as WorkerLost
 from functools import partial
 from typing import Any
 
 from training.contract import Exit
+
+__all__ = ["Mapper", "WorkerLost"]
 
 
 class Mapper:

@@ -10,9 +10,10 @@ tensor_window_v1/
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from training.contract import Mode
 from training.data.errors import DataError
 from training.data.rows import CodedRows, Rows
 from training.data.schema import FeatureSchema
-from training.data.scratch import blocks
+from training.data.scratch import blocks, reserve
 from training.files import write_whole
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
@@ -57,6 +58,12 @@ class Index:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def hosts(self) -> list[str]:
+        """The recording hosts, by name."""
+        names: list[str] = self._rows.host.names.tolist()
+        return names
+
     def part(self, low: int, high: int) -> pl.DataFrame:
         """The rows from one number on to another."""
         return pl.DataFrame([self._column(name, slice(low, high)) for name in INDEX_COLUMNS])
@@ -79,6 +86,9 @@ class Index:
         )
         source.sink_parquet(path, compression="zstd", statistics=False, row_group_size=INDEX_ROWS)
         return _index_sha256(lambda name: (self._column(name, here) for here in parts))
+
+
+Placed = tuple[NDArray[np.float32], Index]  # windows where they are to lie, and the rows that go with them
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,13 +117,33 @@ def place_tensors(
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    shape = (X.shape[0], len(order), X.shape[2])
     with (folder / name).open("wb") as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
+        _header(file, (X.shape[0], len(order), X.shape[2]))
         for _, part in blocks(X):
             file.write(np.ascontiguousarray(part[:, order], dtype="<f4").data)
-    placed: NDArray[np.float32] = np.load(folder / name, mmap_mode="r")
+    return map_tensors(folder / name)
+
+
+def begin_tensors(path: Path, shape: tuple[int, int, int]) -> int:
+    """Make a file of windows that are to come, and return the byte at which they begin.
+
+    Raises OSError where the disk has no room for them.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        _header(file, shape)
+        begin = file.tell()
+        reserve(file, begin + 4 * math.prod(shape))
+    return begin
+
+
+def _header(file: IO[bytes], shape: tuple[int, ...]) -> None:
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+
+
+def map_tensors(path: Path) -> NDArray[np.float32]:
+    """The windows of a file that was just written."""
+    placed: NDArray[np.float32] = np.load(path, mmap_mode="r")
     return placed
 
 
@@ -125,9 +155,13 @@ def write_manifest(
     features_sha256: str,
     reference: tuple[NDArray[np.float32], Index] | None = None,
     *,
+    tensor_sha256: str | None = None,
     validation_digest: str | None = None,
 ) -> Manifest:
-    """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole."""
+    """Write index and manifest beside the windows ``X`` (as placed); the manifest comes last and makes it whole.
+
+    ``tensor_sha256`` is the digest of ``X`` where it is known.
+    """
     index_digest = index.write(folder / INDEX)
     digests = None
     if reference is None:
@@ -136,7 +170,7 @@ def write_manifest(
     else:
         digests = (array_sha256(reference[0]), reference[1].write(folder / REFERENCE_INDEX))
     modes = {str(m): schema.for_mode(m).hash() for m in Mode if any(m in c.modes for c in schema.channels)}
-    parts = (schema.hash(), array_sha256(X), index_digest, features_sha256)
+    parts = (schema.hash(), tensor_sha256 or array_sha256(X), index_digest, features_sha256)
     manifest = Manifest(
         manifest_version=1,
         schema_hash=parts[0],

@@ -10,12 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from training.data.channels import Kind
 from training.data.episode import ChannelInfo
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.validate import CLASSES, Verdict
 
 FEWEST_SHARED = 3  # entries of a sketch: fewer could be two hosts that did the same for a second
+SORTED = 1 << 22  # entries of sketches at a time
 COPY_SHARE = 0.5  # of a recording's sketch, from which it counts as a copy
 
 Said = dict[str, str]  # what an episode calls something, by its name
@@ -38,23 +42,47 @@ def _without_copies(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Names decide nothing: a recording is known by its samples, and by parts of them."""
     known: dict[int, Verdict] = {}
     by_content: dict[str, Verdict] = {}
+    again = _in_several([_sketch(verdict) for verdict in verdicts if verdict.ok])
     result = []
     for verdict in verdicts:
         reason = None
         if verdict.ok and verdict.content:
             first = by_content.setdefault(verdict.content, verdict)
-            shared = Counter(known[one].episode_id for one in verdict.sketch if one in known)
+            sketch = _sketch(verdict)
+            sketch = sketch[_among(sketch, again)].tolist()
+            shared = Counter(known[one].episode_id for one in sketch if one in known)
             if first is not verdict:
                 reason = _copy_of(first, verdict)
             elif shared:
                 other, count = min(shared.items(), key=lambda item: (-item[1], item[0]))
-                first = next(known[one] for one in verdict.sketch if one in known and known[one].episode_id == other)
+                first = next(known[one] for one in sketch if one in known and known[one].episode_id == other)
                 reason = _part_of(first, verdict, count)
             if reason is None:
-                for one in verdict.sketch:
+                for one in sketch:
                     known.setdefault(one, verdict)
         result.append(verdict if reason is None else _with(verdict, reason))
     return result
+
+
+def _sketch(verdict: Verdict) -> NDArray[np.uint64]:
+    return np.frombuffer(verdict.sketch, dtype="<u8")
+
+
+def _among(sketch: NDArray[np.uint64], entries: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Mark the entries that are among ascending ones."""
+    place = np.minimum(np.searchsorted(entries, sketch), max(0, entries.size - 1))
+    return entries[place] == sketch if entries.size else np.zeros(sketch.size, dtype=bool)
+
+
+def _in_several(sketches: Sequence[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """The entries that occur more than once: the only ones that tell of two recordings."""
+    parts = np.uint64(1 + sum(sketch.size for sketch in sketches) // SORTED)
+    found = [np.empty(0, dtype=np.uint64)]
+    for part in range(int(parts) if sketches else 0):
+        entries = np.concatenate([sketch[sketch % parts == part] for sketch in sketches])
+        entries, counts = np.unique(entries, return_counts=True)
+        found.append(entries[counts > 1])
+    return np.sort(np.concatenate(found))
 
 
 def _copy_of(first: Verdict, verdict: Verdict) -> str:
@@ -65,7 +93,7 @@ def _copy_of(first: Verdict, verdict: Verdict) -> str:
 def _part_of(first: Verdict, verdict: Verdict, count: int) -> str | None:
     """Recordings of one host may overlap a little: they are kept on one side, where data are divided."""
     # What lies beyond the other's last entry it may hold as well, and does not list.
-    comparable = sum(one <= first.sketch[-1] for one in verdict.sketch)
+    comparable = int((_sketch(verdict) <= _sketch(first)[-1]).sum())
     if count < FEWEST_SHARED:
         return None
     share = count / max(comparable, count)

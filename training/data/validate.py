@@ -43,7 +43,7 @@ class Verdict:
     reasons: tuple[str, ...]
     digest: str = ""
     content: str = ""  # digest of the samples alone
-    sketch: tuple[int, ...] = ()  # of the samples' steps, by which parts of recordings are known
+    sketch: bytes = b""  # of the samples' steps, by which parts of recordings are known: eight bytes an entry
     labelling: str = ""  # digest of the labels alone
     samples: int = 0
     gaps: int = 0
@@ -106,7 +106,7 @@ def judge(episode: Episode, name: str) -> Verdict:
         reasons=tuple(reasons),
         digest=episode.digest,
         content=digest_of_recording(episode.values, names),
-        sketch=sketch_of_recording(episode.values, names),
+        sketch=np.array(sketch_of_recording(episode.values, names), dtype="<u8").tobytes(),
         labelling=_labelling(episode),
         samples=len(episode.t),
         gaps=int((steps > gap_limit_s(episode.meta.sample_hz)).sum()),

@@ -8,6 +8,7 @@ to its last: one in which the label changes is left out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,17 +119,25 @@ class Placed:
 
 def place_windows(grid: Grid, spans: list[tuple[float, float, str | None]], window: int, stride: int) -> list[Placed]:
     """Every allowed window of ``window`` rows, ``stride`` rows apart, in time order."""
+    rows, of = placed_rows(grid, spans, window, stride)
+    return [Placed(row, str(spans[number][2])) for row, number in zip(rows.tolist(), of.tolist(), strict=True)]
+
+
+def placed_rows(
+    grid: Grid, spans: Sequence[tuple[float, float, str | None]], window: int, stride: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row of each such window, and the number of its span."""
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks
     blocked = np.concatenate([[0], np.cumsum(grid.holes)])
-    placed = []
-    for row in range(0, len(grid.values) - window + 1, stride):
-        if blocked[row + window] > blocked[row]:
-            continue
-        start = grid.start_s + row * step
-        stop = start + window * step
-        for begin, end, label in spans:
-            if label is not None and begin <= start + slack and stop <= end + slack:
-                placed.append(Placed(row, label))
-                break
-    return placed
+    rows = np.arange(0, len(grid.values) - window + 1, stride)
+    rows = rows[blocked[rows + window] == blocked[rows]]
+    begin, end = (np.array([span[place] for span in spans], dtype=np.float64) for place in (0, 1))
+    known = np.array([span[2] is not None for span in spans], dtype=bool)
+    start = grid.start_s + rows * step
+    # Spans follow each other: the first that ends late enough is the only one that may have begun early enough.
+    of = np.searchsorted(end + slack, start + window * step)
+    inside = of < len(spans)
+    rows, start, of = rows[inside], start[inside], of[inside]
+    inside = known[of] & (begin[of] <= start + slack)
+    return rows[inside], of[inside]

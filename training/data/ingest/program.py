@@ -34,7 +34,6 @@ from training.data.ingest.columns import Wanted, judge, suspects, unlike_levels
 from training.data.ingest.copies import without_copies
 from training.data.ingest.ingested import Ingested, Said, described, without_missing, write
 from training.data.ingest.like import made_like
-from training.data.ingest.meter import Meter
 from training.data.ingest.npz import read_npz
 from training.data.ingest.own import set_apart
 from training.data.ingest.recorders.pcp import PcpCut, read_pcp
@@ -49,6 +48,7 @@ from training.data.ingest.tables import PARQUET, TEXT
 from training.data.ingest.times import CHOICES
 from training.data.label_copies import judge_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
+from training.data.meter import Meter
 from training.data.missing import Missing, read_missing
 from training.data.schema import FeatureSchema, Timing, read_schema
 from training.data.scratch import ROOM, Room

@@ -61,7 +61,7 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
             "--reference, or train it again on recordings with some (record --baseline makes them)"
         )
     good = [one for path in paths for one in _reference(path, host, view, schema.sample_hz)]
-    references = measure_references(good, chosen, schema.sample_hz)
+    references = measure_references(good, chosen, schema.sample_hz, lambda one: one)
     if host not in references.hosts:
         seconds = normalise.SECONDS_MIN
         raise BadData(f"the references hold less than {seconds:g} s of {host}: record a longer one")

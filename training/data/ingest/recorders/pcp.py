@@ -124,7 +124,8 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
     own_days: dict[str, list[NDArray[np.float32]]] = {}
     for archive, stretch in zip(recorded, stretches, strict=True):
         own_days.setdefault(archive.host, []).append(stretch.reference)
-    references = normalise.measure(own_days, channels, 1 / cut.every_s)
+    recorded_of = {host: normalise.Recorded.of(days) for host, days in own_days.items()}
+    references = normalise.measure(recorded_of, channels, 1 / cut.every_s)
     windows = [
         _windows_of(archive.host, number, stretch.values, stretch.t, references, cut)
         for number, (archive, stretch) in enumerate(zip(recorded, stretches, strict=True))

@@ -1,8 +1,8 @@
-"""The share of an ingest that is done, and the time that is left, told to who waits for it."""
+"""The share of an ingest, or a build, that is done, and the time that is left, told to who waits for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 # Shares of the time that a large table takes, as measured.
 STEPS = {
@@ -15,29 +15,39 @@ STEPS = {
     "judging": 0.30,
     "writing": 0.25,
 }
+AT_ONCE_S = 0.5  # what is done so soon was remembered, and tells nothing of the rest
 QUIET_S = 3.0  # a table that takes no longer needs no such words
 
 
 class Meter:
     """Tells at most every ``every_s`` seconds. ``now`` gives seconds, ``tell`` takes a line."""
 
-    def __init__(self, now: Callable[[], float], tell: Callable[[str], None], every_s: float) -> None:
-        """Begin now."""
+    def __init__(
+        self,
+        now: Callable[[], float],
+        tell: Callable[[str], None],
+        every_s: float,
+        steps: Mapping[str, float] = STEPS,
+    ) -> None:
+        """Begin now; ``steps`` are the shares of the whole time that steps take, in their order."""
+        self._steps = steps
         self._now, self._tell, self._every_s = now, tell, every_s
         self._begun = now()
         self._next = self._begun + QUIET_S
-        self._done = 0.0
+        self._done = self._had = 0.0
 
     def __call__(self, what: str, share: float) -> None:
         """Take the share of a step that is done; of two that are told the larger one counts."""
-        names = list(STEPS)
-        before = sum(STEPS[name] for name in names[: names.index(what)])
-        self._done = max(self._done, before + STEPS[what] * share)
+        names = list(self._steps)
+        before = sum(self._steps[name] for name in names[: names.index(what)])
+        self._done = max(self._done, before + self._steps[what] * share)
         at = self._now()
+        if at - self._begun < AT_ONCE_S:
+            self._had = self._done
         if at < self._next:
             return
         self._next = at + self._every_s
-        left_s = (at - self._begun) * (1 - self._done) / max(self._done, 0.01)
+        left_s = (at - self._begun) * (1 - self._done) / max(self._done - self._had, 0.01)
         self._tell(f"{self._done:4.0%}  {what}, about {_spoken(left_s)} left")
 
 

@@ -1,0 +1,145 @@
+"""Windows and features of one episode, cut by any process: the other part of a build that costs time.
+
+What an episode gives depends on nothing but its samples and the :class:`Plan`. Its windows go to their places in the
+new data set; its features are remembered like its samples, so that a build that was killed, or a second one, computes
+only those that are new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data import absent as absences
+from training.data import assemble, features, normalise
+from training.data.absent import absent, is_settled
+from training.data.assemble import Chosen, values_of, windows_of
+from training.data.errors import DataError
+from training.data.extract import CODE_DIGEST, UNREADABLE, Extract, Facts, extract, load
+from training.data.identity import sample_digests
+from training.data.normalise import References
+from training.files import write_whole
+
+BLOCK_WINDOWS = 1024
+CODE = hashlib.sha256(
+    b"".join(Path(str(module.__file__)).read_bytes() for module in (absences, assemble, features, normalise))
+).hexdigest()
+
+
+class Kept(NamedTuple):
+    """An episode of a build: its facts, where it comes from, at which rate it was asked for, and its file of samples.
+
+    ``sample_hz`` None: at its own.
+    """
+
+    facts: Facts
+    path: Path
+    sample_hz: float | None
+    samples: Path
+
+    def load(self) -> Extract:
+        """The episode with its samples: from the memory, or where that was damaged from the recording."""
+        return load(self.samples) or extract(self.path, self.sample_hz)
+
+
+class Scratch(NamedTuple):
+    """Files beside the windows, with a row for each: digests of the samples (T), and which channels are absent (C)."""
+
+    digests: Path
+    absent: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The rules by which windows are cut, and the places of the results.
+
+    ``begin`` is the byte of ``tensors`` at which windows begin. ``scratch`` None: of references only windows are made.
+    """
+
+    chosen: Chosen
+    sample_hz: float
+    window: int
+    tensors: Path
+    begin: int
+    memory: Path
+    scratch: Scratch | None
+
+
+class Task(NamedTuple):
+    """An episode to be cut: its windows' first grid rows, what its host is measured by, and the number of the first."""
+
+    episode: Kept
+    rows: NDArray[np.int32]
+    references: References
+    first: int
+
+    def features(self, plan: Plan) -> Path:
+        """The file of its features, whose name says everything that they depend on."""
+        rules = msgspec.json.encode((plan.chosen.channels, plan.chosen.views, plan.sample_hz, plan.window))
+        total = hashlib.sha256(f"{CODE_DIGEST} {CODE} {self.episode.samples.name}".encode())
+        for part in (rules, msgspec.json.encode(self.references), self.rows.tobytes()):
+            total.update(hashlib.sha256(part).digest())
+        return plan.memory / f"{total.hexdigest()[:40]}.npz"
+
+
+def cut(plan: Plan, task: Task) -> None:
+    """Cut an episode's windows into their places, and keep their features."""
+    extracted, window, first = task.episode.load(), plan.window, task.first
+    meta = extracted.verdict.meta
+    if meta is None or extracted.grid is None or len(extracted.grid.values) != task.episode.facts.rows:
+        raise DataError(f"{task.episode.path} changed while it was read: build again when nothing is written there.")
+    channels = plan.chosen.channels
+    values = normalise.apply(values_of(extracted, plan.chosen), meta.host, task.references)
+    digests = None
+    if plan.scratch is not None:
+        digests = sample_digests(np.ascontiguousarray(values.T), [channel.name for channel in channels])
+    for begin in range(0, task.rows.size, BLOCK_WINDOWS):
+        rows = task.rows[begin : begin + BLOCK_WINDOWS]
+        X = windows_of(values, rows, window)
+        if np.isinf(X).any() or not is_settled(X):
+            raise DataError(f"{task.episode.path} gives a window with a value that is not a finite number.")
+        _put(plan.tensors, plan.begin + (first + begin) * X[0].nbytes, X)
+        if plan.scratch is not None and digests is not None:
+            runs = np.lib.stride_tricks.sliding_window_view(digests, window)[rows]
+            _put(plan.scratch.digests, (first + begin) * 8 * window, np.ascontiguousarray(runs))
+            _put(plan.scratch.absent, (first + begin) * len(channels), absent(X).astype(np.uint8))
+    if plan.scratch is None or task.features(plan).exists():
+        return
+    parts = [
+        features.extract(windows_of(values, task.rows[begin : begin + BLOCK_WINDOWS], window), channels, plan.sample_hz)
+        for begin in range(0, task.rows.size, BLOCK_WINDOWS)
+    ]
+    buffer = io.BytesIO()
+    np.savez(buffer, features=np.concatenate(parts))
+    write_whole(task.features(plan), buffer.getvalue(), durable=False)
+
+
+def features_of(plan: Plan, task: Task, again: Callable[[Plan, Task], None] = cut) -> NDArray[np.float32]:
+    """The features of an episode that was cut, (n, F); computed again where their file is damaged."""
+    path = task.features(plan)
+    for last in (False, True):
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                found: NDArray[np.float32] = stored["features"]
+                return found
+        except UNREADABLE:
+            if last:
+                raise
+            path.unlink(missing_ok=True)
+            again(plan, task)
+    raise AssertionError("the second time returns or raises")
+
+
+def _put(path: Path, at: int, rows: NDArray[np.generic]) -> None:
+    """Write rows at a byte of a file, others of which another process may be writing."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(rows.data)

@@ -1,0 +1,216 @@
+"""The windows of all episodes, one behind the other: counted first, then cut by any process into their places."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.clock import Clock
+from training.contract import TENSORS_FOLDER
+from training.data import tensors as tensor_files
+from training.data.absent import lacking
+from training.data.assemble import Chosen, Options, Places, lengths, places_of, starts_of
+from training.data.coded import Coded
+from training.data.cut import Kept, Plan, Scratch, Task, cut, features_of
+from training.data.dataset import ManyWindows, write_features
+from training.data.errors import DataError
+from training.data.features import BLOCK_VALUES
+from training.data.normalise import References
+from training.data.rows import CodedRows
+from training.data.schema import ChannelSpec
+from training.data.scratch import ROOM, blocks, reserve
+from training.data.tensors import Index
+
+POOL_MIN, POOL_WINDOWS = 24, 8192  # fewer episodes, or windows, are worked on faster than processes start
+HASHED_BYTES = 1 << 22  # at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The processes of a build, and who is told how far it is: the step, and the share of it that is done."""
+
+    mapped: Callable[..., Iterator[Any]]
+    progress: Callable[[str, float], None]
+    clock: Clock
+
+    def done(self, what: str, function: Callable[[Any], Any], tasks: Sequence[Any], *, much: bool) -> Iterator[Any]:
+        """The results of all tasks, in order; of ``much`` work by several processes."""
+        for number, result in enumerate((self.mapped if much else map)(function, tasks)):
+            yield result
+            self.progress(what, (number + 1) / len(tasks))
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """The places of N windows: those of each episode, and a row for each window, in the order of the episodes."""
+
+    episodes: list[Kept]
+    places: list[NDArray[np.int32]]
+    rows: CodedRows
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The number of windows of each episode."""
+        sizes = {e.facts.verdict.episode_id: rows.size for e, rows in zip(self.episodes, self.places, strict=True)}
+        return Counter(sizes)
+
+    @classmethod
+    def of(cls, episodes: Sequence[Kept], sample_hz: float, options: Options) -> Lying | None:
+        """Place the windows of episodes in the order of their ids; None where there is none."""
+        with_windows: list[tuple[Kept, Places]] = []
+        for episode in episodes:
+            places = places_of(episode.facts, sample_hz, options)
+            if places.rows.size:
+                with_windows.append((episode, places))
+        if not with_windows:
+            return None
+        window, _ = lengths(options, sample_hz)
+        sizes = [places.rows.size for _, places in with_windows]
+        size = sum(sizes)
+        start = ROOM.joined((starts_of(e.facts, p.rows, sample_hz) for e, p in with_windows), size, np.float64)
+        end = ROOM.joined((part + window / sample_hz for _, part in blocks(start)), size, np.float64)
+        names = sorted({name for _, places in with_windows for name in places.names})
+        numbers = (np.array([names.index(name) for name in p.names], np.int32)[p.of] for _, p in with_windows)
+        ids = [e.facts.verdict.episode_id for e, _ in with_windows]
+        hosts = [e.facts.verdict.meta.host for e, _ in with_windows if e.facts.verdict.meta is not None]
+        own = ROOM.joined((np.full(n, i, np.int32) for i, n in enumerate(sizes)), size, np.int32)
+        rows = CodedRows(
+            episode=Coded(np.array(ids), own).renamed(ids),
+            host=Coded(np.array(hosts), own).renamed(hosts),
+            label=Coded.of(Coded(np.array(names), ROOM.joined(numbers, size, np.int32))),
+            t_start=start,
+            t_end=end,
+        )
+        return cls([e for e, _ in with_windows], [places.rows.astype(np.int32) for _, places in with_windows], rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laid:
+    """All that is known of windows when the last is in its place. Files of ``digests`` and ``absent`` go afterwards."""
+
+    index: Index
+    tensor_sha256: str
+    features_sha256: str
+    digests: NDArray[np.uint64]  # (N, T) of the samples
+    absent: NDArray[np.uint8]  # (N, C)
+    files: frozenset[Path]  # that are remembered
+
+    def optional(self, windows: ManyWindows, channels: Sequence[ChannelSpec]) -> tuple[str, ...]:
+        """The channels that some host lacks."""
+        lacks = lacking(blocks(self.absent), windows.rows.host)
+        return tuple(sorted(channels[number].name for number in np.flatnonzero(lacks.any(axis=0)).tolist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """The rules by which a build cuts, and its folders."""
+
+    chosen: Chosen
+    measured: References
+    sample_hz: float
+    options: Options
+    new: Path
+    scratch: Path
+    memory: Path
+
+    def references(self, lying: Lying, work: Work) -> tensor_files.Placed:
+        """Cut the windows of reference recordings, which have no features."""
+        plan, tasks = self._plan(lying, tensor_files.REFERENCE_TENSORS, None)
+        for _ in work.done("references", Cut(plan), tasks, much=len(lying.rows) >= POOL_WINDOWS):
+            pass
+        return tensor_files.map_tensors(plan.tensors), Index(lying.rows)
+
+    def windows(self, lying: Lying, work: Work) -> tuple[ManyWindows, Laid]:
+        """Cut all windows, and write their features. Raises DataError for a window without any value."""
+        size = len(lying.rows)
+        window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
+        scratch = Scratch(self.scratch / "digests", self.scratch / "absent")
+        for path, length in ((scratch.digests, 8 * window * size), (scratch.absent, width * size)):
+            with path.open("wb") as empty:
+                reserve(empty, length)
+        plan, tasks = self._plan(lying, tensor_files.TENSORS, scratch)
+        index = Index(lying.rows)
+        digest = tensor_files.begun_sha256(np.dtype("<f4"), (size, width, window))
+        new = [task for task in tasks if not task.features(plan).exists()]
+        much = len(new) >= POOL_MIN or sum(task.rows.size for task in new) >= POOL_WINDOWS
+
+        def parts(file: io.FileIO) -> Iterator[NDArray[np.float32]]:
+            done = work.done("cutting", Cut(plan), tasks, much=much)
+            for task, _ in zip(tasks, done, strict=True):
+                left = task.rows.size * width * window * 4
+                while left:
+                    part = file.read(min(left, HASHED_BYTES))
+                    digest.update(part)
+                    left -= len(part)
+                yield features_of(plan, task)
+
+        with plan.tensors.open("rb", buffering=0) as file:  # read ahead would be what is not written yet
+            file.seek(plan.begin)
+            step = max(1, BLOCK_VALUES // (width * window))
+            features = write_features(self.new, index, self.chosen.channels, evenly(parts(file), step))
+        laid = Laid(
+            index=index,
+            tensor_sha256=digest.hexdigest(),
+            features_sha256=features,
+            digests=np.memmap(scratch.digests, np.uint64, "r", shape=(size, window)),
+            absent=np.memmap(scratch.absent, np.uint8, "r", shape=(size, width)),
+            files=frozenset(task.features(plan) for task in tasks),
+        )
+        if any(part.all(axis=1).any() for _, part in blocks(laid.absent)):
+            raise DataError("A window holds no value at all: leave it out.")
+        return ManyWindows(X=tensor_files.map_tensors(plan.tensors), rows=lying.rows), laid
+
+    def _plan(self, lying: Lying, name: str, scratch: Scratch | None) -> tuple[Plan, list[Task]]:
+        window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
+        path = self.new / TENSORS_FOLDER / name
+        plan = Plan(
+            chosen=self.chosen,
+            sample_hz=self.sample_hz,
+            window=window,
+            tensors=path,
+            begin=tensor_files.begin_tensors(path, (len(lying.rows), width, window)),
+            memory=self.memory,
+            scratch=scratch,
+        )
+        tasks, first = [], 0
+        for episode, rows in zip(lying.episodes, lying.places, strict=True):
+            meta = episode.facts.verdict.meta
+            assert meta is not None, "a good episode has been read"
+            tasks.append(Task(episode, rows, self.measured.of(meta.host), first))
+            first += rows.size
+        return plan, tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The cutting of an episode under a plan, for any process."""
+
+    plan: Plan
+
+    def __call__(self, task: Task) -> None:
+        """Cut it."""
+        cut(self.plan, task)
+
+
+def evenly(parts: Iterable[NDArray[np.float32]], step: int) -> Iterator[NDArray[np.float32]]:
+    """The rows of arrays in blocks of ``step`` rows, the last one shorter: the same blocks however they came."""
+    held: list[NDArray[np.float32]] = []
+    size = 0
+    for part in parts:
+        held, size = [*held, part], size + len(part)
+        if size < step:
+            continue
+        rows = np.concatenate(held)
+        whole = size - size % step
+        for begin in range(0, whole, step):
+            yield rows[begin : begin + step]
+        held, size = [rows[whole:]], size - whole
+    if size:
+        yield np.concatenate(held)
