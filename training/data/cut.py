@@ -127,7 +127,7 @@ def features_of(plan: Plan, task: Task, again: Callable[[Plan, Task], None] = cu
     path = task.features(plan)
     for last in (False, True):
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 found: NDArray[np.float32] = stored["features"]
                 return found
         except UNREADABLE:

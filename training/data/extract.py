@@ -125,7 +125,7 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
 def load(kept: Path) -> Extract | None:
     """An extract from its file; None where that is absent, torn or of an older layout: read the episode again."""
     try:
-        with np.load(kept, allow_pickle=False) as stored:
+        with kept.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             facts = _facts(stored)
             grid = Grid(facts.start_s, facts.sample_hz, stored["values"], facts.ground.holes)
             usable = grid if facts.sample_hz else None
@@ -137,7 +137,7 @@ def load(kept: Path) -> Extract | None:
 def load_facts(kept: Path) -> Facts | None:
     """The same without the samples, which are not read."""
     try:
-        with np.load(kept, allow_pickle=False) as stored:
+        with kept.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return _facts(stored)
     except UNREADABLE:
         return None

@@ -30,6 +30,7 @@ IntArray = NDArray[np.integer[Any]]
 
 BLOCK_VALUES = 1 << 20
 SAMPLED_WINDOWS = 4096  # from which the usual steps of a channel are read off
+HASHED_ROWS = 512  # of a recording at a time
 RUN, SKETCH = 8, 256  # steps in a run of a recording, and runs that are remembered of it
 SPARE_BITS = 4  # beyond what chance alone could bring about among all windows
 EPOCH = 1e8  # seconds: later times are dates, on a clock that all recordings of a host share
@@ -73,7 +74,8 @@ def digest_of_recording(values: NDArray[Any], names: Sequence[str]) -> str:
     """SHA-256 over samples (S, C) in the order of the channels' names: neither name, host, time nor label counts."""
     order = sorted(range(len(names)), key=lambda i: names[i])
     total = hashlib.sha256("\0".join(names[i] for i in order).encode())
-    total.update(np.ascontiguousarray(values[:, order], dtype="<f8").tobytes())
+    for start in range(0, len(values), HASHED_ROWS):
+        total.update(np.ascontiguousarray(values[start : start + HASHED_ROWS, order], dtype="<f8").data)
     return total.hexdigest()
 
 

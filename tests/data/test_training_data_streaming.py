@@ -1,0 +1,166 @@
+"""A build that is killed goes on, one in which episodes come and go does their part only, and parts do not show."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import telemetry_builders as made
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.data import build as building
+from training.data import cut as cutting
+from training.data import placing, scratch, together
+from training.data.alone import LOCK
+from training.data.dataset import MEMORY_FOLDER, NEW_FOLDER
+from training.data.scratch import quantile
+from training.data.windows import Grid, placed_rows
+
+
+def build(recorded, out, **options):
+    return building.build(recorded, out, building.Options(**options))
+
+
+def outputs(folder):
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and MEMORY_FOLDER not in path.parts and path.name != LOCK
+    }
+
+
+def count_of(monkeypatch, module, name):
+    """Watch a function of a module: a list with an entry for each call."""
+    calls, function = [], getattr(module, name)
+
+    def watched(*args):
+        calls.append(args)
+        return function(*args)
+
+    monkeypatch.setattr(module, name, watched)
+    return calls
+
+
+def test_a_killed_build_leaves_the_old_data_set_and_goes_on(tmp_path, monkeypatch):
+    """What a kill leaves is what lies on the disk at that moment: it is copied."""
+    recorded, out = tmp_path / "in", tmp_path / "out"
+    made.write_fleet(recorded, hosts=("h0",))
+    build(recorded, out)
+    old = outputs(out)
+    made.write_episode(recorded, number=8, seed=8)
+    build(recorded, tmp_path / "whole", window_s=3.0)
+    new = outputs(tmp_path / "whole")
+    left = []
+
+    def leave(module, name):
+        function = getattr(module, name)
+
+        def leaving(*args, **more):
+            result = function(*args, **more)
+            left.append(tmp_path / f"killed-{len(left)}")
+            shutil.copytree(out, left[-1])
+            return result
+
+        monkeypatch.setattr(module, name, leaving)
+
+    with monkeypatch.context():
+        for module, name in ((building, "_read"), (placing, "cut"), (building, "find_kin"), (building, "write_beside")):
+            leave(module, name)
+        build(recorded, out, window_s=3.0)
+        monkeypatch.undo()
+    assert outputs(out) == new
+    assert len(left) == 1 + 5 + 2, "one was read, a reference and four others cut, the rest is once"
+    computed = count_of(monkeypatch, cutting.features, "extract")
+    for number, folder in enumerate(left):
+        there = {p: b for p, b in outputs(folder).items() if not p.parts[0].startswith((NEW_FOLDER, building.SCRATCH))}
+        assert there == old
+        computed.clear()
+        build(recorded, folder, window_s=3.0)
+        assert outputs(folder) == new
+        assert len(computed) == max(0, 4 - max(0, number - 1)), "what was computed is not computed again"
+
+
+def test_an_error_in_the_middle_is_told_as_it_is(tmp_path, monkeypatch):
+    made.write_fleet(tmp_path / "in", episodes=1)
+    monkeypatch.setattr(placing, "cut", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "in", tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.name not in (MEMORY_FOLDER, LOCK)] == []
+
+
+def test_an_episode_that_comes_or_goes_costs_its_own_part(tmp_path, monkeypatch):
+    recorded, out = tmp_path / "in", tmp_path / "out"
+    made.write_fleet(recorded, hosts=("h0",))
+    build(recorded, out)
+    first, remembered = outputs(out), set((out / MEMORY_FOLDER).iterdir())
+    computed = count_of(monkeypatch, cutting.features, "extract")
+    made.write_episode(recorded, number=8, seed=8)
+    build(recorded, out)
+    assert len(computed) == 1
+    assert outputs(out) != first
+    shutil.rmtree(recorded / made.IDS[8])
+    build(recorded, out)
+    assert (len(computed), outputs(out)) == (1, first)
+    assert set((out / MEMORY_FOLDER).iterdir()) == remembered, "what is gone is forgotten"
+
+
+def test_features_that_were_damaged_are_computed_again(tmp_path):
+    made.write_fleet(tmp_path / "in", episodes=1)
+    build(tmp_path / "in", tmp_path / "out")
+    first = outputs(tmp_path / "out")
+    for path in (tmp_path / "out" / MEMORY_FOLDER).iterdir():
+        path.write_bytes(path.read_bytes()[:-300])
+    build(tmp_path / "in", tmp_path / "out")
+    assert outputs(tmp_path / "out") == first
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 7))
+def test_rows_come_in_even_blocks_however_they_came(sizes, step):
+    rows = np.arange(2 * sum(sizes), dtype=np.float32).reshape(-1, 2)
+    parts = np.split(rows, np.cumsum(sizes)[:-1]) if sizes else []
+    blocks = list(placing.evenly(parts, step))
+    assert all(len(block) == step for block in blocks[:-1])
+    assert not blocks or 0 < len(blocks[-1]) <= step
+    np.testing.assert_array_equal(np.concatenate([rows[:0], *blocks]), rows)
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.floats(-1e3, 1e3, width=32) | st.just(float("nan")), min_size=1, max_size=40),
+    st.floats(0, 1),
+)
+def test_a_quantile_of_many_values_is_that_of_few(values, q):
+    column = np.array(values, dtype=np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        few = quantile(column, q)
+        patch.setattr(scratch, "SPAN_ROWS", 1)
+        np.testing.assert_allclose(quantile(column, q), few, rtol=1e-12, atol=1e-12)
+
+
+@given(st.data())
+def test_windows_lie_where_one_class_covers_them(data):
+    rows, window, stride = data.draw(st.integers(0, 30)), data.draw(st.integers(4, 9)), data.draw(st.integers(1, 5))
+    holes = np.array(data.draw(st.lists(st.sampled_from([False] * 9 + [True]), min_size=rows, max_size=rows)), bool)
+    edges = sorted(data.draw(st.sets(st.integers(0, 64), min_size=2, max_size=6)))
+    names = [data.draw(st.sampled_from(["a", "b", None])) for _ in edges[1:]]
+    spans = [(a / 16, b / 16, name) for a, b, name in zip(edges, edges[1:], names, strict=False)]
+    grid = Grid(0.03, 8.0, np.empty((rows, 0), dtype=np.float32), holes)
+    wanted = []
+    for row in range(0, rows - window + 1, stride):
+        start, stop = 0.03 + row / 8, 0.03 + row / 8 + window / 8
+        fit = [n for n, (a, b, name) in enumerate(spans) if name and a <= start + 1 / 16 and stop <= b + 1 / 16]
+        if fit and not holes[row : row + window].any():
+            wanted.append((row, fit[0]))
+    found, of = placed_rows(grid, spans, window, stride)
+    assert list(zip(found.tolist(), of.tolist(), strict=True)) == wanted
+
+
+@given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=6), max_size=6), st.integers(1, 9))
+def test_entries_of_several_sketches_are_found_in_parts(sketches, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(together, "SORTED", size)
+        found = together._in_several([np.array(one, dtype="<u8") for one in sketches])
+    every = [entry for one in sketches for entry in one]
+    assert found.tolist() == sorted({entry for entry in every if every.count(entry) > 1})
