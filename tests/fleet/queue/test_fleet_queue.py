@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.declines import Declined
-from training.fleet.queue.draft import Draft
+from training.fleet.queue.draft import Draft, class_key
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import LISTED_MAX, first
@@ -1025,3 +1025,32 @@ def test_what_was_promised_to_a_host_that_waits_steps_with_the_clock(
     until = {host: open_at - now - step_s for (host, _), (_, open_at) in queue.ahead.declines.open().items()}
     assert until["pi"] == 30
     assert until["laptop"] <= 30
+
+
+@pytest.mark.parametrize(("priority", "first"), [(9, "avoids"), (5, "avoids"), (1, "other")])
+def test_a_job_that_avoids_a_host_keeps_its_place_before_the_others(
+    queue: JobQueue, clock: FakeClock, priority: int, first: str
+) -> None:
+    queue.sync_from_manifest([a_job("avoids", priority=priority), a_job("other", priority=5, seed=1)])
+    queue._conn.execute(
+        "UPDATE jobs SET avoid_host = 'pi', avoid_until = ? WHERE name = 'avoids'", (clock.now() + 90.0,)
+    )
+    granted = queue.grant(a_host("desktop"), Claimant(), Fleet(alive=(a_host("pi"),)))
+    assert not isinstance(granted, NoJob)
+    assert granted.job.name == first
+
+
+def test_jobs_of_equal_class_keys_are_of_one_class(queue: JobQueue) -> None:
+    """The key is only quicker to write: whatever differs in a class must differ in it."""
+    plain = {**a_job(), "dataset": "d", "max_run_s": 60.0}
+
+    def class_of(spec: dict[str, Any]) -> int:
+        return queue.classes.of(Needs.of(spec), spec)
+
+    apart = set()
+    for key, value in plain.items():
+        spec = {**plain, key: {str: "other", list: ["pi"], dict: {"depth": 9}, bool: True}.get(type(value), 9)}
+        if class_of(spec) != class_of(plain):
+            apart.add(key)
+            assert class_key(spec) != class_key(plain), key
+    assert {"model", "require_cuda", "min_ram_gib", "allowed_hosts", "dataset", "hyper"} <= apart

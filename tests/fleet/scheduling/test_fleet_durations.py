@@ -310,6 +310,17 @@ def test_the_parts_of_a_doubt_are_the_spread(at: int, attempts: int) -> None:
         assert math.hypot(*parts) == pytest.approx(speeds.predict(job, host).spread)
 
 
+def test_a_new_family_is_a_doubt_about_that_and_a_new_host_one_about_the_host() -> None:
+    """Else a forecast lets the error of a family cancel out between its hosts."""
+    speeds = Speeds()
+    for family in FAMILIES:
+        for host in ("desk", "laptop", "pi"):
+            speeds.learn(work(family), Machine(host), 60.0)
+    new_family, new_host = speeds.doubt(work("new"), Machine("desk")), speeds.doubt(work("trees"), Machine("new"))
+    assert new_family.family > new_family.host
+    assert new_host.host > new_host.family
+
+
 def test_seeds_are_no_size_and_kinds_are_equal_without_them() -> None:
     one, other = work(epochs=5, seed=1), work(epochs=5, seed=2)
     assert one == other

@@ -9,11 +9,12 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from training.fleet.scheduling.durations import Doubt
-from training.fleet.scheduling.forecast import Question, Work, forecast, quantile
+from training.fleet.scheduling.forecast import Question, Work, _Chance, forecast, quantile
 from training.fleet.scheduling.schedule import Kind, Slot, Take, schedule
 
 HOSTS = ["desk", "laptop", "pi"]
@@ -111,6 +112,19 @@ def test_shared_errors_do_not_cancel_out() -> None:
     own = replace(net, doubts={"gpu": Doubt(own=0.1)})
     sure = forecast(Question([own], [Slot("gpu")]), normal())
     assert sure.high_s / sure.low_s < 1.06
+
+
+@pytest.mark.parametrize("jobs", [1, 20])
+def test_a_kind_may_be_another_than_thought_also_where_one_job_is_all_of_it(jobs: int) -> None:
+    net = replace(work("net", jobs, {"gpu": 60.0}), doubts={"gpu": Doubt(own=0.05, kind=0.5)})
+    made = forecast(Question([net], [Slot("gpu")]), normal(), 60)
+    assert made.high_s / made.low_s == pytest.approx(math.exp(2 * 1.28 * 0.5), rel=0.4)
+
+
+def test_errors_of_the_attempts_of_a_lot_cancel_out_by_the_root_of_their_number() -> None:
+    net = replace(work("net", 9, {"gpu": 60.0}), doubts={"gpu": Doubt(own=0.3)})
+    world = _Chance(Question([net], [Slot("gpu")]), lambda: 1.0).draw()
+    assert [world.own(0, lot) for lot in (1, 9)] == pytest.approx([math.exp(0.3), math.exp(0.1)])
 
 
 def test_a_host_that_turns_out_slow_is_known_after_its_first_job() -> None:

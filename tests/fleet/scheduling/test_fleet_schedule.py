@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.rolling import Rolling
-from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take, schedule, to_the_end
+from training.fleet.scheduling.rolling import Promise, Rolling
+from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule, to_the_end
 
 HOSTS = ["desk", "laptop", "pi"]
 seconds = st.dictionaries(st.sampled_from(HOSTS), st.floats(1, 1e4), max_size=3)
@@ -135,6 +135,9 @@ def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long() 
     said = made.decide("pi")
     assert said == Decline("net", by="gpu", begin_s=30.0, end_s=90.0, here_s=6000.0, open_s=45.0 + 5910.0)
     assert made.decide("gpu") == Take("net")
+    later = made.decide("pi", 10.0)
+    assert isinstance(later, Decline)
+    assert (later.begin_s, later.end_s, later.here_s) == (20.0, 80.0, 6000.0), "from when it asks"
 
 
 def test_with_much_to_do_a_slow_host_gets_its_part() -> None:
@@ -174,3 +177,60 @@ def test_where_nothing_is_known_a_host_begins_with_the_shortest_whoever_was_to_h
         assert isinstance(said, Take)
         assert said.kind == str(shortest)
         made = made.took(name, said.kind, said.instead_of)
+
+
+def test_of_uncertain_times_a_slow_host_is_given_less() -> None:
+    """A job that is begun on a machine that turns out far slower ends last of all."""
+    sure, unsure = (
+        schedule([Kind("net", 100, {"gpu": 60.0, "pi": 180.0}, spread=spread)], [Slot("gpu"), Slot("pi")])
+        for spread in (0.0, 0.9)
+    )
+    assert sum(share.count for share in unsure.shares[1]) < sum(share.count for share in sure.shares[1]) <= 26
+
+
+def test_where_nothing_ends_sooner_every_job_stays_with_its_host() -> None:
+    kinds = [Kind("net", 1, {"desk": 60.0, "laptop": 60.0}), Kind("tree", 1, {"desk": 60.0, "laptop": 60.0})]
+    before = schedule(kinds, [Slot("laptop"), Slot("desk")])
+    for slots in itertools.permutations([Slot("desk"), Slot("laptop")]):
+        after = schedule(kinds, slots, None, before)
+        assert [after.decide(host) for host in ("desk", "laptop")] == [
+            before.decide(host) for host in ("desk", "laptop")
+        ]
+
+
+def test_what_was_taken_leaves_no_gap_in_what_a_slot_does_next() -> None:
+    lengths = {"long": (1, 100.0), "middle": (2, 50.0), "short": (1, 10.0)}
+    made = schedule([Kind(key, count, {"gpu": each}) for key, (count, each) in lengths.items()], [Slot("gpu")])
+
+    def begins(of: Schedule) -> list[tuple[str, int, float]]:
+        return [(share.kind, share.count, share.begin_s) for share in of.shares[0]]
+
+    assert begins(made.took("gpu", "long")) == [("middle", 2, 100.0), ("short", 1, 200.0)]
+    one = made.took("pi", "middle", instead_of="gpu")
+    assert begins(one) == [("long", 1, 0.0), ("middle", 1, 100.0), ("short", 1, 150.0)]
+    assert begins(one.took("pi", "middle", instead_of="gpu")) == [("long", 1, 0.0), ("short", 1, 100.0)]
+
+
+def test_a_host_takes_a_more_urgent_job_only_while_it_has_it_done_sooner() -> None:
+    kinds = [Kind("urgent", 1, {"gpu": 10.0, "pi": 60.0}, priority=1), Kind("own", 1, {"pi": 5.0})]
+    made = schedule(kinds, [Slot("gpu", 90.0), Slot("pi", 45.0)])
+    assert made.decide("pi", 20.0) == Take("urgent", instead_of="gpu")
+    assert made.decide("pi", 45.0) == Take("own")
+
+
+def test_of_two_hosts_that_wait_for_a_kind_the_one_that_waits_least_counts() -> None:
+    promises = {("pi", "net"): Promise("gpu", 1100.0), ("old", "net"): Promise("gpu", 1010.0)}
+    rolling = Rolling(promises | {("pi", "tree"): Promise("gpu", 1050.0)})
+    kinds = [Kind("net", 1, {"gpu": 10.0}), Kind("tree", 1, {"gpu": 100.0})]
+    rolling.renew(kinds, [Slot("gpu")], 1000.0)
+    assert rolling.decide("gpu", 1000.0) == Take("net")
+
+
+def test_what_was_promised_is_taken_from_the_host_that_has_it_now() -> None:
+    """Else the job would stay in the schedule of the one that others wait for."""
+    rolling = Rolling({("pi", "net"): Promise("gone", 10.0)})
+    rolling.renew([Kind("net", 1, {"gpu": 10.0, "pi": 1e6})], [Slot("gpu", 5.0, 5.0), Slot("pi")], 0.0)
+    said = rolling.decide("pi", 10.0)
+    assert said == Take("net", instead_of="gpu")
+    rolling.took("pi", said)
+    assert rolling.decide("gpu", 10.0) is None

@@ -197,6 +197,29 @@ def test_what_was_foretold_is_kept_once_and_held_against_what_came(fleet: Fleet)
     ]
 
 
+def test_a_job_that_another_host_ends_sooner_counts_as_neither(fleet: Fleet) -> None:
+    keep(fleet.queue.db, fleet.forecasts.to_keep())
+    granted = fleet.claim("pi")
+    fleet.clock.advance(2)
+    fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 2.0})
+    said = fleet.forecasts.review()
+    waited, _ = said.told
+    assert (waited.jobs, waited.within, waited.later, waited.same_host) == (1, 0, 0, 0)
+    assert waited.longer is not None
+    assert waited.longer < 0.5
+    assert waited.off == pytest.approx(1 - waited.longer)
+    assert [(each.host, each.ended_on) for each in said.jobs] == [("desk", "pi")]
+
+
+def test_of_too_many_jobs_the_most_urgent_are_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.fleet.service.forecasts.ASKED_MOST", 3)
+    fleet = Fleet(*(a_job(f"j{n}", priority=n % 5) for n in range(4)))
+    fleet.hear("desk")
+    said = fleet.ask()
+    assert ({job.name for job in said.jobs}, said.left_out) == ({"j3", "j2", "j1"}, 1)
+    fleet.queue.close()
+
+
 def test_only_the_newest_forecasts_are_kept(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.fleet.queue.forecasts.KEPT_MOST", 4)
     told = fleet.forecasts.to_keep()
