@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
-from training.fleet.queue.kinds import Kinds
+from training.fleet.queue.kinds import Kinds, Live
 from training.fleet.scheduling.durations import MIXED, Calibrations, Machine, Workload
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
@@ -135,6 +135,19 @@ def test_a_receiver_that_forgot_old_events_still_learns_from_their_attempts(worl
     assert Learned(world.queue.db).speeds() == whole
 
 
+def test_what_completed_between_two_statements_of_a_look_is_learned_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned, before = Learned(world.queue.db), world.queue.db.one("newest_event")
+    world.claim("desk")
+    world.complete(10.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.queue.db, "one", lambda _: before)
+        assert learned.attempts == learned.version()[1] - 1 == 0
+    learned.speeds()
+    assert learned.attempts == 1
+
+
 def test_a_data_set_that_nobody_trained_on_is_judged_by_its_size() -> None:
     world = World(jobs=0)
     sizes = {"small": 1e6, "large": 1e8}
@@ -191,3 +204,25 @@ def test_the_size_of_a_data_set_is_asked_again_once_something_was_learned() -> N
     world.complete(10.0)
     kinds.renew()
     assert kinds.work(one) == learned.workload(one.work) != before
+
+
+def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
+    """Of an attempt that began afresh: where an earlier one stopped it tells nothing of the whole."""
+    world, desk = World(1), Machine("desk")
+    kinds = Kinds(world.queue.db, world.queue.classes, Learned(world.queue.db))
+    one = next(kinds.waiting()).job_class
+
+    def live(epoch: int, heard_s: float, *, afresh: bool = True) -> Live:
+        said = {"epoch": epoch, "epochs": 20, "seconds": heard_s}
+        return Live("id", "job", "desk", one, 0, 0.0, heard_s, said, afresh)
+
+    def seconds(under_way: Live) -> float:
+        kinds.look([one], [(under_way, desk)])
+        return kinds.predictions(one, {"desk": desk})["desk"].seconds
+
+    guess = seconds(live(5, 5000.0, afresh=False))
+    unheard = kinds.left(live(5, 5000.0), desk)
+    early, late = seconds(live(5, 5000.0)), seconds(live(12, 6000.0))
+    assert guess < 500 < late < early * 0.8
+    assert kinds.left(live(5, 5000.0), desk) == unheard
+    world.queue.close()

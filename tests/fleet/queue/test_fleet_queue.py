@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.ahead import _slots
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.declines import Declined
 from training.fleet.queue.draft import Draft, class_key
@@ -27,6 +28,7 @@ from training.fleet.scheduling.edits import LISTED_MAX, first
 from training.fleet.scheduling.edits import Kind as EditKind
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
+from training.fleet.scheduling.schedule import Kind, Slot
 
 CPU, GPU = a_capability(), a_capability(cuda=True)
 STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]
@@ -1054,3 +1056,46 @@ def test_jobs_of_equal_class_keys_are_of_one_class(queue: JobQueue) -> None:
             apart.add(key)
             assert class_key(spec) != class_key(plain), key
     assert {"model", "require_cuda", "min_ram_gib", "allowed_hosts", "dataset", "hyper"} <= apart
+
+
+def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places() -> None:
+    assert [slot.ready_s for slot in _slots(a_host(), [(n, n + 1.0) for n in range(20)])] == [*range(16)]
+    assert _slots(a_host("pi"), []) == [Slot("pi")]
+
+
+def test_who_waits_is_told_of_the_host_that_begins_such_jobs_first(queue: JobQueue, clock: FakeClock) -> None:
+    slots = [Slot("late", 40.0), Slot("first", 30.0), Slot("last", 50.0)]
+    kinds = [Kind("1:0", 9, {slot.host: 10.0 for slot in slots})]
+    queue.ahead.rolling.renew(kinds, slots, clock.monotonic())
+    found = queue.ahead.told("1:0", "pi")
+    assert found is not None
+    assert found[1].startswith("such jobs are scheduled for first from ")
+
+
+def test_a_host_waits_ever_less_for_the_same_one(queue: JobQueue) -> None:
+    until = []
+    for open_at in (30.0, 50.0, 10.0, 20.0):
+        told = Declined("job", "net", "desk", begins_at=0.0, ends_at=5.0, here_until=9.0, open_at=open_at)
+        queue.ahead.declines.note("pi", "1:0", told)
+        until.append(queue.ahead.declines.open()["pi", "1:0"][1])
+    assert until == [30.0, 30.0, 10.0, 10.0]
+
+
+def test_a_costly_schedule_is_made_anew_sooner_for_a_host_that_has_nothing(queue: JobQueue, clock: FakeClock) -> None:
+    ticks = iter(range(10_000))
+    queue.sync_from_manifest([a_job("one")])
+    ahead, hosts = queue.ahead, [a_host()]
+    ahead.stopwatch = lambda: float(next(ticks))  # each making takes a second
+    ahead.renew(hosts, Policy())
+    made = ahead.rolling.made
+    ahead.edited()
+    clock.advance(3.0)
+    ahead.renew(hosts, Policy(), or_idle=False)
+    assert ahead.rolling.made is made
+    ahead.renew(hosts, Policy(), or_idle=True)
+    assert ahead.rolling.made is not made
+    made = ahead.rolling.made
+    ahead.edited()
+    clock.advance(21.0)
+    ahead.renew(hosts, Policy(), or_idle=False)
+    assert ahead.rolling.made is not made

@@ -24,6 +24,7 @@ from training.fleet.scheduling.durations import (
     calibrated,
     middle,
     remaining,
+    work_facts,
 )
 
 FAMILIES = ["trees", "small-net", "large-net"]
@@ -319,6 +320,24 @@ def test_a_new_family_is_a_doubt_about_that_and_a_new_host_one_about_the_host() 
     new_family, new_host = speeds.doubt(work("new"), Machine("desk")), speeds.doubt(work("trees"), Machine("new"))
     assert new_family.family > new_family.host
     assert new_host.host > new_host.family
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.5, 1.0])
+def test_the_mean_is_that_of_all_the_times_that_it_may_take(spread: float) -> None:
+    told = Prediction(100.0, spread)
+    assert told.mean == pytest.approx(statistics.fmean(told.at((n + 0.5) / 500) for n in range(500)), rel=0.01)
+
+
+def test_a_size_is_rounded_to_the_nearest_that_makes_a_kind() -> None:
+    for epochs in range(1, 200):
+        rounded = work_facts({"hyper": {"epochs": epochs}})["hyper"]["epochs"]
+        assert abs(math.log(rounded / epochs)) < math.log(1.25) / 2 + 0.005
+
+
+def test_a_word_from_a_time_to_come_counts_as_of_now() -> None:
+    """A trainer's clock may run ahead of what its host tells."""
+    told, word = Prediction(100.0, 0.5), {"epoch": 2, "epochs": 8}
+    assert remaining(told, 50.0, word | {"seconds": 90.0}) == remaining(told, 50.0, word | {"seconds": 50.0})
 
 
 def test_seeds_are_no_size_and_kinds_are_equal_without_them() -> None:

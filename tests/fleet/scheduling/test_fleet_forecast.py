@@ -104,6 +104,11 @@ def test_a_host_that_has_nothing_takes_from_one_that_comes_late() -> None:
     assert made.high_s < 300
 
 
+def test_all_is_done_when_what_is_trained_now_has_ended_too() -> None:
+    net, slots = work("net", 1, {"gpu": 10.0}, spread=0.0), [Slot("gpu"), Slot("pi", 1000.0, 1000.0)]
+    assert forecast(Question([net], slots, [None, "now"]), normal(), 5).end_s == 1000.0
+
+
 def test_shared_errors_do_not_cancel_out() -> None:
     """A hundred jobs on one machine, each uncertain by half: all are, because the machine is."""
     net = work("net", 100, {"gpu": 60.0}, spread=0.5)

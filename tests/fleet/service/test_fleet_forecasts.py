@@ -120,6 +120,15 @@ def test_an_imagined_host_takes_its_part(fleet: Fleet) -> None:
     assert "nobody" in refused(ProblemType.UNKNOWN_NAME, lambda: fleet.ask(imagined=like))
 
 
+def test_an_imagined_host_is_as_fast_as_the_one_that_it_is_like(fleet: Fleet) -> None:
+    done = {}
+    for like in ("desk", "pi"):
+        said = fleet.ask(without=["desk", "pi"], imagined={"new": ImaginedHost(like=like)})
+        assert said.done_at is not None
+        done[like] = said.done_at - said.now
+    assert done["pi"] > 5 * done["desk"]
+
+
 def test_a_job_that_fits_nowhere_says_why_until_such_a_host_is_imagined() -> None:
     fleet = Fleet(*jobs(2, require_cuda=True, min_vram_gib=20.0))
     fleet.hear("desk")

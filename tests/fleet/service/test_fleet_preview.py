@@ -217,6 +217,17 @@ def test_each_host_says_what_it_could_take_under_the_new_plan(stage: Stage) -> N
     assert "cpu_cores 4 < 99" in nobody["cuda[seed=7]"]
 
 
+def test_each_host_takes_a_job_that_waits_or_has_an_obstacle(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.fleet.service.preview.SHOWN_MAX", 3)
+    stage.take(FIRST)
+    stage.claim()
+    cuda, large = ("require_cuda = true\nmatrix.seed = [7, 8]", "min_ram_gib = 900\nmatrix.seed = [11, 12, 13]")
+    said = stage.own(FIRST + a_job("cuda", cuda) + a_job("large", large))
+    (pi,) = said.hosts
+    assert (pi.takes, sum(pi.obstacles.values()), said.waiting) == (3, 5, 8)
+    assert list(said.nowhere) == ["cuda[seed=7]", "cuda[seed=8]", "large[seed=11]"], "of so many no more are named"
+
+
 def test_no_host_takes_what_is_held_nor_one_that_is_quarantined_anything(stage: Stage) -> None:
     stage.take(FIRST)
     held = next(each.job_id for each in stage.given(FIRST).jobs if each.name == "j0")

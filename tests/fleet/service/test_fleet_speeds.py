@@ -72,6 +72,7 @@ def test_jobs_that_differ_in_seed_alone_are_one_kind_whose_time_is_learned_on_ea
     desk, pi = kind.hosts
     assert (desk.host, desk.seen, desk.basis) == ("desk", 2, "same")
     assert 8 < desk.low < desk.seconds < desk.high < 13
+    assert desk.high / desk.seconds == pytest.approx(desk.seconds / desk.low), "as many end later as sooner"
     assert (pi.host, pi.seen) == ("pi", 1)
     assert 60 < pi.seconds < 130
 

@@ -446,9 +446,14 @@ class Speeds:
         told = list(words)
         if not told:
             return self
-        heard = replace(self, beliefs=dict(self.beliefs), pairs=dict(self.pairs), sorts=dict(self.sorts))
-        heard.noise, heard.seen, heard.centres = dict(self.noise), dict(self.seen), dict(self.centres)
-        heard.unlike = dict(self.unlike)
+        # An attempt that goes on changes no more than these: the rest is learned of those that have ended.
+        heard = replace(
+            self,
+            beliefs=dict(self.beliefs),
+            pairs=dict(self.pairs),
+            sorts=dict(self.sorts),
+            centres=dict(self.centres),
+        )
         for word in told:
             heard.learn(word.work, word.on, word.seconds, _word_variance(word.done))
         return heard
