@@ -277,6 +277,17 @@ def test_a_calibration_that_failed_is_tried_again_later_and_not_kept(tmp_path, s
     assert kept.exists()
 
 
+@pytest.mark.parametrize("said", ["", json.dumps({"torch": None, "devices": []})])
+def test_torch_that_is_installed_and_does_not_start_is_a_calibration_that_failed(tmp_path, said):
+    kept, clock = tmp_path / "capability.json", FakeClock()
+    torch = FakeTorch(output=said)
+    asked = probe(torch, FakeNvml(driver=None), cache_file=kept, clock=clock)
+    assert "torch is installed and did not start" in asked.facts().calibration["failed"]
+    torch.output = json.dumps({"torch": "2.13.0", "devices": [], "calibration": SPEED})
+    clock.advance(RETRY_FAILED_S + 1)
+    assert asked.facts().calibration == SPEED
+
+
 @pytest.mark.parametrize("before", [None, {"failed": "no kernel image"}, {}])
 def test_a_calibration_that_failed_is_not_believed_though_it_was_kept(tmp_path, before):
     kept = tmp_path / "capability.json"

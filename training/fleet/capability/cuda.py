@@ -88,6 +88,8 @@ except Exception as error:
 print(json.dumps(answer | {"calibration": found}))
 """
 
+_SILENT = "this host's speed could not be measured: torch is installed and did not start in time"
+
 # Kept from the child: it runs a large library and needs none of them.
 _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
@@ -204,7 +206,7 @@ class CudaProbe:
         No GPU although a driver answers, no version to key by, or a speed that could not be measured this time.
         """
         key_is_weak = self._installed(self._python) is None
-        unmeasured = "failed" in (facts.calibration or {})
+        unmeasured = facts.version is None or "failed" in (facts.calibration or {})
         return key_is_weak or unmeasured or (not facts.devices and self._nvml.driver_version() is not None)
 
     def _stale(self, facts: TorchFacts, asked_at: float) -> bool:
@@ -212,9 +214,12 @@ class CudaProbe:
 
     def _ask(self) -> TorchFacts:
         try:
-            return _parse(strict_json.loads(self._run([str(self._python), "-c", PROBE]).splitlines()[-1]))
+            facts = _parse(strict_json.loads(self._run([str(self._python), "-c", PROBE]).splitlines()[-1]))
         except (OSError, ValueError, IndexError, KeyError, TypeError, subprocess.SubprocessError):
-            return TorchFacts()
+            facts = TorchFacts()
+        if facts.version is None and self._installed(self._python) is not None:
+            return replace(facts, calibration={"failed": _SILENT})
+        return facts
 
 
 def _parse(answer: Any) -> TorchFacts:
