@@ -31,6 +31,7 @@ from training.locking import exclusive
 from training.recording import record as recording
 from training.trainer import score as scoring
 from training.trainer import streams as kept_streams
+from training.trainer.changed import Moved, Told
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData, Stop
 from training.trainer.incidents import LONGEST, Incident, Join, State, Window, paced
@@ -325,8 +326,9 @@ def test_a_channel_that_goes_and_stays_away_ends_no_watch(world: World, tmp_path
 
 
 def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world: World, tmp_path: Path, capsys) -> None:
-    state = tmp_path / "state"
-    watch = watch_of(world, state)
+    state, fleet = tmp_path / "state", []
+    hooks = [Hook("fleet", fleet.append, calls.OF_CHANGE)]
+    watch = watch_of(world, state, hooks=hooks)
     watch.begin()
     watch._feed(minutes(watch, 0, 40, 0.0))
     watch._feed(minutes(watch, 40, 50, 40.0))
@@ -336,7 +338,8 @@ def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world: World
     assert change["channels"][0]["channel"] == watch.detector.measures.channels[0]
     assert f"CHANGED {change['id']}: h0 has changed since 1985-11-05 " in line(change)
     watch.close()
-    again = watch_of(world, state)
+    assert fleet == [change]
+    again = watch_of(world, state, hooks=hooks)
     again.begin()
     assert sum("h0 has changed since 1985" in text for text in again.said) == 1
     alarm = [Seen(Window(BEGAN + 6000 + 2 * n, BEGAN + 6004 + 2 * n, 0.1), 0.6, 0.5) for n in range(LONGEST)]
@@ -351,6 +354,7 @@ def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world: World
     assert not note_of(state).exists()
     assert [one["event"] for one in told(again)] == ["raised", "over"], "it is its work from now on"
     again.close()
+    assert fleet == [change, change, change | {"event": "confirmed"}], "it is told again at each start"
     assert program.main(confirm) == Exit.BAD_ARGUMENTS
     assert "there is nothing to confirm" in capsys.readouterr().err
     note_of(state).write_text("of another change")
@@ -588,7 +592,7 @@ def test_the_fleet_is_told_by_a_command_that_says_what_is_wrong(tmp_path: Path) 
     with pytest.raises(ValueError, match=r"holds no certificate .* `cis490-jobs enroll --watcher h0`"):
         fleet_hook("https://pi.lan:8445", "h0", str(tmp_path))
     nobody = fleet_hook("http://127.0.0.1:1", "h0", None)
-    assert nobody.events == {"raised", "over", "watching"}
+    assert nobody.events == {"raised", "over", "watching", "changed", "confirmed", "referenced"}
     with pytest.raises(HookError, match="the fleet was not told: cannot reach the receiver"):
         nobody.call(TOLD)
 
@@ -666,7 +670,13 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
         ]
         again.call(kept["told"] | {"event": "over", "alarms": 99})
         assert [(each["over"], each["alarms"]) for each in operator.incidents()["incidents"]] == [(True, 99)]
-        assert len(receiver.reader.all("notices", after=0, most=10)) == 1
+        gone = Moved("forks", "level", 0.2, 3.4, BEGAN, 1e-6)
+        change = {"name": "ab" * 8, "host": "h0", "model": "gbt realistic", "checkpoint": kept["told"]["checkpoint"]}
+        for event in ("changed", "changed", "confirmed"):
+            again.call(calls.change_document(Told(BEGAN + 3600, BEGAN, 0, (gone,)), **change, event=event))
+        (one,) = operator.incidents()["changes"]
+        assert (one["host"], one["ended"], one["at_once"]) == ("h0", "confirmed", True)
+        assert [row["kind"] for row in receiver.reader.all("notices", after=0, most=10)] == ["incident", "change"]
         assert json.loads(identity.read_text())["received_at"] > 0, "the certificate was renewed by the way"
     assert "has joined" in capsys.readouterr().out
 

@@ -17,6 +17,11 @@ ONE = {
     "why": [{"channel": "forks", "share": 0.38}, {"channel": "cpu_user", "share": 0.21}],
 }  # fmt: skip
 OPEN = {**ONE, "number": 18, "over": False, "verdict": None, "why": []}
+CHANGE = {
+    "number": 2, "host": "office\x1b[31m", "model": "gbt realistic", "since": 40.0, "at_once": False, "told_at": 90.0,
+    "channels": [{"channel": "fo\x1brks", "measure": "spread", "before": 0.21, "after": 3.4}], "more_channels": 2,
+    "ended": None,
+}  # fmt: skip
 WATCH = {"host": "attic", "model": "gbt realistic", "heard_at": 40.0, "silent": False}
 
 
@@ -53,3 +58,15 @@ def test_nobody_watched_and_nothing_told_are_said_apart() -> None:
 def test_a_verdict_is_said_back() -> None:
     assert "[(17, 'false')] incident 17 on office\\x1b[31m: false" in shown("judge", "17", "false")
     assert "not judged" in shown("judge", "17", "open", verdict=None)
+
+
+def test_changes_are_listed_beside_incidents_by_host() -> None:
+    over = {**CHANGE, "host": "attic", "at_once": True, "ended": "confirmed"}
+    lines = [" ".join(line.split()) for line in shown("incidents", changes=[CHANGE, over]).splitlines()]
+    how = "has changed since 1970-01-01 00:00:40 UTC: spread of fo\\x1brks 0.21 → 3.4 and 2 more"
+    assert f"office\\x1b[31m 1970-01-01 00:01:30 gbt realistic {how} look into it" in lines
+    assert any("is unlike its reference: spread of" in line and line.endswith(" confirmed") for line in lines)
+    assert any("--confirm-change" in line for line in lines)
+    assert any("false" in line for line in lines), "and the incidents as ever"
+    assert "--confirm-change" not in shown("incidents", changes=[over])
+    assert "no incident was told of" in shown("incidents", incidents=[], watches=[], changes=[CHANGE])

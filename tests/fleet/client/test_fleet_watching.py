@@ -12,7 +12,7 @@ import pytest
 from training.fleet.client import watching
 from training.fleet.client.client import Refused
 from training.fleet.client.credentials import CredentialsError
-from training.fleet.wire.constants import REFUSED, ProblemType
+from training.fleet.wire.constants import DONE, REFUSED, ProblemType
 from training.fleet.wire.identity import Role
 
 URL = "https://receiver:8444"
@@ -41,3 +41,21 @@ def test_what_may_be_taken_later_is_not_given_up(problem: ProblemType, capsys: p
     never = problem in (ProblemType.BAD_REQUEST, ProblemType.TOO_LARGE)
     assert code == (watching.BAD_DOCUMENT if never else REFUSED)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("event", ["changed", "confirmed", "referenced"])
+@pytest.mark.parametrize("number", [3, None])
+def test_a_change_is_told_as_one_and_a_receiver_that_keeps_none_is_said_to(
+    event: str, number: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[object] = []
+    client = SimpleNamespace(watch=lambda body: told.append(body) or {"number": number}, close=lambda: None)
+    document = {"event": event, "host": "office", "model": "gbt", "checkpoint": "ab", "id": "cd", "since": 1.0}
+    argv, stdin = (
+        ["--receiver-url", "http://127.0.0.1:1", "--host-id", "office"],
+        io.BytesIO(json.dumps(document).encode()),
+    )
+    code = watching.main(argv, connect=lambda *_: client, stdin=stdin)  # type: ignore[arg-type]
+    assert told == [{"model": "gbt", "checkpoint": "ab", "change": {"event": event, "id": "cd", "since": 1.0}}]
+    assert code == (watching.BAD_DOCUMENT if number is None else DONE)
+    assert ("keeps no changes of hosts" in capsys.readouterr().err) == (number is None)

@@ -298,8 +298,8 @@ def test_a_damaged_file_is_a_lost_database(tmp_path: Path) -> None:
     queue.close()
     size = path.stat().st_size
     with path.open("r+b") as file:
-        file.seek(size // 2)  # the schema, at the front, stays whole: it still opens
-        file.write(b"\xff" * (size // 2))
+        file.seek(size - size // 4)  # what is read at the start stays whole: it still opens
+        file.write(b"\xff" * (size // 4))
     damaged = JobQueue(path)
     with pytest.raises(DatabaseLost, match="cis490-jobs rebuild --force"):
         damaged.sync_from_manifest(a_job(f"job-{n}") for n in range(600))

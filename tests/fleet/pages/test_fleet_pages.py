@@ -412,7 +412,10 @@ def test_an_incident_lasts_to_its_last_alarm_and_the_first_spans_are_named() -> 
 
 def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receiver) -> None:
     page = words_of(get(receiver, "/incidents")[2])
-    assert "1 incident is open and not judged. 1 watch fell silent." in page
+    assert "1 incident is open and not judged. 1 host has changed. 1 watch fell silent." in page
+    how = "UTC: forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 3 more"
+    assert re.search(rf"⚠ changed has changed since \S+ \S+ {how} gbt realistic, told .*; an attack that stays", page)
+    assert re.search(rf"○ changed, over has changed since \S+ \S+ {how} .*; confirmed on the host as its", page)
     assert page.rindex("attic-pi") < page.index("forks 38 %, cpu_user 21 %, context_switches 9 %")
     assert "0.93 threshold 0.62" in page
     assert "confirmed operator ada" in page
@@ -425,6 +428,7 @@ def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receive
     assert "laptop is not watched yet." in none
     assert "cis490-jobs enroll --watcher laptop" in none
     front = get(receiver, "/")[2]
+    assert re.search(r'href="/incidents\?host=office-print">office-print has changed since', front)
     assert "office-print: 1 incident is open, the first raised at" in front
     assert 'href="/incidents?host=office-print">1 open incident</a>' in front
 

@@ -23,6 +23,10 @@ INCIDENT = (
     "host, id, checkpoint, model, rule, began_at, raised_at, last_alarm_at, over, alarms, peak, threshold, why, "
     "told_at, heard_at, verdict, judged_by, judged_at"
 )
+CHANGE = (
+    "host, id, checkpoint, model, since, noticed_at, at_once, channels, more_channels, told_at, heard_at, ended, "
+    "ended_at"
+)
 # What a_state leaves empty: columns, and a row of them.
 SOME_OF_EACH = {
     "certificates": ("fingerprint, role, name, issued_at, expires_at, revoked_at", "'f', 'host', 'gone', 1, 2, 2"),
@@ -49,6 +53,10 @@ SOME_OF_EACH = {
     "incidents": (
         INCIDENT,
         "'pi', 'ab', '5f', 'gbt realistic', '2 of 3', 1, 2, 3, 1, 4, 0.1, 0.5, '{}', 5, 6, 'false', 'ada', 7",
+    ),
+    "host_changes": (
+        CHANGE,
+        "'pi', 'ab', '5f', 'gbt realistic', 1, 2, 0, '[]', 3, 4, 5, 'confirmed', 6",
     ),
     "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
 }  # fmt: skip
@@ -221,6 +229,7 @@ UNTOLD = {
     ),
     "watches": dict.fromkeys(["host", "checkpoint", "model", "since", "heard_at", "every_s"], TOLD_BY_WATCH),
     "incidents": dict.fromkeys(["seq", *INCIDENT.split(", ")], TOLD_BY_WATCH),
+    "host_changes": dict.fromkeys(["seq", *CHANGE.split(", ")], TOLD_BY_WATCH),
     "curve_points": dict.fromkeys(
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"
     ),

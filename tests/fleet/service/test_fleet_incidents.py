@@ -11,10 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.service import host_changes
 from training.fleet.service import incidents as rules
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.incidents import Incidents, IncidentViews
-from training.fleet.wire.incidents import SPANS_MAX, IncidentsReply, WatchedIncident, WatchReply, WatchRequest
+from training.fleet.wire.incidents import (
+    SPANS_MAX,
+    IncidentsReply,
+    WatchedChange,
+    WatchedIncident,
+    WatchReply,
+    WatchRequest,
+)
 from training.fleet.wire.messages import ProblemType, Refusal
 
 WHY = [{"channel": "forks", "share": 0.6}, {"channel": "cpu_user", "share": 0.25}]
@@ -29,6 +37,15 @@ def an_incident(number: int = 1, *, event: str = "raised", alarms: int = 2, **pa
     return msgspec.convert(told | parts, WatchedIncident)
 
 
+def a_change(number: int = 1, event: str = "changed", **parts: Any) -> WatchedChange:
+    """The change ``number`` of a host, of two channels and one more."""
+    forks, load = ("forks", "level", 0.21, 3.4), ("load_1m", "spread", 0.4, 1.1)
+    channels = [dict(zip(("channel", "measure", "before", "after"), each, strict=True)) for each in (forks, load)]
+    told = {"id": f"{number:016x}", "event": event, "since": 100.0, "told_at": 3700.0, "channels": channels,
+            "more_channels": 1}  # fmt: skip
+    return msgspec.convert(told | parts, WatchedChange)
+
+
 class World:
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -41,6 +58,14 @@ class World:
         told = WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, incident=incident)
         with self.queue.db.transaction():
             return self.incidents.report(told)
+
+    def change(self, change: WatchedChange, host: str = "office", checkpoint: str = "ab") -> WatchReply:
+        told = WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, change=change)
+        with self.queue.db.transaction():
+            return self.incidents.report(told)
+
+    def changes(self, **asked: Any) -> list[tuple[int, str | None]]:
+        return [(each.number, each.ended) for each in self.shown(**asked).changes]
 
     def notices(self) -> list[str]:
         return [row["sentence"] for row in self.queue.db.all("notices", after=0, most=1000)]
@@ -216,3 +241,84 @@ def test_pages_of_incidents_go_on_where_the_last_ended() -> None:
     assert before is None
     assert found == [7, 6, 5, 4, 3, 2, 1]
     assert world.shown(host="attic").open == 3
+
+
+def test_a_change_is_kept_and_told_once_and_stands_until_it_is_confirmed() -> None:
+    world = World()
+    assert world.change(a_change()) == WatchReply(number=1)
+    assert world.change(a_change()) == WatchReply(number=1, known=True), "an answer was lost, or the watch began again"
+    words = "has changed since 1970-01-01 00:01:40 UTC: forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 1 more"
+    (told,) = world.notices()
+    assert told.startswith(f"office {words} (gbt realistic). An attack that stays looks like this")
+    assert [row["kind"] for row in world.queue.db.all("notices", after=0, most=9)] == ["change"]
+    assert list(world.views.changed()) == ["office"]
+    assert (world.shown().changed, world.shown(host="attic").changed, world.shown(host="office").changed) == (1, 0, 1)
+    assert (world.changes(), world.changes(host="attic"), world.changes(before=9)) == ([(1, None)], [], [])
+    world.tell(an_incident())
+    assert not world.shown().incidents[0].over, "a change lowers no incident, and none lowers it"
+    world.clock.advance(60)
+    assert world.change(a_change(event="confirmed")).known
+    (one,) = world.shown().changes
+    assert (one.ended, one.ended_at, one.heard_at - one.told_at) == ("confirmed", world.clock.now(), 60)
+    assert world.views.changed() == {}
+    world.clock.advance(60)
+    world.change(a_change())
+    world.change(a_change(event="referenced"))
+    assert world.shown().changes[0].ended_at == one.ended_at, "what is over stays as it is"
+    assert len(world.notices()) == 2
+
+
+@given(st.lists(st.sampled_from(["changed", "confirmed", "referenced"]), min_size=1, max_size=5))
+def test_a_change_ends_as_it_was_ended_first_whatever_is_repeated(events: list[str]) -> None:
+    world = World()
+    for event in events:
+        world.change(a_change(event=event))
+    ends = [{"confirmed": "confirmed", "referenced": "reference"}[each] for each in events if each != "changed"]
+    assert world.changes() == [(1, ends[0] if ends else None)]
+    assert len(world.notices()) == (events[0] == "changed"), "an end is no news"
+    world.queue.close()
+
+
+def test_another_change_takes_the_place_of_the_last_one_of_its_watch() -> None:
+    world = World()
+    world.change(a_change(1))
+    world.change(a_change(2), checkpoint="cd")
+    world.change(a_change(3), host="attic")
+    world.change(a_change(4))
+    assert world.changes() == [(4, None), (3, None), (2, None), (1, "later")]
+    world.change(a_change(1, "confirmed"))
+    assert world.changes(host="office") == [(4, None), (2, None), (1, "confirmed")]
+    assert {host: one.number for host, one in world.views.changed().items()} == {"office": 4, "attic": 3}
+
+
+def test_a_change_of_a_watch_that_is_gone_stands_no_longer() -> None:
+    """Of another model's watch that never comes back, for example: nobody can confirm it any more."""
+    world = World()
+    world.change(a_change())
+    world.clock.advance(host_changes.STANDS_S)
+    assert world.shown().changed == 1
+    world.clock.advance(1)
+    assert (world.shown().changed, world.changes()) == (0, [(1, None)])
+    world.tell()
+    assert world.shown().changed == 1, "it was only away"
+
+
+def test_a_host_that_floods_with_changes_is_slowed_down_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_changes, "NEW_AN_HOUR_MAX", 2)
+    monkeypatch.setattr(host_changes, "KEPT_OF_HOST", 2)
+    world = World()
+    world.change(a_change(1), host="attic")
+    world.change(a_change(1))
+    world.clock.advance(60)
+    world.change(a_change(2))
+    with pytest.raises(Refusal) as refused:
+        world.change(a_change(3))
+    assert (refused.value.problem_type, refused.value.extra["retry_after_s"]) == (ProblemType.SLOW_DOWN, 3600 - 60)
+    assert world.change(a_change(2)).known
+    world.clock.advance(3600)
+    world.change(a_change(3))
+    assert [number for number, _ in world.changes()] == [4, 3, 1]
+    world.clock.advance(rules.KEPT_S + 1)
+    with world.queue.db.transaction():
+        world.incidents.forget_old()
+    assert world.changes() == []

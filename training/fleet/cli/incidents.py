@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -21,6 +21,8 @@ Reply = Mapping[str, Any]
 Url = Annotated[str | None, typer.Option(help="As for all commands.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+ENDS = {None: "look into it", "confirmed": "confirmed", "reference": "new reference", "later": "changed again"}
+LOOK = "a change is confirmed on its host: watch --confirm-change"
 NO_WATCH = (
     "no host is watched: `python -m training.trainer.watch CKPT --receiver-url URL` starts a watch (docs/watch.md)"
 )
@@ -47,7 +49,7 @@ def incidents(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the incidents of watched hosts, the newest first, and the watches."""
+    """List the incidents of watched hosts, the newest first, their changes and the watches."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).incidents(host=host, limit=limit)
     context.show(as_json, answer, lambda: rendered(answer))
@@ -72,9 +74,16 @@ def judge(
 def rendered(answer: Reply) -> RenderableType:
     """Lay the answer out for people."""
     found, watches, now = answer["incidents"], answer["watches"], answer["now"]
-    watched = [Text(_watch(each, now), style="yellow" if each["silent"] else "dim") for each in watches]
+    watched: list[RenderableType] = [
+        Text(_watch(each, now), style="yellow" if each["silent"] else "dim") for each in watches
+    ]
+    changes = answer.get("changes") or []  # a receiver of before says nothing of them
+    if changes:
+        watched.append(table_of_changes(changes))
+    if any(each["ended"] is None for each in changes):
+        watched.append(Text(LOOK, style="dim"))
     if not found:
-        return Group(*watched, Text("no incident was told of" if watches else NO_WATCH))
+        return Group(*watched, Text("no incident was told of" if watches or changes else NO_WATCH))
     made = table("NUMBER", "HOST", "RAISED (UTC)", "LASTED", "MODEL", "SCORE", "CARRIED BY", "FOUND")
     for each in found:
         score = each["threshold"] + each["peak"]
@@ -90,6 +99,20 @@ def rendered(answer: Reply) -> RenderableType:
         )
     more = [Text("older ones: --limit")] if answer["next_before"] else []
     return Group(*watched, made, *more)
+
+
+def table_of_changes(changes: Sequence[Reply]) -> RenderableType:
+    """Lay out how hosts have changed."""
+    made = table("CHANGED HOST", "TOLD (UTC)", "MODEL", "HOW", "STATE")
+    for each in changes:
+        made.add_row(
+            cell(each["host"]),
+            cell(_moment(each["told_at"])),
+            cell(each["model"]),
+            cell(words.changed(each), chars_max=200),
+            cell(ENDS.get(each["ended"], each["ended"]), "" if each["ended"] else "yellow"),
+        )
+    return made
 
 
 def lasted(one: Reply) -> str:

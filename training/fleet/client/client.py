@@ -395,7 +395,7 @@ class FleetClient:
         return ask()
 
     def watch(self, told: Mapping[str, Any], *, tries: int | None = None) -> dict[str, Any]:
-        """Tell that this host is watched, and of an incident (``WatchRequest`` but for the host)."""
+        """Tell that this host is watched, and of an incident or a change (``WatchRequest`` but for the host)."""
         return self._post("/v1/watch", {"host_id": self.host_id, **told}, tries=tries, needed=("number", "known"))
 
     @property

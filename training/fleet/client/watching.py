@@ -1,7 +1,8 @@
 """Tell the receiver what a watch of this host says: ``python -m training.fleet.client.watching``, a document on stdin.
 
 A watch is a trainer's program and knows no fleet: it starts this command for each thing that is to be told. The
-document is that of its hooks (docs/watch.md); beside ``raised`` and ``over`` there is ``watching``, of no incident.
+document is that of its hooks (docs/watch.md); beside ``raised`` and ``over`` there are those of a change, and
+``watching``, of neither.
 The certificate is renewed when that is due. Exit codes: 0 told, 1 refused, 2 wrong usage or no certificate, 65 a
 document that the receiver will never take, 75 not reached. An error is one sentence on standard error.
 """
@@ -32,6 +33,7 @@ BAD_DOCUMENT = 65
 DOCUMENT_BYTES_MAX = 64 * 1024
 TIMEOUT_S, ANSWER_S = 10.0, 20.0
 NEVER = (ProblemType.BAD_REQUEST, ProblemType.TOO_LARGE)
+OF_CHANGE = ("changed", "confirmed", "referenced")
 _OF_WATCH = ("model", "checkpoint", "every_s")
 
 Connect = Callable[[str, str, Credentials | None], FleetClient]
@@ -45,13 +47,13 @@ def connect(url: str, host: str, credentials: Credentials | None) -> FleetClient
 def request_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """Make a hook's document the body of a request, but for its host. Raises ValueError."""
     event = document.get("event")
-    if event not in ("watching", "raised", "over"):
-        raise ValueError("the document says nothing of a watch; its event is watching, raised or over")
+    if event not in ("watching", "raised", "over", *OF_CHANGE):
+        raise ValueError("the document says nothing of a watch: its event is none of those that docs/watch.md names")
     told = {name: document[name] for name in _OF_WATCH if name in document}
     if event == "watching":
         return told
-    of_incident = {name: value for name, value in document.items() if name not in (*_OF_WATCH, "host")}
-    return told | {"incident": of_incident}
+    rest = {name: value for name, value in document.items() if name not in (*_OF_WATCH, "host")}
+    return told | {"change" if event in OF_CHANGE else "incident": rest}
 
 
 def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
@@ -77,7 +79,9 @@ def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
 
 def tell(client: FleetClient, credentials: Credentials | None, document: Mapping[str, Any], clock: Clock) -> None:
     """Tell, and renew the certificate if that is due; a renewal that fails is tried the next time."""
-    client.watch(request_of(document))
+    told = request_of(document)
+    if client.watch(told)["number"] is None and "change" in told:
+        raise ValueError("the receiver is of a release that keeps no changes of hosts: bring it up to date")
     if credentials is not None:
         with suppress(ClientError, CredentialsError, OSError):
             renew_if_due(credentials, client, clock.now())

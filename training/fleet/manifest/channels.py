@@ -32,6 +32,7 @@ class NoticeKind(StrEnum):
     DISK = "disk"  # the receiver's disk is so full that it hands out no jobs
     CERTIFICATE = "certificate"  # one expires within days, and nobody has renewed it
     INCIDENT = "incident"  # a watched host behaves as a model has learned to distrust
+    CHANGE = "change"  # a watched host is not as its reference any more, until somebody confirms that
 
 
 class Security(StrEnum):

@@ -15,6 +15,7 @@ from training.fleet.pages.timeline import Ahead, Day, ahead, day
 from training.fleet.service.views import JobFilter, Place, Waiting
 from training.fleet.wire import words
 from training.fleet.wire.forecasts import ForecastReply
+from training.fleet.wire.incidents import ChangeView
 from training.fleet.wire.messages import HealthReply
 from training.printable import counted, duration, one_line
 
@@ -43,10 +44,12 @@ def page(
     frame: Frame,
     foretold: ForecastReply | None = None,
     incidents: Mapping[str, tuple[int, float]] = MappingProxyType({}),
+    changed: Mapping[str, ChangeView] = MappingProxyType({}),
 ) -> str:
     """Render the page from the last committed state, and a forecast if there is one.
 
     ``incidents`` are the open ones that nobody has judged: by host their number, and when the first was raised.
+    ``changed`` are the hosts that are not as their reference, unconfirmed.
     """
     to_come = ahead(foretold)
     workers = views.workers(limit=HOSTS_SHOWN)
@@ -64,7 +67,11 @@ def page(
         "fleet.html",
         frame,
         sentence=sentence(counts, live, waiting, held, to_come),
-        notices=[*of_incidents(incidents, frame.now), *notices(health, hosts, counts, failed, live)],
+        notices=[
+            *of_incidents(incidents, frame.now),
+            *of_changes(changed),
+            *notices(health, hosts, counts, failed, live),
+        ],
         plan_notes=health.plan_notes,
         counts=counts,
         held=held,
@@ -183,6 +190,15 @@ def of_incidents(incidents: Mapping[str, tuple[int, float]], now: float) -> Iter
         yield Notice(f"{text}, the first raised at {when(since, now)}", f"/incidents?host={path_part(host)}")
     if len(incidents) > INCIDENTS_SHOWN:
         yield Notice(f"{len(incidents) - INCIDENTS_SHOWN} further hosts have open incidents", "/incidents")
+
+
+def of_changes(changed: Mapping[str, ChangeView]) -> Iterator[Notice]:
+    """List the hosts that are not as their reference any more."""
+    for host, one in sorted(changed.items())[:INCIDENTS_SHOWN]:
+        said = words.changed(msgspec.to_builtins(one))
+        yield Notice(f"{host} {said}", f"/incidents?host={path_part(host)}")
+    if len(changed) > INCIDENTS_SHOWN:
+        yield Notice(f"{len(changed) - INCIDENTS_SHOWN} further hosts have changed", "/incidents")
 
 
 def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: Ahead | None) -> Json:

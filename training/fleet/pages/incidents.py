@@ -14,6 +14,11 @@ from training.fleet.wire.incidents import IncidentsReply
 from training.printable import counted, one_line
 
 SPANS_SHOWN = 3
+ENDS = {
+    "confirmed": "confirmed on the host as its ordinary work",
+    "reference": "over: the host has a new reference",
+    "later": "over: another change was told",
+}
 
 Json = Mapping[str, Any]
 
@@ -27,9 +32,10 @@ def page(reply: IncidentsReply, frame: Frame, *, host: str = "", before: int = 0
         frame,
         sentence=sentence(told, host, before),
         watches=told["watches"],
-        hosts=_hosts(told["incidents"]),
+        hosts=_hosts(told["incidents"], told["changes"]),
         host=host,
         older=None if older is None else address(host, older),
+        ends=ENDS,
         lasted=lasted,
         spans=spans,
     )
@@ -49,22 +55,26 @@ def sentence(told: Json, host: str, before: int) -> str:
     watches = told["watches"]
     still = [each for each in watches if each["silent"]]
     silence = f" {len(still)} {'watch' if len(still) == 1 else 'watches'} fell silent." if still else ""
+    changed = told["changed"]
+    if changed:
+        who = one_line(host, 64) if host else counted(changed, "hosts")
+        silence = f" {who} {'has' if changed == 1 else 'have'} changed.{silence}"
     if told["open"]:
         number = told["open"]
         return f"{counted(number, 'incidents')}{whose} {'is' if number == 1 else 'are'} open and not judged.{silence}"
     if not watches and not told["incidents"]:
         return f"{one_line(host, 64) if host else 'No host'} is{' not' if host else ''} watched yet."
-    if not told["incidents"]:
+    if not told["incidents"] and not told["changes"]:
         return f"Nothing was told{whose} so far.{silence}"
     return f"No open incident{whose} waits to be judged.{silence}"
 
 
-def _hosts(incidents: Sequence[Json]) -> list[tuple[str, list[Json]]]:
-    """Group a page of incidents by host: those told of last come first."""
-    found: dict[str, list[Json]] = {}
-    for each in incidents:
-        found.setdefault(each["host"], []).append(each)
-    return [*found.items()]
+def _hosts(incidents: Sequence[Json], changes: Sequence[Json]) -> list[tuple[str, list[Json], list[Json]]]:
+    """Group a page by host, with its incidents and its changes: those told of last come first."""
+    found: dict[str, tuple[list[Json], list[Json]]] = {}
+    for each in sorted([*incidents, *changes], key=lambda each: -each["told_at"]):
+        found.setdefault(each["host"], ([], []))["channels" in each].append(each)
+    return [(host, *both) for host, both in found.items()]
 
 
 def lasted(one: Json) -> str:

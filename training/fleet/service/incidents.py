@@ -1,4 +1,4 @@
-"""Incidents that watched hosts tell of: kept once each, told to people once, judged by them.
+"""Incidents that watched hosts tell of: kept once each, told to people once, judged by them. Their changes beside them.
 
 The host's own id names an incident, so that a report may be repeated, and come late. What is known of one only grows:
 a report that was under way for long opens nothing again and takes nothing back.
@@ -14,12 +14,14 @@ import msgspec
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
+from training.fleet.service import host_changes
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.notify.outbox import Outbox
 from training.fleet.wire.incidents import (
     PAGE,
     PAGE_MAX,
     SPANS_MAX,
+    ChangeView,
     IncidentsReply,
     IncidentView,
     WatchedIncident,
@@ -58,13 +60,15 @@ class Incidents:
     def __init__(self, db: Database, clock: Clock, audit: AuditLog) -> None:
         self._db, self._clock, self._audit = db, clock, audit
         self._outbox = Outbox(db, clock)
+        self._changes = host_changes.HostChanges(db, clock, self._outbox)
 
     def report(self, told: WatchRequest) -> WatchReply:
-        """Note that a watch was heard, and its incident if it tells of one. Raises Refusal for a flood."""
+        """Note that a watch was heard, and the change or the incident that it tells of. Raises Refusal for a flood."""
         self._heard(told)
+        changed = WatchReply() if told.change is None else self._changes.report(told, told.change)
         one = told.incident
         if one is None:
-            return WatchReply()
+            return changed
         row = self._db.one("incident_of_host", host=told.host_id, id=one.id)
         if row is not None:
             self._moved(row, one)
@@ -94,6 +98,7 @@ class Incidents:
         """Delete what nobody heard of for long."""
         now = self._clock.now()
         self._db.run("forget_incidents", before=now - KEPT_S)
+        self._changes.forget(now - KEPT_S)
         self._db.run("forget_watches", before=now - WATCH_KEPT_S)
 
     def _heard(self, told: WatchRequest) -> None:
@@ -196,9 +201,15 @@ class IncidentViews:
                 for row in watches
             ],
             open=sum(row["n"] for row in self._db.all("incidents_open") if host in ("", row["host"])),
+            changes=[] if before else host_changes.newest(self._db, host, most),
+            changed=sum(host in ("", name) for name in self.changed()),
             next_before=found[most - 1]["seq"] if len(found) > most else None,
             now=now,
         )
+
+    def changed(self) -> dict[str, ChangeView]:
+        """Return for each host that has changed the newest change that nobody has confirmed."""
+        return {each.host: each for each in host_changes.standing(self._db, self._clock.now())}
 
     def open(self) -> dict[str, tuple[int, float]]:
         """Return for each host the number of open incidents that nobody has judged, and since when the first is."""

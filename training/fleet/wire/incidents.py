@@ -1,6 +1,7 @@
-"""Structs of watched hosts: what a watch tells of itself and its incidents, and what is known of them.
+"""Structs of watched hosts: what a watch tells of itself, its incidents and its changes, and what is known of them.
 
-Times of an incident are epoch seconds of the *host's* clock: they say when it happened there, and order nothing here.
+Times of an incident or a change are epoch seconds of the *host's* clock: they say when it happened there, and order
+nothing here.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ PAGE = 50
 PAGE_MAX = 500  # incidents in one answer
 WHY_MAX = 8  # channels
 SPANS_MAX = 64
+MOVED_MAX = 8  # channels of a change
 
 _Host = Annotated[str, Meta(pattern=HOST_ID_PATTERN)]
 _Moment = Annotated[float, Meta(ge=0, le=1e11)]
@@ -46,18 +48,41 @@ class WatchedIncident(Wire, frozen=True, kw_only=True):
     seconds: Annotated[list[tuple[_Moment, _Moment]], Meta(max_length=SPANS_MAX)] = field(default_factory=list)
 
 
+class MovedView(Wire, frozen=True, kw_only=True):
+    """A channel that left its place: medians before and after, of the level or the spread that models see."""
+
+    channel: Annotated[str, Meta(max_length=128)]
+    measure: Literal["level", "spread"]
+    before: _Score
+    after: _Score
+
+
+class WatchedChange(Wire, frozen=True, kw_only=True):
+    """A change of the host: told, or over as somebody confirmed it there or named a new reference."""
+
+    id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same change always has it
+    event: Literal["changed", "confirmed", "referenced"]
+    since: _Moment | None = None
+    told_at: _Moment | None = None  # when it was sure
+    at_once: bool = False  # it was so from its first window on
+    # The surest channels, and how many there are besides.
+    channels: Annotated[list[MovedView], Meta(max_length=MOVED_MAX)] = field(default_factory=list)
+    more_channels: Annotated[int, Meta(ge=0, le=10_000)] = 0
+
+
 class WatchRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/watch``: the host is watched with this model; with ``incident``, that one was raised or is over."""
+    """``POST /v1/watch``: the host is watched with this model; ``incident`` and ``change`` as they stand."""
 
     host_id: _Host
     model: Annotated[str, Meta(max_length=128)]
     checkpoint: Annotated[str, Meta(pattern="^[0-9a-f]{0,64}$")] = ""  # the model's digest; empty: it has none
     every_s: Annotated[float, Meta(ge=1, le=86_400)] = 900.0  # it means to be heard again within this time
     incident: WatchedIncident | None = None
+    change: WatchedChange | None = None
 
 
 class WatchReply(Wire, frozen=True, kw_only=True):
-    """``number`` is the receiver's for the incident; ``known``: it had been told of before."""
+    """``number`` is the receiver's for the incident or the change; ``known``: it had been told of before."""
 
     number: int | None = None
     known: bool = False
@@ -88,6 +113,25 @@ class IncidentView(Wire, frozen=True, kw_only=True):
     judged_at: float | None
 
 
+class ChangeView(Wire, frozen=True, kw_only=True):
+    """A change of a watched host. ``told_at`` and ``heard_at`` are by the receiver's clock: first, and last."""
+
+    number: int
+    host: str
+    id: str
+    model: str
+    checkpoint: str
+    since: float | None
+    noticed_at: float | None  # by the host's clock: when it was sure
+    at_once: bool
+    channels: list[MovedView]
+    more_channels: int
+    told_at: float
+    heard_at: float
+    ended: str | None  # "confirmed" on the host, "reference" (a new one), "later" (another change); null: it stands
+    ended_at: float | None
+
+
 class WatchView(Wire, frozen=True, kw_only=True):
     """A watch that was heard. ``since``: without a break; ``silent``: not heard for more than twice what it meant."""
 
@@ -106,6 +150,8 @@ class IncidentsReply(Wire, frozen=True, kw_only=True):
     incidents: list[IncidentView]
     watches: list[WatchView]
     open: int  # incidents that are not over and that nobody has judged, of the hosts asked for
+    changes: list[ChangeView]  # the newest; on the first page alone
+    changed: int  # hosts, of those asked for, that have changed and of which nobody has confirmed it
     next_before: int | None
     now: float
 

@@ -162,10 +162,10 @@ ROUTES: tuple[Route, ...] = (
         (ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS, ProblemType.UNKNOWN_NAME)),
     Route(
         "POST", "/v1/watch", Access.REPORTER, "watch",
-        "Tell that this host is watched, and of an incident", WatchRequest, WatchReply),
+        "Tell that this host is watched, and of an incident or a change", WatchRequest, WatchReply),
     Route(
         "GET", "/v1/incidents", Access.READER, "incidents",
-        "List the incidents of watched hosts, the newest first", reply=IncidentsReply,
+        "List the incidents and changes of watched hosts, the newest first", reply=IncidentsReply,
         problem_types=(ProblemType.NOT_YOURS,), parameters=("host:watched", "before", "limit")),
     Route(
         "POST", "/v1/incidents/{number}/judge", Access.OPERATOR, "judge",

@@ -91,6 +91,26 @@ def carried(why: Sequence[Json]) -> str:
     return ", ".join(name if share is None else f"{name} {share:.0%}".replace("%", " %") for name, share in named)
 
 
+def changed(one: Json) -> str:
+    """Say how a host has changed: ``has changed since 13:40:02 UTC: forks 0.21 → 3.4 and 2 more``."""
+    since = number(one.get("since"))
+    when = "" if since is None else f" since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    what = "is unlike its reference" if one.get("at_once") else f"has changed{when}"
+    named = moved(one)
+    return f"{what}: {named}" if named else what
+
+
+def moved(one: Json) -> str:
+    """Name the channels of a change, from where to where they went."""
+    named = [
+        f"{'spread of ' if each.get('measure') == 'spread' else ''}{one_line(each.get('channel'), 60)} "
+        f"{number(each.get('before')) or 0.0:.3g} → {number(each.get('after')) or 0.0:.3g}"
+        for each in one.get("channels") or []
+    ]
+    more = one.get("more_channels")
+    return "; ".join(named) + (f" and {more} more" if named and more else "")
+
+
 def ago(then: object, now: object) -> str:
     known, present = number(then), number(now)
     return "" if known is None or present is None else f"{duration(present - known)} ago"

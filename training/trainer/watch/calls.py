@@ -32,6 +32,7 @@ MOST_WAITING = 200  # calls; of more the oldest are given up, and said to be
 
 UNTIL = f"{LOOK} It counts until you confirm it (watch --confirm-change) or name a new reference"
 WATCHING = "watching"  # the event of no incident: this host is watched
+OF_CHANGE = frozenset({"changed", "confirmed", "referenced"})  # told, and over: by a person, or by a new reference
 
 REPORTER = "training.fleet.client.watching"  # the command that tells the fleet
 NEVER_TAKEN = 65  # its exit code for what the receiver refuses for good
@@ -91,15 +92,19 @@ def document(
     }
 
 
-def change_document(told: Told, *, name: str, host: str, model: str) -> dict[str, Any]:
+def change_document(
+    told: Told, *, name: str, host: str, model: str, checkpoint: str, event: str = "changed"
+) -> dict[str, Any]:
     """The JSON values of a change, with its three surest channels; times in epoch seconds."""
     return {
-        "event": "changed",
+        "event": event,
         "id": name,
         "host": host,
         "model": model,
+        "checkpoint": checkpoint,
         "since": told.since,
         "told_at": told.at,
+        "at_once": not told.window,
         "channels": [one.to_dict() for one in told.moved[:SHOWN]],
         "more_channels": max(0, len(told.moved) - SHOWN),
         "words": told.words,
@@ -150,7 +155,7 @@ def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
             kind = HookRefusedError if code == NEVER_TAKEN else HookError
             raise kind(f"the fleet was not told: {wrong or f'its command ended with {code}'}")
 
-    return Hook("fleet", call, frozenset({"raised", "over", WATCHING}))
+    return Hook("fleet", call, OF_CHANGE | {"raised", "over", WATCHING})
 
 
 def _reported(words: Sequence[str], data: bytes) -> tuple[int, str]:
@@ -256,7 +261,7 @@ class Courier:
         with self._lock:
             for call in self.asked(told):
                 line = self._lines[call["to"]]  # any later call says that the host is watched
-                line[:] = [*(each for each in line if each["told"]["event"] != WATCHING), call]
+                line[:] = [*(each for each in line if each["told"]["event"] != WATCHING and each != call), call]
                 given_up = len(line) - MOST_WAITING
                 if given_up > 0:
                     del line[:given_up]
@@ -293,7 +298,8 @@ class Courier:
 
     def _carried(self, hook: Hook, told: Mapping[str, Any]) -> bool:
         """Return True for a call that needs no further try."""
-        what = f"incident {told['id']}" if "id" in told else "that this host is watched"
+        kind = "change" if told["event"] in OF_CHANGE else "incident"
+        what = f"{kind} {told['id']}" if "id" in told else "that this host is watched"
         try:
             hook.call(told)
         except HookRefusedError as error:

@@ -37,7 +37,7 @@ def leave(state: Path, streams: Streams, host: str) -> Told:
     return told
 
 
-def take_up(state: Path, streams: Streams, host: str, *, keep: Callable[[], None]) -> Told | None:
+def take_up(state: Path, streams: Streams, host: str, *, keep: Callable[[Told], object]) -> Told | None:
     """Confirm what a note beside ``state`` names, if it is told; ``keep`` the streams, and remove the note."""
     note = note_of(state)
     try:
@@ -48,7 +48,7 @@ def take_up(state: Path, streams: Streams, host: str, *, keep: Callable[[], None
     told = streams.record(host).told
     if told is not None and streams.name_of(host, told).encode() == named:
         streams.confirm(host)
-        keep()
+        keep(told)
     else:
         told = None
     note.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from training.recording.collect import Collector
-    from training.trainer.changed import Values
+    from training.trainer.changed import Told, Values
     from training.trainer.incidents import Incident
     from training.trainer.streams import Streams
     from training.trainer.watch.calls import Courier
@@ -244,9 +245,12 @@ class Watch:
         fresh = self.streams.hosts[self.host] = record.beside(self.detector.usual)
         if fresh is not record and record.windows:
             self.say(f"the reference is another one: {self.host} is held against it from now on")
+            if record.told is not None:
+                self._carry_change(record.told, "referenced")
         self._take_up()
         if (told := self.streams.record(self.host).told) is not None:
             self.say(f"{self.host} {told.words}; confirm it with --confirm-change, or record a new reference")
+            self._carry_change(told, "changed")  # again: a hook may be new, and the same change keeps its id
         if (known := self.streams.states.get(self.host)) is not None and known.open is not None:
             self.say(f"incident {self.streams.identity(self.host, known.open)} was open when the last watch ended")
 
@@ -254,7 +258,8 @@ class Watch:
         """Look for the note of somebody who confirms a change."""
         from training.trainer.watch.confirm import take_up
 
-        if (told := take_up(self.kept_in, self.streams, self.host, keep=self.keep)) is not None:
+        carry = partial(self._carry_change, event="confirmed")
+        if (told := take_up(self.kept_in, self.streams, self.host, keep=carry)) is not None:
             self.say(f"confirmed: {self.host} {told.words}; it is held against that from now on")
 
     def forget_the_future(self, now: float) -> None:
@@ -329,19 +334,32 @@ class Watch:
 
     def _hold_against_the_usual(self, seen: Seen, measures: Values) -> None:
         """Add a window to the host's record, and tell the change that it shows."""
-        from training.trainer.watch.calls import change_document, line
+        from training.trainer.watch.calls import line
 
         self._take_up()
         record, window, piece = self.streams.record(self.host), seen.window, f"{self.detector.began_at:.3f}"
         closed = record.closed
         if record.take(piece, window.t_start, window.t_end, measures, self.detector.measures):
             assert record.told is not None
-            self.keep()
-            name = self.streams.name_of(self.host, record.told)
-            told = change_document(record.told, name=name, host=self.host, model=self.model)
+            told = self._carry_change(record.told, "changed")
             print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
         elif record.closed != closed and record.closed % KEEP_EVERY_STRETCHES == 0:
             self.keep()
+
+    def _carry_change(self, told: Told, event: str) -> dict[str, Any]:
+        """Let the hooks that listen for it hear of a change, and keep the state."""
+        from training.trainer.watch.calls import change_document
+
+        name, checkpoint = self.streams.name_of(self.host, told), self.streams.checkpoint
+        said = change_document(told, name=name, host=self.host, model=self.model, checkpoint=checkpoint, event=event)
+        self._keep_and_put(said)
+        return said
+
+    def _keep_and_put(self, said: Mapping[str, Any]) -> None:
+        """Keep before anybody hears of it: whatever happens now, nobody is called for it again unknowingly."""
+        self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(said)]
+        self.streams.save(self.kept_in)
+        self.courier.put(said)
 
     def _tell(self, incident: Incident, event: str, seen: Seen) -> None:
         from training.trainer.streams import Called
@@ -359,12 +377,9 @@ class Watch:
             seconds=self.detector.moments(incident.began, incident.last) if event == "raised" else (),
             changed=self.streams.record(self.host).told,
         )
-        # Kept before anybody hears of it: whatever happens now, nobody is called for it a second time unknowingly.
-        self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(told)]
-        self.streams.save(self.kept_in)
         self._kept_at = seen.window.t_end
+        self._keep_and_put(told)
         print(json.dumps(told) if self.as_json else line(told), file=self.out, flush=True)
-        self.courier.put(told)
 
     def _why(self, incident: Incident) -> list[tuple[str, float]]:
         """The channels that carried the incident's alarms, of the last ones that this watch has seen."""

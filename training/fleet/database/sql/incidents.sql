@@ -1,4 +1,4 @@
--- The statements of watched hosts and their incidents, named, with one line of why.
+-- The statements of watched hosts, their incidents and their changes, named, with one line of why.
 
 -- name: watches — of one host, or of all
 SELECT * FROM watches WHERE :host = '' OR host = :host ORDER BY host, heard_at DESC, checkpoint
@@ -60,3 +60,39 @@ SELECT * FROM incidents WHERE host = :host AND seq < :before ORDER BY seq DESC L
 -- name: incidents_open — how many are not over and not judged, by host
 SELECT host, count(*) AS n, min(raised_at) AS raised_at, max(seq) AS seq FROM incidents
 WHERE over = 0 AND verdict IS NULL GROUP BY host ORDER BY host
+
+-- name: change_of_host — by the host's own id
+SELECT * FROM host_changes WHERE host = :host AND id = :id
+
+-- name: change_before — the so-manieth newest of a host
+SELECT seq, told_at FROM host_changes WHERE host = :host ORDER BY seq DESC LIMIT 1 OFFSET :back
+
+-- name: replace_changes — a watch tells of another one
+UPDATE host_changes SET ended = 'later', ended_at = :now
+WHERE host = :host AND checkpoint = :checkpoint AND ended IS NULL
+
+-- name: add_change — one is told of for the first time
+INSERT INTO host_changes (host, id, checkpoint, model, since, noticed_at, at_once, channels, more_channels, told_at,
+  heard_at, ended, ended_at)
+VALUES (:host, :id, :checkpoint, :model, :since, :noticed_at, :at_once, :channels, :more_channels, :now, :now, :ended,
+  :ended_at)
+RETURNING seq
+
+-- name: move_change — it was told again, or is over
+UPDATE host_changes SET heard_at = :now, ended = :ended, ended_at = :ended_at WHERE seq = :seq
+
+-- name: thin_changes — of a host, the newest stay
+DELETE FROM host_changes WHERE host = :host AND seq <= :seq
+
+-- name: forget_changes — nothing was heard of them for long
+DELETE FROM host_changes WHERE heard_at < :before
+
+-- name: changes — the newest
+SELECT * FROM host_changes ORDER BY seq DESC LIMIT :most
+
+-- name: changes_of_host — the same, of one host
+SELECT * FROM host_changes WHERE host = :host ORDER BY seq DESC LIMIT :most
+
+-- name: changes_standing — that nobody has confirmed, of watches that are still heard
+SELECT c.* FROM host_changes AS c JOIN watches AS w ON w.host = c.host AND w.checkpoint = c.checkpoint
+WHERE c.ended IS NULL AND w.heard_at >= :heard_since ORDER BY c.host, c.seq

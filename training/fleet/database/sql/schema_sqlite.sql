@@ -290,7 +290,8 @@ CREATE TABLE plan_datasets (        -- what the names of data sets in the plan s
 CREATE TABLE notices (              -- what somebody may want to know, written with what it follows from
   seq     INTEGER PRIMARY KEY,
   at      REAL NOT NULL,
-  kind    TEXT NOT NULL CHECK (kind IN ('failure', 'plan_done', 'quarantine', 'disk', 'certificate', 'incident')),
+  kind    TEXT NOT NULL CHECK (kind IN
+    ('failure', 'plan_done', 'quarantine', 'disk', 'certificate', 'incident', 'change')),
   subject TEXT NOT NULL,            -- a job's name, a host, a certificate's owner
   sentence TEXT NOT NULL,
   event   INTEGER,                  -- the event row that it follows from
@@ -405,6 +406,28 @@ CREATE UNIQUE INDEX incidents_once ON incidents (host, id);
 CREATE INDEX incidents_by_host ON incidents (host, seq);
 CREATE INDEX incidents_open ON incidents (host) WHERE over = 0;
 
+CREATE TABLE host_changes (         -- "this host has changed since 13:40", as watched hosts told of it
+  seq        INTEGER PRIMARY KEY,
+  host       TEXT NOT NULL,
+  id         TEXT NOT NULL,         -- the host's own: the same change always has it
+  checkpoint TEXT NOT NULL,
+  model      TEXT NOT NULL,
+  since      REAL,                  -- by the host's clock, …
+  noticed_at REAL,                  -- … and when it was sure
+  at_once    INTEGER NOT NULL CHECK (at_once IN (0, 1)),  -- it was so from its first window on
+  channels   TEXT NOT NULL,         -- the surest ones, as JSON …
+  more_channels INTEGER NOT NULL CHECK (more_channels >= 0), -- … and how many there are besides
+  told_at    REAL NOT NULL,         -- by the receiver's: heard of first, and last
+  heard_at   REAL NOT NULL,
+  ended      TEXT CHECK (ended IN ('confirmed', 'reference', 'later')),  -- by a person there, a new reference, another change
+  ended_at   REAL,
+  seal INTEGER,
+  CHECK ((ended IS NULL) = (ended_at IS NULL))
+) STRICT;
+CREATE UNIQUE INDEX host_changes_once ON host_changes (host, id);
+CREATE INDEX host_changes_by_host ON host_changes (host, seq);
+CREATE INDEX host_changes_standing ON host_changes (host, checkpoint) WHERE ended IS NULL;
+
 CREATE TABLE seals (                -- how many rows each table holds, and how many of them are of before there were checksums
   tbl      TEXT PRIMARY KEY,
   n        INTEGER NOT NULL,
@@ -421,6 +444,7 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('declines', 0, 0),
   ('events', 0, 0),
   ('forecasts', 0, 0),
+  ('host_changes', 0, 0),
   ('hosts', 0, 0),
   ('incidents', 0, 0),
   ('invitations', 0, 0),

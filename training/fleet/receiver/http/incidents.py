@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 async def watch(context: Context, request: Request) -> Response:
-    """Take what a watch tells of itself, and of an incident."""
+    """Take what a watch tells of itself, and of an incident or a change."""
     body = await read_json(context, request, WatchRequest)
     told = await context.act(request, lambda: context.incidents.report(body))
     if told.number is not None and not told.known:
-        logger.warning("host %s: incident %d", body.host_id, told.number)
+        logger.warning("host %s: %s %d", body.host_id, "incident" if body.incident else "change", told.number)
     return reply(told)
 
 

@@ -38,7 +38,9 @@ async def fleet_page(context: Context, request: Request) -> Response:
     def make(frame: Frame) -> str:
         from training.fleet.pages import fleet
 
-        return fleet.page(context.views, health, frame, foretold, context.views.incidents.open())
+        return fleet.page(
+            context.views, health, frame, foretold, context.views.incidents.open(), context.views.incidents.changed()
+        )
 
     return await html.page(context, request, make)
 

@@ -28,6 +28,7 @@ _WORDS = {
     NoticeKind.DISK: "full disks",
     NoticeKind.CERTIFICATE: "expiring certificates",
     NoticeKind.INCIDENT: "incidents",
+    NoticeKind.CHANGE: "changed hosts",
 }
 
 
