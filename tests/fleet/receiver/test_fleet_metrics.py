@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from builders import a_capability, a_claim, a_host, a_job, needs
 from fakes import FakeClock
@@ -29,12 +30,15 @@ from training.fleet.receiver.metrics.snapshot import (
 from training.fleet.receiver.metrics.tally import Histogram, Tally, newest_event
 from training.fleet.scheduling.job import EndReason
 from training.fleet.scheduling.policy import Policy
+from training.fleet.service.audit import AuditLog
 from training.fleet.service.backed_up import note_backup
 from training.fleet.service.hosts import KnownHost
+from training.fleet.service.incidents import Incidents
 from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
+from training.fleet.wire.incidents import WatchedChange, WatchedIncident, WatchRequest
 
 PREFIX = "cis490_"
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
@@ -84,6 +88,12 @@ class World:
             for sample in family.samples
             if family.name.startswith(PREFIX)
         }
+
+
+def told(world: World, host: str, checkpoint: str, **parts: Any) -> None:
+    known = Incidents(world.queue.db, world.clock, AuditLog(world.queue.db, world.clock))
+    with world.queue.db.transaction():
+        known.report(WatchRequest(host_id=host, model="gbt realistic", checkpoint=checkpoint, **parts))
 
 
 @pytest.fixture
@@ -244,6 +254,26 @@ def test_the_number_of_series_is_bounded_and_labels_are_printable(world: World) 
     assert len(found) - len(of_hosts) <= 500
     assert found["attempt_duration_seconds_count", "other"] == 20
     assert all(label.isprintable() and len(label) <= 64 for key in found for label in key[1:])
+
+
+def test_of_a_watched_host_the_watch_that_was_heard_last_counts(world: World) -> None:
+    begin = world.clock.now()
+    numbers = dict.fromkeys(("began_at", "raised_at", "last_alarm_at", "alarms", "peak", "threshold"), 1)
+    for number in range(HOSTS_MAX + 5):
+        told(world, f"h{number}", "ab")
+    world.clock.advance(1000)
+    told(world, "h0", "cd", incident=msgspec.convert({"id": "ab" * 8, "event": "raised"} | numbers, WatchedIncident))
+    told(world, "h1", "ab", change=WatchedChange(id="ab" * 8, event="changed"))
+    told(world, "h2", "ab", change=WatchedChange(id="ab" * 8, event="changed"))
+    told(world, "h2", "ab", change=WatchedChange(id="ab" * 8, event="confirmed"))
+    world.clock.advance(1000)
+    found = world.scrape()
+    of = {host: [found[name, host] for name in
+                 ("open_incidents", "host_changed", "watch_heard_timestamp_seconds", "watch_silent")]
+          for host in ("h0", "h1", "h2", "h50")}  # fmt: skip
+    heard = begin + 1000
+    assert of == {"h0": [1, 0, heard, 0], "h1": [0, 1, heard, 0], "h2": [0, 0, heard, 0], "h50": [0, 0, begin, 1]}
+    assert len([key for key in found if key[0] == "watch_silent"]) == HOSTS_MAX
 
 
 def test_a_snapshot_serves_all_who_ask_within_seconds(world: World) -> None:

@@ -164,6 +164,7 @@ class Watched:
 
     def work(self) -> None:
         """Everything of which there are figures, brought about through the worker's own calls."""
+        self.desk.watch({"model": "gbt realistic"})
         done = self.desk.claim(a_capability(cuda=True))
         assert done is not None
         deliver(self.desk, done, self.bundles, b"model")
@@ -209,7 +210,13 @@ def raises_no_alert(watched: Watched) -> None:
 def raises_every_alert(watched: Watched) -> None:
     """All causes at once, then a receiver that is gone; ``for`` is what alerts.test.yml tries."""
     receiver, now = watched.receiver, watched.clock.now()
-    assert receiver.showing(receiver.admitted("sick")[0], name="sick").claim(a_capability(healthy=False)) is None
+    sick = receiver.showing(receiver.admitted("sick")[0], name="sick")
+    assert sick.claim(a_capability(healthy=False)) is None
+    sick.watch({"model": "gbt realistic"})
+    receiver.reader.connection.execute("UPDATE watches SET heard_at = heard_at - 3600 WHERE host = 'sick'")
+    incident = dict.fromkeys(("began_at", "raised_at", "last_alarm_at", "alarms", "peak", "threshold"), 1)
+    watched.desk.watch({"model": "gbt realistic", "incident": {"id": "ab" * 8, "event": "raised"} | incident})
+    watched.desk.watch({"model": "gbt realistic", "change": {"id": "cd" * 8, "event": "changed"}})
     receiver.disk.free = 0
     watched.noted.unlink()
     receiver.enter("f" * 64, "desk", Role.HOST, now, now + DAY_S)
@@ -232,6 +239,9 @@ def raises_every_alert(watched: Watched) -> None:
         "CIS490OldestJob": [""],
         "CIS490HostSilent": ["sick"],
         "CIS490HostQuarantined": ["sick"],
+        "CIS490Incident": ["desk"],
+        "CIS490HostChanged": ["desk"],
+        "CIS490WatchSilent": ["sick"],
         "CIS490DiskLow": [""],
         "CIS490CertificateEnds": ["desk"],
         "CIS490BackupOld": [""],

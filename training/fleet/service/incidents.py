@@ -190,22 +190,23 @@ class IncidentViews:
         most, now = max(1, min(limit, PAGE_MAX)), self._clock.now()
         page = {"before": before or 2**62, "most": most + 1}
         found = self._db.all("incidents_of_host", host=host, **page) if host else self._db.all("incidents", **page)
-        watches = self._db.all("watches", host=host)
         return IncidentsReply(
             incidents=[view_of(row) for row in found[:most]],
-            watches=[
-                WatchView(
-                    **{key: row[key] for key in ("host", "model", "checkpoint", "since", "heard_at", "every_s")},
-                    silent=silent(row, now),
-                )
-                for row in watches
-            ],
+            watches=self.watches(host),
             open=sum(row["n"] for row in self._db.all("incidents_open") if host in ("", row["host"])),
             changes=[] if before else host_changes.newest(self._db, host, most),
             changed=sum(host in ("", name) for name in self.changed()),
             next_before=found[most - 1]["seq"] if len(found) > most else None,
             now=now,
         )
+
+    def watches(self, host: str = "") -> list[WatchView]:
+        """Return the watches of a host, or of all; of a host the one that was heard last first."""
+        now, same = self._clock.now(), ("host", "model", "checkpoint", "since", "heard_at", "every_s")
+        return [
+            WatchView(**{key: row[key] for key in same}, silent=silent(row, now))
+            for row in self._db.all("watches", host=host)
+        ]
 
     def changed(self) -> dict[str, ChangeView]:
         """Return for each host that has changed the newest change that nobody has confirmed."""

@@ -77,6 +77,12 @@ METRICS = (
     _gauge(
         "cis490_host_gpu_memory_bytes", "The memory of a host's GPU, as its worker said last.", "host", "gpu", "kind"
     ),
+    _gauge(
+        "cis490_open_incidents", "Incidents of a watched host that are not over and that nobody has judged.", "host"
+    ),
+    _gauge("cis490_host_changed", "1 while a watched host is not as its reference, and nobody confirmed that.", "host"),
+    _gauge("cis490_watch_heard_timestamp_seconds", "When a host's watch was heard last.", "host"),
+    _gauge("cis490_watch_silent", "1 while a host's watch was not heard for over twice the time it meant.", "host"),
     _gauge("cis490_disk_free_bytes", "Free space on the disk of models, database or data sets.", "kind"),
     _gauge("cis490_disk_size_bytes", "Size of that disk.", "kind"),
     _gauge("cis490_database_bytes", "Size of the database with its log."),
@@ -166,6 +172,10 @@ def _samples(now: Snapshot, tally: Tally, version: str) -> Iterator[tuple[str, S
             for kind, size in gpu.items()
         ],
     )
+    yield "cis490_open_incidents", [((each.name,), each.open) for each in now.watches]
+    yield "cis490_host_changed", [((each.name,), each.changed) for each in now.watches]
+    yield "cis490_watch_heard_timestamp_seconds", [((each.name,), each.heard_at) for each in now.watches]
+    yield "cis490_watch_silent", [((each.name,), each.silent) for each in now.watches]
     yield "cis490_disk_free_bytes", [((kind,), free) for kind, (free, _) in now.disks.items()]
     yield "cis490_disk_size_bytes", [((kind,), size) for kind, (_, size) in now.disks.items()]
     yield "cis490_database_bytes", [((), now.database_bytes)]

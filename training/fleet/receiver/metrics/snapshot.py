@@ -76,6 +76,17 @@ class HostFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchFigures:
+    """One watched host: its incidents that are open and not judged, and the watch of it that was heard last."""
+
+    name: str
+    open: int
+    changed: bool  # unconfirmed
+    heard_at: float
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Credential:
     """A certificate or token that is not revoked. Times are epoch seconds."""
 
@@ -96,6 +107,7 @@ class Snapshot:
     durations: Mapping[str, Histogram]
     states: Mapping[HostState, int]
     hosts: tuple[HostFigures, ...]
+    watches: tuple[WatchFigures, ...]
     waiting_claims: int
     viewers: int
     disks: Mapping[str, tuple[float, float]]  # what lies there → free, size
@@ -162,6 +174,7 @@ class Snapshots:
             durations=self._ends.durations,
             states={state: list(states.values()).count(state) for state in HostState},
             hosts=tuple(self._hosts(known, states, held)),
+            watches=tuple(self._watches()),
             waiting_claims=service.host_registry.waiting_claims(),
             viewers=source.viewers(),
             disks=dict(self._disks()),
@@ -216,6 +229,17 @@ class Snapshots:
                         for device in (devices if isinstance(devices, list) else [])[:GPUS_MAX]
                     ),
                 )
+
+    def _watches(self) -> Iterator[WatchFigures]:
+        views = self._from.views.incidents
+        open_, changed = views.open(), views.changed()
+        shown: set[str] = set()
+        for each in sorted(views.watches(), key=lambda watch: -watch.heard_at):
+            name = label(each.host)
+            if name not in shown and len(shown) < HOSTS_MAX:
+                shown.add(name)
+                count, _ = open_.get(each.host, (0, 0.0))
+                yield WatchFigures(name, count, each.host in changed, each.heard_at, each.silent)
 
     def _disks(self) -> Iterator[tuple[str, tuple[float, float]]]:
         store, database, datasets = self._from.store, self._from.database, self._from.datasets
