@@ -18,7 +18,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,9 @@ class Cell:
     calibrated_fpr: float = float("nan")
     calibrated_tpr: float = float("nan")
     auroc: float = float("nan")
+    incidents: float = float("nan")  # share of malicious-like stretches with one
+    false_a_day: float = float("nan")  # false incidents a host-day
+    delay_s: float = float("nan")
 
 
 def main() -> int:
@@ -136,7 +139,8 @@ def leave_out_each(
                 found.append(adapted(host, checkpoint, data, out / "adapted", mode))
             if model == models[0]:
                 for name, numbers in report["baselines"].items():
-                    found.append(Cell(name, host, of(numbers, "fpr"), of(numbers, "tpr"), auroc=of(numbers, "auroc")))
+                    rates = of(numbers, "fpr"), of(numbers, "tpr")
+                    found.append(Cell(name, host, *rates, auroc=of(numbers, "auroc"), **called(numbers)))
     return found
 
 
@@ -144,7 +148,14 @@ def cell(method: str, host: str, report: Mapping[str, Any]) -> Cell:
     rates = report["thresholds"]["hosts"][host]
     names = ("fpr", "tpr", "calibrated_fpr", "calibrated_tpr")
     values = [float("nan") if rates[name] is None else float(rates[name]) for name in names]
-    return Cell(method, host, *values, auroc=of(report["metrics"]["test"], "auroc"))
+    return Cell(method, host, *values, auroc=of(report["metrics"]["test"], "auroc"), **called(report))
+
+
+def called(found: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of incidents of a report, or of a plain method: each by the rule of its own calibration."""
+    made = found.get("incidents") or {}
+    of_cell = {"incidents": "caught", "false_a_day": "false_per_host_day", "delay_s": "delay_s"}
+    return {name: of(made, key) for name, key in of_cell.items()}
 
 
 def adapted(host: str, checkpoint: Path, data: Path, out: Path, mode: str) -> Cell:
@@ -233,12 +244,13 @@ def tell(name: str, cells: Sequence[Cell], *, as_json: bool) -> int:
     """A table of what was promised and what came; the number of supervised families that miss a bar."""
     hosts = list(dict.fromkeys(one.host for one in cells if one.method != "gbt adapted"))
     columns = {"method": 22, **dict.fromkeys(hosts, 14), "median": 6, "worst": 6, "caught": 8, "alone": 12, "AUROC": 6}
+    columns |= {"incidents": 9, "false a day": 11, "delay s": 7}
     table = Table(f"{name}: false alarms / caught on each host when unseen, target 0.05", columns, as_json=as_json)
     missed = 0
     for method in dict.fromkeys(one.method for one in cells):
         mine = [one for one in cells if one.method == method]
         means = {host: mean_of([one for one in mine if one.host == host]) for host in hosts}
-        fpr, tpr, alone_fpr, alone_tpr, auroc = np.array(list(means.values())).T
+        fpr, tpr, alone_fpr, alone_tpr, auroc, *calls = np.array(list(means.values())).T
         median, worst, caught = float(np.nanmedian(fpr)), float(np.nanmax(fpr)), float(np.nanmean(tpr))
         bar = BARS[name] if method in SUPERVISED else None
         if (name, method) == ("pcp", "gbt adapted"):
@@ -253,6 +265,10 @@ def tell(name: str, cells: Sequence[Cell], *, as_json: bool) -> int:
             f"{caught:.2f} {'' if bar is None else '✓' if good else '–'}",
             f"{np.nanmax(alone_fpr):.2f} / {np.nanmean(alone_tpr):.2f}" if np.isfinite(alone_fpr).any() else "",
             f"{np.nanmean(auroc):.3f}" if np.isfinite(auroc).any() else "",
+            *(
+                f"{np.nanmean(one):.{digits}f}" if np.isfinite(one).any() else ""
+                for one, digits in zip(calls, (2, 0, 0), strict=True)
+            ),
             rates={host: list(rates) for host, rates in means.items()},
         )
     table.end(missed=missed)
@@ -261,7 +277,7 @@ def tell(name: str, cells: Sequence[Cell], *, as_json: bool) -> int:
 
 def mean_of(cells: Sequence[Cell]) -> tuple[float, ...]:
     """Means over the seeds."""
-    values = np.array([(c.fpr, c.tpr, c.calibrated_fpr, c.calibrated_tpr, c.auroc) for c in cells]).reshape(-1, 5)
+    values = np.array([astuple(one)[2:] for one in cells]).reshape(len(cells), -1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # where nothing is known
         return tuple(np.nanmean(values, axis=0).tolist())

@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from training.data.rows import Rows
-from training.data.split import Split, make_split
+from training.data.split import LeakError, Split, make_split
 from training.trainer import baselines
 from training.trainer.baselines import Own, run_baselines
 from training.trainer.evaluation.metrics import Classes, Scored
@@ -51,6 +51,7 @@ def judged(X, y, episode, host, classes=BINARY, supervised=True, own=None, **opt
         cal=scored(split.cal),
         classes=classes,
         target_fpr=0.05,
+        stride_s=1.0,
         n_resamples=200,
         **options,
     )
@@ -74,6 +75,34 @@ def test_each_is_compared_with_the_model_window_by_window():
     found, _ = judged(*data())
     for name in NAMES:  # the model here scores everything alike: its AUROC is 0.5
         assert found[name]["gap"]["value"] == pytest.approx(found[name]["auroc"]["value"] - 0.5, abs=2e-6)
+
+
+def test_each_has_incidents_by_a_rule_that_its_own_calibration_side_chose(monkeypatch):
+    found, _ = judged(*data(n_episodes=90))
+    for name in NAMES:
+        made = found[name]["incidents"]
+        assert "above the threshold" in made["words"]
+        assert made["stretches"] > 0
+        assert made["caught"]["value"] <= 1
+        assert made["false_per_host_day"]["value"] is not None
+    assert found["logistic_regression"]["incidents"]["caught"]["value"] > 0.3
+    assert (
+        judged(*data(n_episodes=90), classes=Classes(("benign", "grind"), ()))[0]["logistic_regression"]["incidents"]
+        is None
+    )
+    monkeypatch.setattr(baselines, "MAX_JUDGED_ROWS", 60)
+    assert judged(*data(n_episodes=90))[0]["lof"]["incidents"] is None, "thinned windows are no neighbours"
+
+
+def test_a_rule_of_incidents_that_the_test_side_chose_is_refused(monkeypatch):
+    chosen = baselines.called
+
+    def planted(*sides, rows, **options):
+        return chosen(*sides, rows=np.arange(10_000), **options)
+
+    monkeypatch.setattr(baselines, "called", planted)
+    with pytest.raises(LeakError, match="chosen by"):
+        judged(*data())
 
 
 def test_outliers_are_found_without_labels():
@@ -149,7 +178,9 @@ def test_windows_of_another_split_are_refused():
     wrong = Scored.build(Rows.of(label=y, episode=episode, host=host).take(rows), score=np.zeros(rows.size))
     none = Own(X[:0], host[:0])
     with pytest.raises(ValueError, match="those of the split"):
-        run_baselines(Windows(X, y, host, split), none, test=wrong, cal=wrong, classes=BINARY, target_fpr=0.05)
+        run_baselines(
+            Windows(X, y, host, split), none, test=wrong, cal=wrong, classes=BINARY, target_fpr=0.05, stride_s=1.0
+        )
 
 
 def test_their_auroc_is_that_of_their_score():

@@ -1,7 +1,8 @@
 """The bar every model has to clear: plain methods on the same features, split and threshold rule.
 
 They have all that a model has: the references that train, validation windows once these have made their choice, each
-host's level, and, where they score anomalies, features from the mean of the host's own reference.
+host's level, a rule of incidents by their own calibration windows, and, where they score anomalies, features from the
+mean of the host's own reference.
 
 Deterministic, single runs of scikit-learn on capped numbers of rows: they are read beside the model, not instead of it.
 """
@@ -26,6 +27,7 @@ from sklearn.preprocessing import QuantileTransformer, StandardScaler
 from training.data.split import Split
 from training.trainer.compare import paired_gap
 from training.trainer.evaluation.host_thresholds import References
+from training.trainer.evaluation.incidents import called
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
 from training.trainer.levels import Levels
 
@@ -39,6 +41,7 @@ MAX_JUDGED_ROWS = 20_000
 CLIP = 10.0  # standard deviations: a channel that was constant in training must not drown the others
 STRENGTHS = (0.01, 0.1)  # of the logistic regression (scikit-learn's C), chosen on the validation side
 FEW = 4  # reference windows that count as much for a host's mean as that of all hosts does
+_CALLED = ("words", "why", "stretches", "false", "caught", "delay_s", "open_share", "false_per_host_day")
 _SHOWN = ("auroc", "auprc", "balanced_accuracy", "macro_f1", "tpr", "fpr")
 
 
@@ -89,6 +92,7 @@ def run_baselines(
     cal: Scored,
     classes: Classes,
     target_fpr: float,
+    stride_s: float,
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
@@ -97,13 +101,17 @@ def run_baselines(
     ``windows`` are *all* windows of the mode; ``test`` and ``cal`` are the model's own `Scored` (rows as in the split).
     Each name maps to {kind: supervised | anomaly, windows (judged), auroc, auprc, tpr, fpr, …: {value, ci95}}, or to
     {kind, note} with a sentence where it could not be had. ``rule`` is that of its thresholds by host, null without
-    references. ``gap`` is its AUROC minus the model's on the same draws of episodes, where the two can be compared.
+    references. ``incidents`` are the figures of incidents under the rule that its calibration side chose, null without
+    a threshold, or where windows were thinned and are no neighbours any more. ``stride_s`` is the usual time from
+    window to window. ``gap`` is its AUROC minus the model's on the same draws of episodes, where the two can be
+    compared.
     """
     split, X, truth = windows.split, windows.features, np.asarray(windows.y, dtype=np.int64)
     if test.y.size != split.test.size or cal.y.size != split.cal.size:
         raise ValueError("the scored windows must be those of the split, in its order")
     test_rows = _thinned(np.arange(split.test.size), MAX_JUDGED_ROWS)
     cal_rows = _thinned(np.arange(split.cal.size), MAX_JUDGED_ROWS)
+    whole = (test_rows.size, cal_rows.size) == (test.y.size, cal.y.size)
     test, cal = test.take(test_rows), cal.take(cal_rows)
     train, val = _thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS)
     both = _thinned(np.sort(np.concatenate((split.train, split.val))), MAX_FIT_ROWS)
@@ -133,6 +141,12 @@ def run_baselines(
         answer: dict[str, Any] = {"kind": kind, "windows": int(judged.y.size)}
         answer |= {"rule": None if hosts is None else hosts.rule.value}
         answer |= {name: found[name] for name in _SHOWN}
+        answer["incidents"] = None
+        if point is not None and point.threshold is not None and whole:
+            rows = split.cal[cal_rows]
+            choice, figures = called(calibrated, judged, point, classes, rows=rows, nominal_s=stride_s, curve=False)
+            choice.require_none_of(split)
+            answer["incidents"] = {name: figures[name] for name in _CALLED}
         if by_class(judged, classes) is by_class(test, classes):
             draws = {"n_resamples": n_resamples, "seed": seed}
             answer["gap"] = paired_gap(judged, test, classes=classes, **draws)

@@ -24,7 +24,7 @@ from training.trainer.evaluation.behaviours import Known, Unshown, places_of, re
 from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
 from training.trainer.evaluation.host_thresholds import References
-from training.trainer.evaluation.incidents import Choice, Timeline, choose, figures, stride_of
+from training.trainer.evaluation.incidents import Choice, called
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, write_report
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
@@ -256,7 +256,7 @@ def _judge(
         never_trained=sides.never_trained,
     )
     stop.check()
-    choice, called = _incidents(inputs, split, cal=cal, test=test, point=point)
+    choice, incidents = _incidents(inputs, split, cal=cal, test=test, point=point)
     baselines = run_baselines(
         judged.joined,
         Own(inputs.reference_features[judged.parted.level], inputs.reference_host[judged.parted.level]),
@@ -264,6 +264,7 @@ def _judge(
         cal=cal,
         classes=classes,
         target_fpr=target,
+        stride_s=float(inputs.schema_fields["stride_s"]),
         n_resamples=args.n_resamples,
         seed=args.seed,
     )
@@ -305,7 +306,7 @@ def _judge(
             operating_point=point,
             baselines=baselines,
             choice=choice,
-            incidents=called,
+            incidents=incidents,
         ),
         notes=[*_notes(args, judged), *notes_on_hosts(hosts), *([] if choice is None else [choice.note])],
         extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
@@ -354,10 +355,8 @@ def _incidents(
     """The rule of incidents by the calibration side, and its figures on the test side; None without a threshold."""
     if point is None or point.threshold is None:
         return None, None
-    stride_s = stride_of(cal.rows, nominal_s=float(inputs.schema_fields["stride_s"]))
-    calibrated, judged = (Timeline.of_windows(one, point.each(one), inputs.classes, stride_s) for one in (cal, test))
-    choice = choose(calibrated, split.cal, stride_s)
-    return choice, figures(choice.rule, judged) | {"why": choice.why}
+    nominal_s = float(inputs.schema_fields["stride_s"])
+    return called(cal, test, point, inputs.classes, rows=split.cal, nominal_s=nominal_s, curve=True)
 
 
 def _notes(args: TrainerArgs, judged: Judged) -> list[str]:

@@ -19,6 +19,7 @@ from training.data.split import LeakError, Split
 from training.trainer.evaluation.intervals import FloatArray, IntArray
 from training.trainer.evaluation.rates import count_interval, exact_interval, rate_interval
 from training.trainer.evaluation.scored import Classes, Scored, pace
+from training.trainer.evaluation.thresholds import OperatingPoint
 from training.trainer.incidents import Join, Rule, Runs, find, paced, usual
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
@@ -192,6 +193,16 @@ def choose(line: Timeline, rows: IntArray, stride_s: float) -> Choice:
         f"{outcomes[0].false_at.size}, and {int(one.caught.sum())} of {one.caught.size} stretches caught"
     )
     return Choice(rules[best], rows, why, **rests)
+
+
+def called(
+    cal: Scored, test: Scored, point: OperatingPoint, classes: Classes, *, rows: IntArray, nominal_s: float, curve: bool
+) -> tuple[Choice, dict[str, Any]]:
+    """Choose the rule on the calibration side, of which ``rows`` are the numbers, and give its figures on the test."""
+    stride_s = stride_of(cal.rows, nominal_s=nominal_s)
+    calibrated, judged = (Timeline.of_windows(one, point.each(one), classes, stride_s) for one in (cal, test))
+    choice = choose(calibrated, rows, stride_s)
+    return choice, figures(choice.rule, judged, curve=curve) | {"why": choice.why}
 
 
 # -- the figures -------------------------------------------------------------------------------------------------------
