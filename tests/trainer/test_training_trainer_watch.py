@@ -386,6 +386,15 @@ def test_what_a_host_lacks_is_said_once(world: World, tmp_path: Path) -> None:
     assert sum("h0 lacks net_tx_bytes" in text for text in watch.said) == 1
 
 
+def test_channels_that_leave_all_that_was_learnt_are_named_once(world: World, tmp_path: Path) -> None:
+    watch = watch_of(world, tmp_path / "state")
+    for t, sample in samples_of(world.recording):
+        watch.take(t, {**sample, "net_tx_bytes": sample["net_tx_bytes"] * 1e9})
+    (one,) = [text for text in watch.said if "are unlike all that it has learnt from" in text]
+    assert one.startswith("100% of the windows of h0")
+    assert "most often in net_tx_bytes" in one
+
+
 @pytest.mark.parametrize(
     ("change", "host", "view", "words"),
     [

@@ -21,6 +21,7 @@ from training.trainer.inputs import Inputs
 MARGIN = 0.5  # of the range, on either side
 FACTOR = 2.0  # of the roughness, on either side
 ROUNDING = 1e-5  # of a value: what single precision may add
+SHOWN = 3  # channels
 WORTH_SAYING = 0.01  # of a host's windows
 KEPT = ("min", "max", "diff_abs_mean")
 UNKNOWN = (
@@ -78,25 +79,22 @@ def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
     """A sentence for each host of whose windows a notable share lies outside; or that nothing is known."""
     if document.get("ranges") is None:
         return [UNKNOWN]
-    odd = _outside(inputs, document)
-    names, said = _channels(inputs), []
+    return [
+        f"{share:.0%} of the windows of {host} lie outside of what the model was trained on (most often in "
+        f"{', '.join(worst)}): what it says of them is a guess."
+        for host, (share, worst) in shares_outside(inputs, document).items()
+        if share >= WORTH_SAYING
+    ]
+
+
+def shares_outside(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, tuple[float, list[str]]]:
+    """The share of each host's windows that lie outside of a checkpoint's ranges, and the channels most often so."""
+    odd, names, found = _outside(inputs, document), _channels(inputs), {}
     for host in np.unique(inputs.rows.host).tolist():
         here = odd[inputs.rows.host == host]
-        share = float(here.any(axis=1).mean())
-        if share >= WORTH_SAYING:
-            often = np.argsort(-here.sum(axis=0), kind="stable")[:3].tolist()
-            worst = ", ".join(names[number] for number in often if here[:, number].any())
-            said.append(
-                f"{share:.0%} of the windows of {host} lie outside of what the model was trained on (most often in "
-                f"{worst}): what it says of them is a guess."
-            )
-    return said
-
-
-def shares_outside(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, float]:
-    """The share of each host's windows that lie outside of the ranges that a checkpoint keeps."""
-    odd, host = strange(inputs, document), inputs.rows.host
-    return {name: float(odd[host == name].mean()) for name in np.unique(host).tolist()}
+        often = np.argsort(-here.sum(axis=0), kind="stable")[:SHOWN].tolist()
+        found[host] = float(here.any(axis=1).mean()), [names[number] for number in often if here[:, number].any()]
+    return found
 
 
 def strange(inputs: Inputs, document: Mapping[str, Any]) -> NDArray[np.bool_]:

@@ -215,10 +215,12 @@ def _of_hosts(judged: Judged) -> list[str]:
         if without:
             found.append(f"{', '.join(without)}: no reference recording, so the calibrated threshold stands there.")
     if document.get("ranges") is not None:
-        share = ranges.shares_outside(inputs, document)
-        odd = [f"{share[name]:.0%} of the windows of {name}" for name in hosts if share[name] >= STRANGE]
-        if odd:
-            found.append(f"{', '.join(odd)} are unlike all that it has learnt from.")
+        found += [
+            f"{share:.0%} of the windows of {name} are unlike all that it has learnt from, most often in "
+            f"{', '.join(worst)}: its alarms there are guesses, and so is its silence."
+            for name, (share, worst) in ranges.shares_outside(inputs, document).items()
+            if share >= STRANGE
+        ]
     return found
 
 
