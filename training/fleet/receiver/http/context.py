@@ -248,14 +248,12 @@ class Context:
         """Run a read-only question on the reader's thread, beside the writer."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, view)
 
-    async def figures(self, accept: str) -> tuple[bytes, str]:
-        """Return the figures for Prometheus and their media type; prometheus-client is loaded at the first call."""
+    async def figures(self, accept: str, make: Callable[[Context, int], Exposition]) -> tuple[bytes, str]:
+        """Return the figures for Prometheus and their media type; the first call has ``make`` make their text."""
 
         def take() -> tuple[bytes, str]:
             if self._exposition is None:
-                from training.fleet.receiver.http.figures import exposition
-
-                self._exposition = exposition(self, self._last_event)
+                self._exposition = make(self, self._last_event)
             return self._exposition.text(accept)
 
         return await self.look(take)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.metrics.exposition import Exposition
 from training.fleet.receiver.metrics.snapshot import Credential, Snapshots, Sources
-
-if TYPE_CHECKING:
-    from training.fleet.receiver.http.context import Context
 
 
 def exposition(context: Context, last_event: int) -> Exposition:
