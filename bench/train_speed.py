@@ -198,7 +198,6 @@ def ours(work: Work) -> float:
     import numpy as np
 
     from training.clock import SystemClock
-    from training.data.split import Split
     from training.trainer import loop, machine, ssl, supervised
     from training.trainer.contract import Progress, Stop
     from training.trainer.masked import MaskedModel
@@ -217,8 +216,8 @@ def ours(work: Work) -> float:
         names=(),
         y=work.y.cpu().numpy(),
         classes=2,
-        benign=0,
-        split=Split.__new__(Split),
+        is_benign=work.y.cpu().numpy() == 0,
+        split=all_train(WINDOWS),
         hyper=work.hyper | {"epochs": work.epochs, "patience": 10_000},
         seed=0,
         threads=work.threads,
@@ -247,6 +246,17 @@ def ours(work: Work) -> float:
     finally:
         loop.train = real
     return seconds[0]
+
+
+def all_train(windows: int) -> Any:
+    """A split whose windows all train."""
+    import numpy as np
+
+    from training.contract import Recipe
+    from training.data.split import Split
+
+    none = np.zeros(0, dtype=np.int64)
+    return Split(Recipe.SAMPLE, (), 0, np.arange(windows), none, none, none, {}, "")
 
 
 def plain(work: Work) -> float:
@@ -408,7 +418,6 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     import xgboost
 
     from training.clock import SystemClock
-    from training.data.split import Split
     from training.trainer import flags, gbt
     from training.trainer.contract import Progress, Stop
     from training.trainer.task import Task
@@ -424,7 +433,7 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
         def tick(self) -> None: ...
 
     task = Task(
-        model="gbt", X=X, features=X, names=(), y=y, classes=2, benign=0, split=Split.__new__(Split),
+        model="gbt", X=X, features=X, names=(), y=y, classes=2, is_benign=y == 0, split=all_train(ROWS),
         hyper=hyper, seed=0, threads=threads, device=device,
         progress=Progress(io.StringIO(), SystemClock()), stop=Stop(), keeper=Keeper(),
     )  # fmt: skip

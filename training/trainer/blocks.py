@@ -53,13 +53,14 @@ class Perturb(nn.Module):
     hosts lacked this cost ``cnn`` 0.015 AUROC on the next host, and gave ``mlp`` 0.004.
     """
 
+    spare: Tensor
     FEWEST = 16  # channels; of fewer, only those that some host lacks can be spared
 
     def __init__(self, strength: float, spare: Sequence[int] = ()) -> None:
         super().__init__()
         self.strength = strength
         self.hidden = min(2 / 3 * strength, 0.5)  # share of the channels
-        self.spare = list(spare)
+        self.register_buffer("spare", torch.tensor(spare, dtype=torch.long), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         x, there = known(x)
@@ -68,18 +69,17 @@ class Perturb(nn.Module):
             shape, device = (*x.shape[:2], 1), x.device
             x = x + self.strength * torch.randn(shape, device=device)
             x = x + self.strength / 3 * torch.randn(x.shape, device=device)
-            if x.shape[1] >= self.FEWEST or self.spare:
+            if x.shape[1] >= self.FEWEST or len(self.spare):
                 there = there & (torch.rand(shape, device=device) >= self._shares(x))
             x = x * there
         return x
 
     def _shares(self, x: Tensor) -> Tensor | float:
         """The share of the windows in which a channel is hidden, for all alike or (C, 1)."""
-        if not self.spare:
+        if not len(self.spare):
             return self.hidden
         shares = torch.full((x.shape[1], 1), self.hidden if x.shape[1] >= self.FEWEST else 0.0, device=x.device)
-        shares[self.spare] = SPARED
-        return shares
+        return shares.index_fill_(0, self.spare, SPARED)
 
 
 class MeanMax(nn.Module):

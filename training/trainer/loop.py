@@ -1,5 +1,8 @@
 """The training loop of every network, from top to bottom.
 
+Nothing in a step waits for a GPU, which gets its work ahead of time: the sum of the losses stays there and is read once
+an epoch. That a loss was not finite shows in the sum, and from then on the optimiser takes no step.
+
 It can be left after any step and taken up again with the same result: the order of an epoch is a
 function of seed and epoch, the learning rate a function of the step, and everything else that
 matters is listed in ``Memory`` and saved.
@@ -17,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from training.trainer.contract import BadArguments, Keeper, Progress, Stop
+from training.trainer.windows import CPU, moved
 
 WARM_UP = 0.15  # share of all steps until the peak learning rate
 FIRST, LAST = 0.05, 0.002  # learning rate at the ends, as shares of the peak
@@ -60,51 +64,59 @@ def train(
     progress: Progress,
     stop: Stop,
     keeper: Keeper,
+    place: torch.device = CPU,
 ) -> list[dict[str, float | int | None]]:
     """Train ``net`` in place and leave it with the weights of its best epoch; the history.
 
-    ``loss_of(rows)`` is the mean loss of the training windows at ``rows`` (B,); ``validate()``
+    ``loss_of(rows)`` is the mean loss of the training windows at ``rows`` (B,), which lie at ``place``; ``validate()``
     gives the validation loss, which decides when to stop, and a metric for people. Without it the
     last epoch is the best. Raises
-    ``BadArguments`` when the loss is not finite, before that could reach a weight, and
+    ``BadArguments`` when the loss is not finite, before that could reach a weight (on a GPU after the epoch), and
     ``Interrupted`` after a step.
     """
     optimizer, learnt = _optimizer(net, spec), list(net.parameters())
     memory, best = Memory(), _copy(net)
+    device = learnt[0].device
+    total = torch.zeros((), dtype=torch.double, device=device)
     steps = math.ceil(n_train / spec.batch_size)
 
     def snapshot() -> bytes:
+        memory.loss_sum = total.item()
         return _pack(net, optimizer, best, memory)
 
     saved = keeper.load()
     if saved is not None:
         memory, best = _unpack(saved, net, optimizer)
+        total.fill_(memory.loss_sum)
     keeper.watch(snapshot)
     progress.begin_epochs(spec.before + memory.epoch)
 
     while memory.epoch < spec.epochs and memory.epoch - memory.best_epoch < spec.patience:
         net.train()
-        for rows in _batches(n_train, spec, memory.epoch)[memory.step :]:
+        for rows in _batches(n_train, spec, memory.epoch, place)[memory.step :]:
             stop.check()
             keeper.tick()
             _set_rate(optimizer, spec, memory.epoch * steps + memory.step, spec.epochs * steps)
             loss = loss_of(rows)
-            if not torch.isfinite(loss):
+            total.add_(loss.detach(), alpha=len(rows))
+            if device.type != "cpu":
+                _hold_back(optimizer, total)
+            elif not math.isfinite(total.item()):  # waits for nobody here
                 raise BadArguments(_diverged(memory.epoch, spec))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(learnt, 1.0)
             optimizer.step()
             memory.step += 1
-            memory.loss_sum += loss.item() * len(rows)
 
+        train_loss = total.item() / n_train
         net.eval()
         with torch.no_grad():
             val_loss, metric = (None, None) if validate is None else validate()
-        if val_loss is not None and not math.isfinite(val_loss):
+        if not math.isfinite(train_loss + (val_loss or 0.0)):
             raise BadArguments(_diverged(memory.epoch, spec))
         memory.epoch, memory.step = memory.epoch + 1, 0
-        train_loss, memory.loss_sum = memory.loss_sum / n_train, 0.0
+        total.zero_()
         memory.history.append(
             {"epoch": memory.epoch, "train_loss": train_loss, "val_loss": val_loss, "val_metric": metric}
         )
@@ -132,11 +144,19 @@ def _optimizer(net: nn.Module, spec: LoopSpec) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=spec.lr, betas=(0.9, 0.98), fused=True)
 
 
-def _batches(n_train: int, spec: LoopSpec, epoch: int) -> Sequence[Tensor]:
-    """The windows of an epoch in batches; a last batch of one is left out, which no norm can bear."""
+def _hold_back(optimizer: torch.optim.Optimizer, total: Tensor) -> None:
+    """Have the next step change nothing if ``total`` is not finite, which only the device learns."""
+    optimizer.found_inf = (total * 0).ne(0).float()  # type: ignore[attr-defined]
+
+
+def _batches(n_train: int, spec: LoopSpec, epoch: int, place: torch.device) -> Sequence[Tensor]:
+    """The windows of an epoch in batches; a last batch of one is left out, which no norm can bear.
+
+    Drawn on the CPU, so that every device learns in the same order, and moved once.
+    """
     generator = torch.Generator().manual_seed(spec.seed * 100_003 + epoch)
     order = torch.randperm(n_train, generator=generator)
-    batches = order.split(spec.batch_size)
+    batches = moved(order, place).split(spec.batch_size)
     return batches[:-1] if len(batches) > 1 and len(batches[-1]) == 1 else batches
 
 
@@ -157,7 +177,7 @@ def _copy(net: nn.Module) -> dict[str, Tensor]:
 
 def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], memory: Memory) -> bytes:
     random = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
+    if next(net.parameters()).is_cuda:
         random["cuda"] = torch.cuda.get_rng_state()
     state = {
         "net": _copy(net),
@@ -172,12 +192,13 @@ def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tens
 
 
 def _unpack(saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Memory, dict[str, Tensor]]:
-    state: dict[str, Any] = torch.load(io.BytesIO(saved), weights_only=True)
+    # A state says which GPU it was on; another one may go on with it.
+    state: dict[str, Any] = torch.load(io.BytesIO(saved), weights_only=True, map_location="cpu")
     net.load_state_dict(state["net"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["random"]["cpu"])
-    if "cuda" in state["random"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["random"]["cuda"])
     device = next(net.parameters()).device
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state["random"]["cuda"])
     best = {name: value.to(device) for name, value in state["best"].items()}
     return Memory(**state["memory"]), best

@@ -52,9 +52,10 @@ class MaskedModel(nn.Module):
         Of a channel that is absent they are 0 and NaN.
         """
         x, there = known(x)
-        turn = torch.arange(self.parts, device=x.device) % min(PASSES, self.parts)
+        passes = min(PASSES, self.parts)
+        turn = torch.arange(self.parts, device=x.device) % passes
         residuals = torch.zeros_like(x)
-        for number in range(int(turn.max()) + 1):
+        for number in range(passes):
             unseen = self._spread((turn == number).expand(x.shape[0], -1))
             residuals += self._residuals(x, unseen, there) * unseen * there
         errors = (residuals**2).mean(dim=-1)

@@ -44,7 +44,9 @@ class Mlp(nn.Module):
         self, features: int, classes: int, hyper: Mapping[str, Value], spare: Sequence[Sequence[int]] = ()
     ) -> None:
         super().__init__()
-        self.spare = [list(columns) for columns in spare]
+        self.spare = [f"spare{number}" for number in range(len(spare))]
+        for name, columns in zip(self.spare, spare, strict=True):
+            self.register_buffer(name, torch.tensor(columns), persistent=False)
         self.members, width = int(hyper["members"]), int(hyper["hidden"])
         self.dropout = float(hyper["dropout"])
         widths = [features] + [width] * int(hyper["layers"])
@@ -63,6 +65,6 @@ class Mlp(nn.Module):
         return self.head(hidden) + self.straight(x)
 
     def _spared(self, x: Tensor) -> Tensor:
-        for columns in self.spare if self.training else ():
-            x[:, columns] *= torch.rand(len(x), 1, device=x.device) >= SPARED
+        for name in self.spare if self.training else ():
+            x[:, self.get_buffer(name)] *= torch.rand(len(x), 1, device=x.device) >= SPARED
         return x

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from training.trainer import loop
@@ -31,7 +31,7 @@ from training.trainer.task import (
     softmax,
     tempered,
 )
-from training.trainer.windows import Windows, windows
+from training.trainer.windows import Windows, moved, windows
 
 SIDECAR = ".pt"
 LIBRARIES = ("torch",)
@@ -70,7 +70,7 @@ class Classifier:
 
     def usual(self) -> NDArray[np.float32]:
         """The medians in training: of each feature (F,), or of each channel (C, 1)."""
-        return self.net.normalise.middle.numpy()
+        return self.net.normalise.middle.cpu().numpy()
 
     def carried(self, asked: Asked) -> FloatArray:
         """Integrated gradients of the log odds, on the straight way from what is usual: they add up to its rise.
@@ -130,17 +130,12 @@ def _train(
     device = torch.device(task.device)
     net = build(task.model, task.X.shape[1:], task.classes, task.hyper, task.spare)
     net.normalise.fit(task.X, rows)
-    net.body.to(device)
+    net.to(device)
     train = windows(task.X, rows, net.normalise, device)
     weights = class_weights(task.y[rows], task.classes)
-    labels = torch.from_numpy(task.y[rows]).to(device)
+    labels = torch.from_numpy(task.y[rows]).to(train.place)
     weight = torch.from_numpy(weights.astype(np.float32)).to(device)
     smoothing = task.number("label_smoothing")
-
-    def loss_of(rows: Tensor) -> Tensor:
-        logits = net.body(train.take(rows))  # (M, B, K)
-        truth = labels[rows.to(device)].expand(logits.shape[0], -1)
-        return functional.cross_entropy(logits.flatten(0, 1), truth.flatten(), weight=weight, label_smoothing=smoothing)
 
     validate = None
     if val is not None:
@@ -153,14 +148,22 @@ def _train(
     history = loop.train(
         net.body,
         n_train=len(train),
-        loss_of=loss_of,
+        loss_of=lambda rows: loss_at(rows, net.body, train, labels, weight, smoothing),
         validate=validate,
         spec=loop_spec(task) if found is None else _shorter(loop_spec(task), found),
         progress=task.progress,
         stop=task.stop,
         keeper=keeper,
+        place=train.place,
     )
     return net, history
+
+
+def loss_at(rows: Tensor, body: nn.Module, train: Windows, labels: Tensor, weight: Tensor, smoothing: float) -> Tensor:
+    """The mean loss of the members at ``rows`` of ``train`` and ``labels``, both at the place of ``train``."""
+    logits = body(train.take(rows))  # (M, B, K)
+    truth = moved(labels[rows], logits.device).expand(logits.shape[0], -1)
+    return functional.cross_entropy(logits.flatten(0, 1), truth.flatten(), weight=weight, label_smoothing=smoothing)
 
 
 def _shorter(spec: loop.LoopSpec, found: Found) -> loop.LoopSpec:
@@ -224,11 +227,11 @@ def mean_logits(net: Net, given: Windows) -> FloatArray:
     """(n, K): logarithms of the members' mean probabilities, on the CPU."""
     parts = []
     with torch.no_grad():
-        for rows in torch.arange(len(given)).split(AT_ONCE):
+        for rows in torch.arange(len(given), device=given.place).split(AT_ONCE):
             logits = net.body(given.take(rows))
             mean = torch.softmax(logits.double(), dim=-1).mean(dim=0)
-            parts.append(mean.clamp_min(1e-12).log().cpu())
-    return torch.cat(parts).numpy()
+            parts.append(mean.clamp_min(1e-12).log())
+    return torch.cat(parts).cpu().numpy()
 
 
 def _integrated(net: Net, asked: Asked, device: torch.device) -> FloatArray:
@@ -236,7 +239,7 @@ def _integrated(net: Net, asked: Asked, device: torch.device) -> FloatArray:
     net.eval()
     alarm = torch.from_numpy(asked.alarm).to(device)
     with torch.no_grad():
-        start, end = (known(net.normalise(torch.from_numpy(X)))[0].to(device) for X in (asked.usual(), asked.X))
+        start, end = (known(net.normalise(torch.from_numpy(X).to(device)))[0] for X in (asked.usual(), asked.X))
         start = torch.where(torch.from_numpy(np.isnan(asked.X)).to(device), 0.0, start)  # as the absent is read
     parts = []
     for low, high in zip(start.split(AT_ONCE), end.split(AT_ONCE), strict=True):

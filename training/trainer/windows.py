@@ -18,12 +18,18 @@ from torch import Tensor, nn
 CPU_RESIDENT_BYTES = 1 << 30
 CUDA_RESIDENT_SHARE = 0.5
 BLOCK = 1_024
+CPU = torch.device("cpu")
 
 
 class Windows(Protocol):
     """Some windows in a fixed order."""
 
     def __len__(self) -> int: ...
+
+    @property
+    def place(self) -> torch.device:
+        """The device on which ``take`` wants its rows."""
+        ...
 
     def take(self, rows: Tensor) -> Tensor:
         """The normalised windows at ``rows`` (B,), on the device."""
@@ -39,8 +45,12 @@ class Resident:
     def __len__(self) -> int:
         return self.data.shape[0]
 
+    @property
+    def place(self) -> torch.device:
+        return self.data.device
+
     def take(self, rows: Tensor) -> Tensor:
-        return self.data.index_select(0, rows.to(self.data.device))
+        return self.data.index_select(0, moved(rows, self.place))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +65,23 @@ class Streamed:
     def __len__(self) -> int:
         return int(self.rows.size)
 
+    @property
+    def place(self) -> torch.device:
+        return CPU
+
     def take(self, rows: Tensor) -> Tensor:
         chosen = np.ascontiguousarray(self.X[self.rows[rows.numpy()]], dtype=np.float32)
+        home = next(self.normalise.buffers()).device
         with torch.no_grad():
-            normal: Tensor = self.normalise(torch.from_numpy(chosen))
-        return normal.to(self.device)
+            normal: Tensor = self.normalise(moved(torch.from_numpy(chosen), home))
+        return moved(normal, self.device)
+
+
+def moved(values: Tensor, device: torch.device) -> Tensor:
+    """``values`` on ``device``: to a GPU from pinned memory, since a copy from other memory waits for all its work."""
+    if values.device.type == device.type:
+        return values
+    return values.pin_memory().to(device, non_blocking=True)
 
 
 def windows(
@@ -70,7 +92,7 @@ def windows(
     *,
     resident_bytes: int | None = None,
 ) -> Windows:
-    """``rows`` of ``X`` (N, …) through ``normalise``, which lives on the CPU."""
+    """``rows`` of ``X`` (N, …) through ``normalise``, where that is, and then on ``device``."""
     streamed = Streamed(X, rows, normalise, device)
     size = rows.size * int(np.prod(X.shape[1:])) * 4
     if size > (_resident_bytes(device) if resident_bytes is None else resident_bytes):

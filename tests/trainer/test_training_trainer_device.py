@@ -1,0 +1,159 @@
+"""Training on a device of its own: what a step waits for, and what it copies.
+
+No GPU is asked for. Torch's ``meta`` device has shapes and no values; its tensors stand for those of a GPU, and every
+operation is watched for what a GPU would have to wait for.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from trainer_builders import StopAfter
+
+from training.clock import SystemClock
+from training.trainer import flags, loop
+from training.trainer.contract import Progress
+from training.trainer.loop import LoopSpec, train
+from training.trainer.masked import MaskedModel
+from training.trainer.nets import build
+from training.trainer.normalise import RobustAsinh
+from training.trainer.supervised import loss_at
+from training.trainer.windows import Windows, windows
+
+aten = torch.ops.aten
+DEVICE = torch.device("meta")
+N, BATCH, EPOCHS = 8, 4, 2
+STEPS = N // BATCH * EPOCHS
+COPIES = {aten._to_copy.default, aten.copy_.default}
+
+
+class Watched(TorchDispatchMode):
+    """Counts what waits for the device, and what is copied to it; refuses what lies on two devices at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is aten._local_scalar_dense.default and args[0].device == DEVICE:
+            self.counts["read"] += 1
+            return 0.5
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        places = {leaf.device.type for leaf in given if leaf.ndim}
+        if func in COPIES and (target := kwargs.get("device", args[0].device)) != (source := given[-1].device):
+            quietly = kwargs.get("non_blocking", False) and source.type == "cpu"
+            self.counts[f"copy from {source.type}" + ("" if quietly else ", waiting")] += 1
+            if target.type == "cpu":  # there are no values to bring
+                return torch.zeros(given[-1].shape, dtype=kwargs.get("dtype") or given[-1].dtype)
+        else:
+            assert len(places) < 2, f"{func} is given tensors of {places}"
+        return func(*args, **kwargs)
+
+
+class Nothing:
+    """A keeper that keeps nothing."""
+
+    def load(self) -> None:
+        return None
+
+    def watch(self, snapshot: object) -> None: ...
+
+    def tick(self) -> None: ...
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    counted = Watched()
+
+    def pinned(values: Tensor) -> Tensor:
+        assert values.device.type == "cpu"
+        counted.counts["pinned"] += 1
+        return values
+
+    monkeypatch.setattr(Tensor, "pin_memory", pinned)
+    fused = sys.modules["torch.optim.optimizer"]  # which `torch.optim` hides
+    monkeypatch.setattr(fused, "_get_fused_kernels_supported_devices", lambda: ["cpu", "meta"])
+    return counted
+
+
+def prepared(model: str, *, fits: bool = True) -> tuple[torch.nn.Module, Windows]:
+    """A family's network and its windows, on the device or read batch by batch; one of the channels is spared."""
+    hyper = {hyper.key: hyper.default for hyper in flags.MODELS[model]}
+    shape = (6,) if model == "mlp" else (3, 5)
+    X = np.random.default_rng(0).normal(size=(N, *shape)).astype(np.float32)
+    if model == "transformer_ssl":
+        body, normal = MaskedModel(*shape, hyper), RobustAsinh(shape[0])
+    else:
+        net = build(model, shape, 2, hyper, ((0,), (1, 2)) if model == "mlp" else ((0,),))
+        body, normal = net.body, net.normalise
+    normal.fit(X, np.arange(N))
+    return body.to(DEVICE), windows(X, np.arange(N), normal.to(DEVICE), DEVICE, resident_bytes=None if fits else 0)
+
+
+def learn(model: str, body: torch.nn.Module, given: Windows) -> None:
+    labels = torch.zeros(N, dtype=torch.long, device=given.place)
+    weight = torch.ones(2, device=DEVICE)
+
+    def loss_of(rows: Tensor) -> Tensor:
+        if model != "transformer_ssl":
+            return loss_at(rows, body, given, labels, weight, 0.1)
+        return body.loss(given.take(rows), body.draw(len(rows), 0.4, DEVICE))
+
+    train(
+        body,
+        n_train=N,
+        loss_of=loss_of,
+        validate=None,
+        spec=LoopSpec(epochs=EPOCHS, batch_size=BATCH, lr=0.01, weight_decay=0.1, patience=9, seed=0),
+        progress=Progress(io.StringIO(), SystemClock()),
+        stop=StopAfter(10**6),
+        keeper=Nothing(),
+        place=given.place,
+    )
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "gru", "transformer", "transformer_ssl"])
+def test_no_step_waits_for_the_device(model: str, watched: Watched) -> None:
+    with watched:
+        body, given = prepared(model)
+        watched.counts.clear()
+        learn(model, body, given)
+    # Each epoch moves its order once, and reads the sum of its losses once.
+    assert watched.counts == {"pinned": EPOCHS, "copy from cpu": EPOCHS, "read": EPOCHS}
+
+
+def test_windows_that_do_not_fit_are_copied_without_waiting(watched: Watched) -> None:
+    with watched:
+        body, given = prepared("mlp", fits=False)
+        watched.counts.clear()
+        learn("mlp", body, given)
+    # Samples and labels of each batch.
+    assert watched.counts == {"pinned": 2 * STEPS, "copy from cpu": 2 * STEPS, "read": EPOCHS}
+
+
+def test_a_loss_that_is_not_finite_holds_the_optimiser_back() -> None:
+    net = torch.nn.Linear(2, 1)
+    spec = LoopSpec(epochs=1, batch_size=1, lr=0.5, weight_decay=0.1, patience=1, seed=0)
+    optimizer, total = loop._optimizer(net, spec), torch.zeros((), dtype=torch.double)
+    changed = []
+    for loss in (1.0, math.inf, -math.inf, 1.0):
+        before = net.weight.detach().clone()
+        net(torch.ones(1, 2)).sum().backward()
+        loop._hold_back(optimizer, total.add_(loss))
+        optimizer.step()
+        changed.append(not torch.equal(before, net.weight))
+    assert changed == [True, False, False, False]
