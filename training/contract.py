@@ -27,6 +27,12 @@ class Recipe(StrEnum):
     HOST = "host"  # train on train_hosts, test on every other recording host
     SAMPLE = "sample"  # random episodes
     TIME = "time"  # earlier episodes train, later ones test
+    BEHAVIOUR = "behaviour"  # as by host; and each malicious-like behaviour is left out of a training of its own
+
+    @property
+    def by_host(self) -> bool:
+        """Hosts decide who trains, and ``train_hosts`` names them."""
+        return self in (Recipe.HOST, Recipe.BEHAVIOUR)
 
 
 class Exit(IntEnum):

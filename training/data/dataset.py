@@ -558,6 +558,7 @@ class Validation:
     quarantined: dict[str, tuple[str, ...]]
     good: frozenset[str]  # ids of the others
     digest: str
+    scenarios: dict[str, str]  # by the ids of episodes that have one
 
 
 def load_validation(path: Path) -> Validation:
@@ -575,6 +576,10 @@ def load_validation(path: Path) -> Validation:
     if any(table.select("episode_id", "ok").null_count().row(0)):
         raise DataError(f"{path} says nothing of some episodes: build the data set again.")
     bad = table.filter(~pl.col("ok"))
+    if table.schema.get("scenario") == pl.String:
+        told = table.select("episode_id", "scenario").drop_nulls()
+    else:  # earlier tables may be without
+        told = table.select("episode_id", scenario="episode_id").clear()
     rows = zip(bad["episode_id"].to_list(), bad["reasons"].to_list(), strict=True)
     return Validation(
         episodes=table.height,
@@ -582,6 +587,7 @@ def load_validation(path: Path) -> Validation:
         quarantined={episode: tuple(reasons or ()) for episode, reasons in rows},
         good=frozenset(table.filter("ok")["episode_id"].to_list()),
         digest=validation_digest(table, read_understood(path)),
+        scenarios=dict(zip(told["episode_id"].to_list(), told["scenario"].to_list(), strict=True)),
     )
 
 

@@ -62,7 +62,7 @@ class Split:
     """Row numbers of the windows on each side, ascending; every window is on one side or purged."""
 
     recipe: Recipe
-    train_hosts: tuple[str, ...]  # sorted; empty unless the recipe is `host`
+    train_hosts: tuple[str, ...]  # sorted; empty unless the recipe goes by host
     seed: int
     train: IntArray
     val: IntArray
@@ -149,7 +149,7 @@ def make_split(
             f"The test is on {', '.join(tested)} alone: {int(out[episodes.of_window].sum()):,} windows of "
             f"{', '.join(left_out)} are left out, and neither train nor test."
         )
-    if chosen is Recipe.HOST:
+    if chosen.by_host:
         notes += [
             f"The train host {ours!r} and the test host {other!r} look like one machine: if they are, the test is of "
             "a machine that trained."
@@ -192,8 +192,8 @@ def _choose_test(
     test_fraction: float,
     rng: np.random.Generator,
 ) -> NDArray[np.bool_]:
-    if recipe is Recipe.HOST:
-        return _test_by_host(episodes, train_hosts, test_hosts)
+    if recipe.by_host:
+        return _test_by_host(episodes, recipe, train_hosts, test_hosts)
     if train_hosts or test_hosts:
         idle = "train_hosts" if train_hosts else "test_hosts"
         raise SplitError(
@@ -205,11 +205,13 @@ def _choose_test(
     return np.asarray(parts == 1, dtype=np.bool_)
 
 
-def _test_by_host(episodes: _Episodes, train_hosts: tuple[str, ...], test_hosts: tuple[str, ...]) -> NDArray[np.bool_]:
+def _test_by_host(
+    episodes: _Episodes, recipe: Recipe, train_hosts: tuple[str, ...], test_hosts: tuple[str, ...]
+) -> NDArray[np.bool_]:
     known = sorted(set(episodes.host.tolist()))
     there = f"the data holds episodes of {', '.join(known)}"
     if not train_hosts:
-        raise SplitError(f"the split recipe 'host' needs train_hosts: {there}")
+        raise SplitError(f"the split recipe {recipe.value!r} needs train_hosts: {there}")
     for key, names in (("train_hosts", train_hosts), ("test_hosts", test_hosts)):
         unknown = [name for name in names if name not in known]
         if unknown:
@@ -340,7 +342,7 @@ def _refuse_leaks(split: Split, episodes: _Episodes) -> None:
             if row in seen:
                 raise LeakError(f"episode {episodes.ids[row]} is on the sides {seen[row]} and {side}; {_NOT_YOURS}")
             seen[row] = side
-    if split.recipe is Recipe.HOST:
+    if split.recipe.by_host:
         both = set(episodes.host[episodes.of_window[split.test]].tolist()) & set(split.train_hosts)
         if both:
             raise LeakError(f"host {min(both)} trains and is in the test; {_NOT_YOURS}")

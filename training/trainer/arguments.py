@@ -133,14 +133,17 @@ def _add_contract(parser: _Parser, *, full: bool) -> None:
         default=os.environ.get(STATE_VARIABLE),
         help=f"folder for the state of an interrupted run (default: ${STATE_VARIABLE}, else --out-dir)",
     )
-    recipe = "test on other hosts, on random episodes, or on the latest ones (default sample)"
+    recipe = (
+        "test on other hosts, on random episodes, or on the latest ones (default sample); behaviour: as host, and "
+        "train again without each malicious-like behaviour, to see what is then caught of it"
+    )
     add("--split-recipe", choices=[r.value for r in Recipe], default="sample", help=recipe)
     add(
         "--train-hosts",
         action="append",
         default=[],
         metavar="HOST",
-        help="host to train on, with --split-recipe host; may be repeated",
+        help="host to train on, with --split-recipe host or behaviour; may be repeated",
     )
     add(
         "--test-hosts",

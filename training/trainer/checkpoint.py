@@ -41,6 +41,7 @@ _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 FACTS = {
     "data": "the data",
     "validation": "the validation table",
+    "behaviours": "the scenarios of the validation table",
     "schema": "the schema",
     "spec": "what was asked for",
     "code": "the trainers' sources",

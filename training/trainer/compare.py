@@ -3,7 +3,8 @@
 Both models score the windows that neither of them saw: the test side of the split that their checkpoints name, made
 again from ``DATA``, the data set that both were trained on, and checked against its fingerprint. Other data are
 refused, and so are models that divided their common data in different ways; with ``--other-data`` they are judged
-where neither has learnt. What oracle channels are worth is the gap between an oracle model and a realistic one.
+where neither has learnt. What oracle channels are worth is the gap between an oracle model and a realistic one. Two
+folders are two rotations, compared host by host.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
-from training.trainer.contract import BadData, Progress, Stop, limit_threads, perform
+from training.trainer.contract import BadArguments, BadData, Progress, Stop, limit_threads, perform
 from training.trainer.flags import FEWEST_RESAMPLES
 from training.trainer.judging import Judged, judge, sides, split_again
 
@@ -42,8 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
         description="AUROC of two models on the windows that neither saw, and the gap with its 95 % interval.",
     )
-    parser.add_argument("a", type=Path, help="file <model>_<mode>.ckpt.json of a trained model")
-    parser.add_argument("b", type=Path, help="such a file of the model to compare it with")
+    parser.add_argument(
+        "a", type=Path, help="file <model>_<mode>.ckpt.json of a trained model, or a folder of a rotation's"
+    )
+    parser.add_argument("b", type=Path, help="such a file, or folder, to compare it with")
     parser.add_argument("data", type=Path, help="folder of the processed data set that both were trained on")
     parser.add_argument(
         "--n-resamples", type=_resamples, default=1000, help="number of bootstrap resamples (default 1000)"
@@ -59,6 +62,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     limit_threads(names.threads)
 
     def work(_progress: Progress, _stop: Stop) -> None:
+        if names.a.is_dir() and names.b.is_dir():
+            from training.trainer import rotated
+
+            if names.other_data:
+                raise BadArguments("--other-data has no effect on two rotations: leave it out, or name two files")
+            counts = {"n_resamples": names.n_resamples, "seed": names.seed, "threads": names.threads}
+            folded = rotated.compare_rotations(names.a, names.b, names.data, **counts)
+            print(json.dumps(folded, allow_nan=False) if names.json else rotated.in_words(folded))
+            return
         found = compare(
             judge(names.a, names.data, threads=names.threads),
             judge(names.b, names.data, threads=names.threads),

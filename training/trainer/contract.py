@@ -120,6 +120,8 @@ class Progress:
         self._began = clock.monotonic()
         self._last_epoch_line = -math.inf
         self._phase: tuple[int, float] | None = None
+        self._done = self._latest = self._left = 0
+        self._curve = True
 
     def event(self, name: str, **fields: Any) -> None:
         clean = {key: _finite(value) for key, value in fields.items()}
@@ -129,8 +131,12 @@ class Progress:
     def epoch(self, epoch: int, epochs: int, *, loss: float, metric: float | None) -> None:
         """Report an epoch, or a tree. Lines closer than ``MIN_GAP_S`` are left out, never the last.
 
-        ``eta_s`` assumes that all epochs will be needed: with early stopping it is an upper bound.
+        ``eta_s`` assumes that all epochs will be needed: with early stopping it is an upper bound. Trainings that
+        follow (see ``training``) count as this one.
         """
+        epoch += self._done
+        self._latest = max(self._latest, epoch)  # trees are counted anew by each booster
+        epochs = self._done + epochs + self._left * epochs
         now = self._clock.monotonic()
         if self._phase is None:
             self._phase = (epoch - 1, self._began)
@@ -139,12 +145,20 @@ class Progress:
         self._last_epoch_line = now
         first, since = self._phase
         eta_s = (now - since) / max(epoch - first, 1) * (epochs - epoch)
-        fields = {"epoch": epoch, "epochs": epochs, "loss": loss, "metric": metric}
+        fields: dict[str, float | None] = {"epoch": epoch, "epochs": epochs}
+        fields |= {"loss": loss, "metric": metric} if self._curve else {}
         self.event("epoch", **fields, seconds=round(now - self._began, 3), eta_s=round(eta_s, 1))
 
     def begin_epochs(self, done: int) -> None:
         """The epochs start now, with ``done`` of them already behind a resumed run."""
-        self._phase = (done, self._clock.monotonic())
+        self._phase = (self._done + done, self._clock.monotonic())
+
+    def training(self, left: int, *, curve: bool = True) -> None:
+        """Begin a training of this run, after which as many as ``left`` follow; earlier ones are behind it.
+
+        Without ``curve`` its losses are told nobody: they are not those of the model that the run makes.
+        """
+        self._done, self._left, self._curve = self._latest, left, curve
 
     @property
     def elapsed_s(self) -> float:

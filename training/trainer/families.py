@@ -27,6 +27,7 @@ class Family:
     suffix: str  # of the sidecar
     libraries: tuple[str, ...]
     prefers_cuda: bool
+    quick: bool = False  # trains in seconds what others take minutes for
     fit: Callable[[Task], Fitted]
     load: Callable[[Mapping[str, Any], bytes, int, Mapping[str, Value]], Fitted]
 
@@ -48,6 +49,7 @@ def _gbt() -> Family:
         libraries=gbt.LIBRARIES,
         # Below some hundred thousand windows the CPU is as fast, and its models repeat anywhere.
         prefers_cuda=False,
+        quick=True,
         fit=gbt.fit,
         load=lambda facts, sidecar, classes, _hyper: gbt.load(facts, sidecar, classes=classes),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from training.data.split import Split, SplitError, make_split
 from training.data.understood import Understood
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
+from training.trainer.evaluation.behaviours import behaviours_of
 from training.trainer.evaluation.scored import Classes
 from training.trainer.families import Takes
 from training.trainer.flags import RUN_MODELS
@@ -49,6 +51,7 @@ class Inputs:
     reference_tensors: NDArray[np.float32]  # (M, C, T)
     reference_host: NDArray[np.str_]
     kinship: Kinship
+    behaviour: NDArray[np.str_]  # (N,) of malicious-like windows; "" for benign ones
 
     @property
     def y(self) -> NDArray[np.int64]:
@@ -100,7 +103,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
     quarantined = tuple(
         {"episode_id": episode, "reasons": list(reasons)} for episode, reasons in sorted(validation.quarantined.items())
     )
-    return from_dataset(data, takes=takes, quarantined=quarantined, understood=found)
+    return from_dataset(data, takes=takes, quarantined=quarantined, understood=found, scenarios=validation.scenarios)
 
 
 def _require_its_own(path: Path, validation: Validation, data: Dataset) -> None:
@@ -121,6 +124,7 @@ def from_dataset(
     takes: Takes,
     quarantined: tuple[Mapping[str, Any], ...] = (),
     understood: Understood | None = None,
+    scenarios: Mapping[str, str] = MappingProxyType({}),
 ) -> Inputs:
     """Take from a loaded data set what a family needs; features are made from the windows where none were read."""
     assert data.tensors is not None, "trainers always load the tensors"
@@ -131,12 +135,13 @@ def from_dataset(
     if len(data.reference):
         reference = extract(data.reference, data.schema.channels, data.schema.sample_hz)
     by_features = takes is Takes.FEATURES
+    classes = Classes.of(data.label_map, data.benign)
     return Inputs(
         X=features if by_features else data.tensors,
         names=data.feature_names if by_features else data.channel_names,
         features=features,
         rows=data.rows,
-        classes=Classes.of(data.label_map, data.benign),
+        classes=classes,
         schema_hash=data.schema_hash,
         schema_fields=msgspec.to_builtins(data.schema),
         digest=data.data_digest,
@@ -151,6 +156,7 @@ def from_dataset(
         reference_tensors=data.reference,
         reference_host=data.reference_host,
         kinship=data.kinship,
+        behaviour=behaviours_of(data.rows, classes, scenarios),
     )
 
 

@@ -39,12 +39,13 @@ def run_key(
     *,
     data: str,
     validation: str | None,
+    behaviours: str,
     schema: str,
     device: str,
     libraries: Iterable[str],
     adapted: Mapping[str, Any] | None = None,
 ) -> RunKey:
-    """The key of this run; ``data``, ``validation`` (of its table) and ``schema`` are their digests.
+    """The key of this run; ``data``, ``validation`` (of its table), ``behaviours`` and ``schema`` are digests.
 
     ``adapted`` names what a model is adapted from and to, where it is.
     """
@@ -64,6 +65,7 @@ def run_key(
             "spec": spec,
             "data": data,
             "validation": validation,
+            "behaviours": behaviours,
             "schema": schema,
             "code": code_digest(),
             "versions": versions((*ALWAYS, *libraries)),

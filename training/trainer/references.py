@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from training.data.split import Split
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_thresholds import FEWEST, References
+from training.trainer.evaluation.scored import Classes
 from training.trainer.inputs import Inputs
 from training.trainer.levels import Levels
 from training.trainer.task import Fitted, IntArray
@@ -60,6 +61,11 @@ class Joined:
     y: IntArray
     host: NDArray[np.str_]
     split: Split
+
+    def of_task(self, classes: Classes) -> dict[str, Any]:
+        """The fields of a task that depend on which windows train."""
+        is_benign = classes.is_benign(self.y)
+        return {"X": self.X, "features": self.features, "y": self.y, "is_benign": is_benign, "split": self.split}
 
 
 def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:

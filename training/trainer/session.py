@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,13 +13,15 @@ import msgspec
 import numpy as np
 
 from training.clock import Clock, SystemClock
-from training.contract import Mode, Recipe
+from training.contract import Mode
 from training.data.split import Split
 from training.files import write_whole
 from training.trainer import checkpoint, families, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import Own, run_baselines
-from training.trainer.contract import BadArguments, Interrupted, Progress, Stop
+from training.trainer.contract import BadArguments, Interrupted, Progress, Stop, TrainerError
+from training.trainer.evaluation.behaviours import Known, Unshown, places_of, refuse_shown, without
+from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.incidents import Choice, called
@@ -33,6 +36,7 @@ from training.trainer.reasons import reported
 from training.trainer.references import Added, Joined, Parted, join, part, references_of
 from training.trainer.seen import keep
 from training.trainer.task import Fitted, IntArray, Task
+from training.trainer.unshown import Plan, Stages, plan
 
 NOTHING_HIDDEN = (
     "No channel of these data is for the oracle mode alone: this model has seen what a realistic one sees, and their "
@@ -61,10 +65,12 @@ def train(
         if added is not None:
             inputs = added.onto(inputs)
             added.check(inputs, split)
+        left_out = plan(inputs, split, recipe=args.split_recipe, quick=family.quick, supervised=family.supervised)
         key = machine.run_key(
             args,
             data=inputs.digest,
             validation=inputs.validation_digest,
+            behaviours=hashlib.sha256("\0".join(inputs.behaviour.tolist()).encode()).hexdigest(),
             schema=inputs.schema_hash,
             device=device,
             libraries=family.libraries,
@@ -75,33 +81,34 @@ def train(
     keeper = checkpoint.StateFile(_state_path(args), key.digest, clock, facts=key.facts)
     if (odd := keeper.stranger()) is not None:
         progress.event("afresh", reason=odd)
-    parted = part(inputs, split, supervised=family.supervised, also=() if added is None else added.hosts)
+    stages = Stages(keeper)
+    also = () if added is None else added.hosts
+    parted = part(inputs, split, supervised=family.supervised, also=also)
     joined = join(inputs, split, parted.train)
     task = Task(
         model=args.model,
-        X=joined.X,
-        features=joined.features,
         names=inputs.names,
-        y=joined.y,
         classes=len(inputs.classes),
-        is_benign=inputs.classes.is_benign(joined.y),
-        split=joined.split,
         hyper=args.hyper,
         seed=args.seed,
         threads=args.threads,
         device=device,
         progress=progress,
         stop=stop,
-        keeper=keeper,
+        keeper=stages,
+        **joined.of_task(inputs.classes),
     )
     try:
         stop.check()
+        progress.training(left=len(left_out.left_out))
         fitted = family.fit(task)
+        stages.trained()
         trained_s = progress.elapsed_s
         progress.event("evaluate")
         levels = None if family.supervised else _levels(inputs, split, fitted)
         judged = Judged(inputs, split, parted, joined, fitted, levels, {} if added is None else added.kept)
-        point, choice, channels, report = _judge(args, judged, key, stop, takes=family.takes)
+        tried = _without_each(args, left_out, family, task, judged, stages, also)
+        point, choice, channels, report = _judge(args, judged, key, stop, left_out, tried, takes=family.takes)
         stop.check()
     except Interrupted:
         keeper.save()
@@ -122,7 +129,7 @@ def train(
 
 def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     for flag, hosts in (("--train-hosts", args.train_hosts), ("--test-hosts", args.test_hosts)):
-        if hosts and args.split_recipe.value != Recipe.HOST.value:
+        if hosts and not args.split_recipe.by_host:
             raise BadArguments(
                 f"{flag} has no effect with --split-recipe {args.split_recipe}: leave it out, or choose the recipe host"
             )
@@ -170,20 +177,75 @@ class Judged:
         """The scores of the reference windows that tell levels."""
         return references_of(self.fitted, self.inputs, self.parted.level, self.levels)
 
+    def point(self, target_fpr: float, cal: Scored, references: References) -> OperatingPoint | None:
+        """The threshold by the calibration side; None where no class is benign."""
+        if not self.inputs.classes.benign:
+            return None
+        point = operating_point(cal, target_fpr, classes=self.inputs.classes, references=references)
+        if point.hosts is None or not self.kept:
+            return point
+        return replace(point, hosts=replace(point.hosts, kept=self.kept))
+
+    def of_unshown(self, name: str, target_fpr: float) -> Unshown:
+        """Ask this model of a behaviour that it was not shown."""
+        refuse_shown(self.split, self.inputs.behaviour, name)
+        places = places_of(name, self.inputs.behaviour[self.split.test])
+        test = self.scored(self.split.test[places])
+        point = self.point(target_fpr, self.scored(self.split.cal), self.references())
+        assert point is not None, "there are benign windows, or no behaviours"
+        point.refuse_test(self.inputs.rows.recording[self.split.test].tolist())
+        return Unshown(name, places, test.score, point.alarms(test))
+
+
+def _without_each(
+    args: TrainerArgs,
+    left_out: Plan,
+    family: families.Family,
+    task: Task,
+    judged: Judged,
+    stages: Stages,
+    also: Collection[str],
+) -> list[tuple[str, Unshown | str]]:
+    """Train again without each behaviour, and ask these models of it; or the reason why one could not be trained."""
+    inputs, found = judged.inputs, list[tuple[str, Unshown | str]]()
+    for number, name in enumerate(left_out.left_out, start=1):
+        answer = stages.answered(name)
+        if answer is None:
+            task.stop.check()
+            task.progress.event("without", behaviour=name)
+            task.progress.training(left=len(left_out.left_out) - number, curve=False)
+            split = without(judged.split, inputs.rows, inputs.behaviour, name)
+            parted = part(inputs, split, supervised=family.supervised, also=also)
+            joined = join(inputs, split, parted.train)
+            try:
+                fitted = family.fit(replace(task, **joined.of_task(inputs.classes)))
+            except TrainerError as error:
+                answer = str(error)
+            else:
+                levels = None if family.supervised else _levels(inputs, split, fitted)
+                model = Judged(inputs, split, parted, joined, fitted, levels, judged.kept)
+                answer = model.of_unshown(name, float(args.hyper["target_fpr"]))
+            stages.ended(name, answer)
+        found.append((name, answer))
+    return found
+
 
 def _judge(
-    args: TrainerArgs, judged: Judged, key: machine.RunKey, stop: Stop, *, takes: families.Takes
+    args: TrainerArgs,
+    judged: Judged,
+    key: machine.RunKey,
+    stop: Stop,
+    left_out: Plan,
+    tried: Sequence[tuple[str, Unshown | str]],
+    *,
+    takes: families.Takes,
 ) -> tuple[OperatingPoint | None, Choice | None, dict[str, Any], dict[str, Any]]:
     """Thresholds and rule of incidents from the calibration side; the price of channels, and the report."""
     inputs, split, classes = judged.inputs, judged.split, judged.inputs.classes
     test, cal = judged.scored(split.test), judged.scored(split.cal)
     stop.check()
     target, references = float(args.hyper["target_fpr"]), judged.references()
-    point = None
-    if classes.benign:
-        point = operating_point(cal, target, classes=classes, references=references)
-        if point.hosts is not None and judged.kept:
-            point = replace(point, hosts=replace(point.hosts, kept=judged.kept))
+    point = judged.point(target, cal, references)
     sides = sides_of(split, inputs.rows, classes)
     evaluation = evaluate(
         test,
@@ -248,9 +310,32 @@ def _judge(
         ),
         notes=[*_notes(args, judged), *notes_on_hosts(hosts), *([] if choice is None else [choice.note])],
         extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
+        | _new_behaviours(args, judged, left_out, tried, test, point)
         | ({"scores": facts["judgement"]} if "judgement" in facts else {}),
     )
     return point, choice, channels, report
+
+
+def _new_behaviours(
+    args: TrainerArgs,
+    judged: Judged,
+    left_out: Plan,
+    tried: Sequence[tuple[str, Unshown | str]],
+    test: Scored,
+    point: OperatingPoint | None,
+) -> dict[str, Any]:
+    """The report's word on behaviours that were not shown; nothing where there is nothing to say."""
+    if not left_out.speaks:
+        return {}
+    known = Known(test, None if point is None else point.alarms(test), judged.inputs.classes)
+    behaviour = judged.inputs.behaviour[judged.split.test]
+    unshown = [one for _, one in tried if isinstance(one, Unshown)]
+    for name in left_out.never_trained:
+        places = places_of(name, behaviour)
+        unshown.append(known.of(Unshown(name, places, test.score[places], None, left_out=False)))
+    skipped = {**left_out.skipped, **{name: one for name, one in tried if isinstance(one, str)}}
+    found = figures_unshown(known, unshown, n_resamples=args.n_resamples, seed=args.seed, skipped=skipped)
+    return {"new_behaviours": plain(found | {"why": left_out.why})}
 
 
 def _reasons(judged: Judged, test: Scored, point: OperatingPoint | None, stop: Stop) -> dict[str, Any] | None:

@@ -278,6 +278,7 @@ def test_the_order_of_hyper_keys_never_matters(order, inline):
         ('split_recipe = "hosts"', "split_recipe", "no split recipe `hosts`", "`host`"),
         ("split_recipe = 3", "split_recipe", "must be a split recipe, not 3", "host"),
         ('split_recipe = "host"', "split_recipe", "needs train_hosts", "train_hosts"),
+        ('split_recipe = "behaviour"', "split_recipe", '"behaviour" needs train_hosts', "train_hosts"),
         ('train_hosts = ["a"]', "train_hosts", 'no effect under split_recipe "sample"', "host"),
         ('job_id = "x"', "job_id", "no key `job_id`", ""),
     ],

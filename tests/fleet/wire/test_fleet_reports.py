@@ -132,3 +132,8 @@ def test_digits_are_no_more_than_the_interval_allows() -> None:
     assert results.whole({"value": 0.93712}) == "0.937"
     assert results.whole({"value": None, "why": "no"}) == "–"
     assert results.whole({"value": "0.9"}) == "–"
+
+
+def test_what_a_split_left_out_is_among_the_notes():
+    split = {**a_report()["split"], "notes": ["The test is on rack alone: 12 windows of shed are left out."]}
+    assert reports.read(json.dumps(a_report(split=split)).encode()).notes == [*split["notes"], *a_report()["notes"]]

@@ -100,7 +100,9 @@ def _rotations(found: list[dict[str, Any]]) -> list[RenderableType]:
         by_host.add_column(cell(host), justify="right")
     for each in found:
         by_host.add_row(cell(each["name"]), *(cell(text) for text in results.by_host(each, hosts)))
-    lines = [f"{each['name']}: to deploy: {results.to_deploy(each)}." for each in found]
+    lines = [f"{each['name']}: to deploy: {results.to_deploy(each)}." for each in found if each["deploy"]]
+    if lacking := [str(each["name"]) for each in found if not each["deploy"]]:
+        lines.append(f"to deploy: {results.to_deploy({})} ({', '.join(lacking)}).")
     lines += [f"{each['name']}: {note}." for each in found for note in each["notes"]]
     said = [Text(one_line(line, 600)) for line in lines]
     return [Text(one_line(results.rotated(found), 600)), made, by_host, *said, Text(results.SPREAD, "dim"), Text()]

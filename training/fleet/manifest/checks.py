@@ -458,7 +458,7 @@ def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
     varied, recipe = entry.values.get("matrix"), entry.values.get("split_recipe", defaults.split_recipe)
     if isinstance(varied, Mapping) and "split_recipe" in varied:
         entry.report(at, "stands beside a matrix of split_recipe, and leaves whole hosts out", "remove one of the two")
-    elif recipe in set(Recipe) - {Recipe.HOST}:
+    elif recipe in {one for one in Recipe if not one.by_host}:
         message = f'leaves whole hosts out, which split_recipe "{recipe}" does not'
         entry.report(at, message, 'set split_recipe = "host" in the job, or remove rotate')
     own = entry.values.get("train_hosts")
@@ -488,7 +488,7 @@ def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...], tupl
     tested: tuple[str, ...] = table.take("test_hosts", _host_names, ())
     if not recipe or len(table.problems) > before:  # reported, and nothing can be said of them together
         return recipe, own, tested
-    if recipe != Recipe.HOST:
+    if not Recipe(recipe).by_host:
         for key, names in (("train_hosts", own), ("test_hosts", tested)):
             if names and not table.has(matrix.ROTATE):  # of which the cause was reported
                 message = f'{key} has no effect under split_recipe "{recipe}"'
@@ -496,21 +496,21 @@ def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...], tupl
         return recipe, (), ()
     hosts = tuple(sorted({*(own or defaults.train_hosts)}))
     if not hosts:
-        _report_no_train_hosts(table)
+        _report_no_train_hosts(table, recipe)
     both = sorted({*hosts} & {*tested})
     if both and not table.has(matrix.ROTATE):
         table.report(("test_hosts",), f"{both[0]} is one of train_hosts, too", "remove it from one of the two")
     return recipe, hosts, tuple(sorted({*tested}))
 
 
-def _report_no_train_hosts(table: Table) -> None:
+def _report_no_train_hosts(table: Table, recipe: str) -> None:
     """Report at the job when it rotates or sets the recipe itself; else once, at the defaults."""
     if table.has(matrix.ROTATE):
         message = "needs train_hosts, the recording hosts of which each is tested in turn"
         table.report((matrix.ROTATE,), message, 'add train_hosts = ["…", "…"]', missing=True)
         return
     at: KeyPath = (*table.path, "split_recipe") if table.has("split_recipe") else ("defaults",)
-    message = 'split_recipe "host" needs train_hosts, the recording hosts whose episodes train'
+    message = f'split_recipe "{recipe}" needs train_hosts, the recording hosts whose episodes train'
     problem = Problem(at, message, 'add train_hosts = ["…"] there or in the job', missing=True)
     if problem not in table.problems:
         table.problems.append(problem)

@@ -99,6 +99,7 @@ def read(body: bytes) -> ReportView:
     hosts = _parts(said.per_host)
     split = _part(said.split, _Split, _Split())
     test = split.n.get("test", _Count())
+    of_split = _part(_parts(said.split).get("notes", _NULL), _TEXTS, _NONE)  # as of hosts that were left out
     level = _part(said.verdict_level, str, "")
     result = ResultView(
         bytes=len(body),
@@ -126,7 +127,7 @@ def read(body: bytes) -> ReportView:
             name[:NAME_MAX]: _figure(_parts(each).get("auroc"))
             for name, each in sorted(_parts(said.baselines).items())[:NAMES_SHOWN]
         },
-        notes=[each[:TEXT_MAX] for each in _part(said.notes, _TEXTS, _NONE)[:NAMES_SHOWN]],
+        notes=[each[:TEXT_MAX] for each in [*of_split, *_part(said.notes, _TEXTS, _NONE)][:NAMES_SHOWN]],
     )
 
 
@@ -230,6 +231,13 @@ def _test(split: _Split, data: str) -> str:
     here = split.hosts.get("test")
     if not here or not data:
         return ""
-    division = "" if split.recipe == "host" else split.fingerprint
-    said = (data, split.recipe, division, sorted(here.items()), sorted(split.classes.get("test", {}).items()))
+    by_host = split.recipe in ("host", "behaviour")  # which test alike
+    recipe, division = ("host", "") if by_host else (split.recipe, split.fingerprint)
+    said = (
+        data,
+        recipe,
+        division,
+        sorted(here.items()),
+        sorted(split.classes.get("test", {}).items()),
+    )
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]

@@ -198,7 +198,7 @@ def rotated(rotations: Sequence[Json]) -> str:
         return f"{said}none is whole yet ({done} of {counted(jobs, 'jobs')} done), so none is ahead."
     first = whole[0]
     said += f"{first['name']} has the highest mean AUROC, {folded(first['auroc'])} ({of_whom(first)}), "
-    said += f"and {worst(first['auroc'])}."
+    said += f"and {worst(first['auroc'])}, its worst host."
     rest = len(rotations) - len(whole)
     return said + (f" {rest} {'is' if rest == 1 else 'are'} not whole yet." if rest else "")
 

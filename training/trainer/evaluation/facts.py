@@ -110,6 +110,30 @@ class Facts:
     def named(self) -> bool:
         return all(self._metrics[name]["value"] is not None for name in ("accuracy", "balanced_accuracy"))
 
+    # -- behaviours that were not shown --------------------------------------------------------------------------------
+
+    @cached_property
+    def _new(self) -> Mapping[str, Any]:
+        return self._report.get("new_behaviours") or {}
+
+    @property
+    def new(self) -> Mapping[str, Metric] | None:
+        """The figures of behaviours that were not shown; None where none was left out."""
+        return self._new.get("all")
+
+    @property
+    def new_auroc(self) -> str:
+        value = None if self.new is None else self.new["auroc"]["value"]
+        return "unknown" if value is None else f"{value:.2f}"
+
+    @property
+    def new_caught(self) -> str:
+        return "" if self.new is None else percent(self.new["tpr"]["value"])
+
+    @property
+    def not_left_out(self) -> str:
+        return str(self._new.get("why") or "")
+
     # -- alarms --------------------------------------------------------------------------------------------------------
 
     @property

@@ -50,7 +50,7 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 def render(report: Mapping[str, Any]) -> str:
     """A self-contained page, equal bytes for equal reports; what a report of before does not say is left out."""
-    without = {"channels": {}, "thresholds": {"rule": None}, "incidents": None, "reasons": None}
+    without = {"channels": {}, "thresholds": {"rule": None}, "incidents": None, "reasons": None, "new_behaviours": None}
     report = {"understood": [], "classes": {"words": {}}, **without, **report}
     return _template().render(
         report=report,
@@ -86,6 +86,7 @@ def _template() -> Template:
 
 
 RECIPES = {
+    "behaviour": "Trained on {train}; judged on {test}; and again without each behaviour.",
     "host": "Trained on {train}; judged on {test}.",
     "time": "Trained on earlier episodes, judged on later ones of {test}.",
     "sample": "Trained and judged on different episodes; the test is of {test}.",

@@ -76,7 +76,7 @@ def _slack(f: Facts) -> float:
     return AS_GOOD if f.supervised else CLEARLY_BELOW
 
 
-RANKING, NAMES, CLASSES = "ranking", "classes that never trained", "classes"
+RANKING, NAMES, CLASSES, NEW = "ranking", "classes that never trained", "classes", "new behaviours"
 ALARMS, CALLED, CAUGHT, PROMISE, PER_DAY = "threshold", "incidents", "caught", "false alarms", "calls a day"
 LONELY, WORST, BLIND, RIVAL = "hosts of one class", "hosts", "hosts that miss", "plain methods"
 LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
@@ -209,6 +209,41 @@ RULES: tuple[Rule, ...] = (
         Level.GOOD,
         "Catches {caught} of {malicious} windows{and_false}.",
         lambda f: f.tpr["value"] is not None,
+    ),
+    Rule(
+        NEW,
+        "none was left out of training, though there are several",
+        Level.GOOD,
+        "What it does with a behaviour it was not shown is not measured: {not_left_out}.",
+        lambda f: f.new is None and bool(f.not_left_out),
+    ),
+    Rule(
+        NEW,
+        "each left out of a training of its own, and no threshold",
+        Level.CAUTION,
+        "A behaviour it was not shown: AUROC {new_auroc}.",
+        lambda f: f.new is not None and f.new["tpr"]["value"] is None,
+    ),
+    Rule(
+        NEW,
+        "caught of them below 30 %",
+        Level.CAUTION,
+        "A behaviour it was not shown: AUROC {new_auroc}, caught only {new_caught}.",
+        lambda f: f.new is not None and f.new["tpr"]["value"] < LITTLE,
+    ),
+    Rule(
+        NEW,
+        "no interval of that, or it reaches below 30 %",
+        Level.CAUTION,
+        "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}, on too few recordings to be sure.",
+        lambda f: f.new is not None and (_low(f.new["tpr"]) or 0.0) < LITTLE,
+    ),
+    Rule(
+        NEW,
+        "otherwise",
+        Level.GOOD,
+        "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}.",
+        lambda f: f.new is not None,
     ),
     Rule(
         PROMISE,

@@ -1,0 +1,68 @@
+"""Two rotations, trained for real, host by host."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from trainer_builders import SHORT, arguments, make_data, run
+
+from training.contract import Exit
+from training.trainer import compare as command
+from training.trainer.contract import BadData
+from training.trainer.rotated import compare_rotations, turns_in
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """(data, rotation of an oracle, rotation of a realistic model): two of three hosts in turn, by small trees."""
+    folder = tmp_path_factory.mktemp("rotated")
+    data = make_data(folder / "data")
+    for mode in ("oracle", "realistic"):
+        for tested, other in (("alpha", "beta"), ("beta", "alpha")):
+            split = ("--split-recipe", "host", "--train-hosts", other, "--test-hosts", tested)
+            out = folder / mode / tested
+            assert run(arguments("gbt", data, out, *SHORT["gbt"], *split, mode=mode)).code == Exit.DONE
+    return data, folder / "oracle", folder / "realistic"
+
+
+def test_each_host_is_compared_and_the_gaps_folded(
+    trained: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, oracle, realistic = trained
+    assert command.main([str(oracle), str(realistic), str(data), "--json"]) == Exit.DONE
+    found = json.loads(capsys.readouterr().out)
+    for letter, folder in (("a", oracle), ("b", realistic)):
+        for host, row in found["hosts"].items():
+            (path,) = (folder / host / "reports").glob("*_train.json")
+            report = json.loads(path.read_text())
+            assert report["metrics"]["test"]["auroc"]["value"] == pytest.approx(row[letter], abs=2e-6)
+            assert set(report["per_host"]) == {host}
+            assert report["split"]["left_out"] == ["gamma"]
+            assert any("gamma are left out" in note for note in report["split"]["notes"])
+            page = path.with_suffix(".html").read_text()
+            assert f"judged on a machine it has not seen: {host}" in page
+            assert "gamma are left out, and neither train nor test" in page
+            assert "machines" not in report["verdict"]
+    assert found["gap"]["mean"] == pytest.approx(sum(row["gap"] for row in found["hosts"].values()) / 2)
+    assert command.main([str(oracle), str(realistic), str(data)]) == Exit.DONE
+    assert f"ahead on {found['ahead']} of 2 hosts" in capsys.readouterr().out
+
+
+def test_what_is_no_rotation_is_refused_with_a_sentence(trained: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    data, oracle, _ = trained
+    with pytest.raises(BadData, match="no checkpoint below"):
+        turns_in(tmp_path)
+    mixed = oracle.parent
+    with pytest.raises(BadData, match="differ in more than host and seed"):
+        turns_in(mixed)
+    shutil.copytree(oracle / "alpha", tmp_path / "one")
+    with pytest.raises(BadData, match="no host and seed was tested by a model of both"):
+        compare_rotations(tmp_path, oracle / "beta", data)
+    shutil.copytree(oracle / "alpha", tmp_path / "two")
+    with pytest.raises(BadData, match="are of one host and seed"):
+        turns_in(tmp_path)

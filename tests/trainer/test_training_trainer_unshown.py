@@ -1,0 +1,221 @@
+"""Behaviours that a model was not shown: what is left out, what is said of it, and one run of several trainings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import chain, repeat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+from trainer_builders import StopAfter, arguments, files, make_data, run
+
+from training.contract import Exit
+from training.data.rows import Rows
+from training.data.split import LeakError, Side, make_split
+from training.trainer import session, unshown
+from training.trainer.evaluation import verdict
+from training.trainer.evaluation.behaviours import (
+    BENIGN,
+    Known,
+    Unshown,
+    behaviours_of,
+    figures,
+    places_of,
+    refuse_shown,
+    without,
+)
+from training.trainer.evaluation.page import render
+from training.trainer.evaluation.scored import Classes, Scored
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method", "no_rival_models")
+
+NAMES = ("benign", "grind", "sweep")
+CLASSES = Classes(NAMES, ("benign",))
+HOSTS = ("--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.2", "--n-resamples", "0")
+FEW = {"gbt": ("--n-estimators", "12"), "mlp": ("--epochs", "2", "--batch-size", "64", "--members", "1")}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("data"), classes=3, names=NAMES, episodes=72, windows=4)
+
+
+def asked(model: str, data: Path, out: Path, *more: str, recipe: str = "behaviour") -> list[str]:
+    return arguments(model, data, out, *FEW[model], "--split-recipe", recipe, *HOSTS, *more)
+
+
+def report_of(out: Path, model: str) -> dict:
+    return json.loads((out / "reports" / f"{model}_oracle_train.json").read_text())
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp"])
+def test_a_run_without_each_behaviour_ends_equally_however_often_it_is_stopped(model, data, tmp_path):
+    whole = run(asked(model, data, tmp_path / "a"))
+    assert whole.code == Exit.DONE, whole.sentence
+    for points in chain((7, 29, 30, 33), repeat(10**6)):
+        ended = run(asked(model, data, tmp_path / "b"), stop=StopAfter(points))
+        if ended.code == Exit.DONE:
+            break
+        assert ended.code == Exit.INTERRUPTED
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    found = report_of(tmp_path / "a", model)
+    assert [one["name"] for one in found["new_behaviours"]["each"]] == ["grind", "sweep"]
+    assert found["new_behaviours"]["all"]["shown"] is not None
+    assert found["verdict"].count("A behaviour it was not shown: AUROC") == 1
+    assert "Behaviours it was not shown" in render(found)
+    told = [event for event in whole.events if event["event"] in ("epoch", "without")]
+    first = next(number for number, event in enumerate(told) if event["event"] == "without")
+    own, further = ([e["epoch"] for e in some if "epoch" in e] for some in (told[:first], told[first:]))
+    assert max(own) < min(further)
+    assert all("loss" not in event for event in told[first:]), "they would enter the curve of the model"
+    assert told[-1]["epoch"] == told[-1]["epochs"]
+
+
+def test_a_quick_family_measures_it_unasked_and_others_say_what_does(data, tmp_path):
+    for model in FEW:
+        for recipe in ("host", "behaviour"):
+            assert run(asked(model, data, tmp_path / recipe, recipe=recipe)).code == Exit.DONE
+    plain, asked_for = (report_of(tmp_path / recipe, "gbt") for recipe in ("host", "behaviour"))
+    assert plain["new_behaviours"] == asked_for["new_behaviours"]
+    assert plain["metrics"] == asked_for["metrics"], "the model that is kept was shown everything"
+    said = report_of(tmp_path / "host", "mlp")
+    assert said["new_behaviours"]["all"] is None
+    assert "is not measured: it takes 2 more trainings, which the split recipe 'behaviour' makes." in said["verdict"]
+    assert "Not measured: it takes" in render(said)
+
+
+def test_too_much_work_is_left_to_the_recipe(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(unshown, "MOST_WORK", 100)
+    assert run(asked("gbt", data, tmp_path, recipe="host")).code == Exit.DONE
+    assert "windows each, which the split recipe 'behaviour' makes" in report_of(tmp_path, "gbt")["verdict"]
+
+
+def test_one_behaviour_says_nothing_and_is_refused_where_it_was_asked_for(tmp_path):
+    data = make_data(tmp_path / "data")
+    assert run(asked("gbt", data, tmp_path, recipe="host")).code == Exit.DONE
+    assert "new_behaviours" not in report_of(tmp_path, "gbt")
+    ended = run(asked("gbt", data, tmp_path))
+    assert ended.code == Exit.BAD_DATA
+    assert "needs two that train" in ended.sentence
+
+
+def test_a_model_that_was_shown_what_it_is_judged_by_as_new_is_refused(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "without", lambda split, *_: split)
+    ended = run(asked("gbt", data, tmp_path))
+    assert ended.code == Exit.BUG
+    assert "judged as one that was not shown it" in ended.sentence
+    assert not list(tmp_path.rglob("*.ckpt.json"))
+
+
+def test_a_threshold_of_such_a_model_that_was_chosen_on_the_test_is_refused(data, tmp_path, monkeypatch):
+    def on_test(split, *rest):
+        left = without(split, *rest)
+        return replace(left, cal=split.test[split.test % 3 == 0])  # benign windows of the host that tests
+
+    monkeypatch.setattr(session, "without", on_test)
+    monkeypatch.setattr(session, "refuse_shown", lambda *_: None)
+    ended = run(asked("gbt", data, tmp_path))
+    assert ended.code == Exit.BUG
+    assert "was chosen on recording" in ended.sentence
+
+
+# -- what is left out --------------------------------------------------------------------------------------------------
+
+
+def rows_of(label: np.ndarray, episode: np.ndarray) -> Rows:
+    hosts = np.array(["a", "b", "c"])[episode % 3]
+    return Rows.of(label=label, episode=[f"e{n:02}" for n in episode], host=hosts)
+
+
+@given(seed=st.integers(0, 2**32), name=st.sampled_from(["grind", "sweep"]))
+def test_nothing_of_a_behaviour_is_on_a_side_that_learns_and_the_test_stays(seed, name):
+    rng = np.random.default_rng(seed)
+    episode = np.repeat(np.arange(24), 5)
+    label = np.where(rng.random(120) < 0.4, 0, rng.integers(0, 3, size=24)[episode])
+    label[rng.random(120) < 0.05] = 2
+    rows = rows_of(label, episode)
+    split = make_split(rows, recipe="behaviour", train_hosts=["a", "b"], seed=seed % 100, supervised=False)
+    behaviour = behaviours_of(rows, CLASSES, {})
+    left = without(split, rows, behaviour, name)
+    refuse_shown(left, behaviour, name)
+    assert (left.test == split.test).all()
+    other = next(iter({"grind", "sweep"} - {name}))
+    for side in (Side.TRAIN, Side.VAL, Side.CAL):
+        gone = np.setdiff1d(split.side(side), left.side(side))
+        assert set(left.side(side).tolist()) <= set(split.side(side).tolist())
+        assert not (behaviour[gone] == other).any()
+        for recording in np.unique(rows.recording[gone]):
+            here = behaviour[rows.recording == recording]
+            assert name in here
+            if (behaviour[gone[rows.recording[gone] == recording]] == BENIGN).any():
+                assert other not in here
+    with pytest.raises(LeakError, match="was not shown it"):
+        refuse_shown(replace(left, val=np.flatnonzero(behaviour == name)[:1]), behaviour, name)
+
+
+def test_a_behaviour_is_the_scenario_where_recordings_tell_several_apart():
+    rows = rows_of(np.array([0, 1, 1, 2]), np.array([0, 0, 1, 2]))
+    named = {"e00": "beacon", "e01": "sweep", "e02": "beacon"}
+    assert behaviours_of(rows, CLASSES, named).tolist() == ["", "beacon", "sweep", "beacon"]
+    by_class = ["", "grind", "grind", "sweep"]
+    assert behaviours_of(rows, CLASSES, {"e00": "beacon", "e01": "sweep"}).tolist() == by_class
+    assert behaviours_of(rows, CLASSES, dict.fromkeys(named, "ingested")).tolist() == by_class
+    assert set(behaviours_of(rows, Classes(NAMES, ()), named).tolist()) == {BENIGN}
+
+
+# -- the figures -------------------------------------------------------------------------------------------------------
+
+
+def test_figures_are_those_of_each_model_on_benign_windows_and_its_behaviour():
+    rng = np.random.default_rng(3)
+    episode = np.repeat(np.arange(30), 4)
+    rows = rows_of((episode // 3) % 3, episode)
+    behaviour = behaviours_of(rows, CLASSES, {})
+    known = Known(Scored(rows, rng.normal(size=120)), rng.random(120) < 0.3, CLASSES)
+    models = []
+    for name in ("grind", "sweep"):
+        places = places_of(name, behaviour)
+        score = rng.normal(size=places.size) + (behaviour[places] == name)
+        models.append(Unshown(name, places, score, score > 1))
+    found = figures(known, models, n_resamples=200, seed=0)
+    expected = []
+    for one, row in zip(models, found["each"], strict=True):
+        mine = behaviour[one.places] == one.name
+        expected.append((roc_auc_score(mine, one.score), one.alarm[mine], one.alarm[~mine]))
+        assert row["auroc"]["value"] == pytest.approx(expected[-1][0], abs=1e-6)
+        assert row["shown"]["auroc"]["value"] == pytest.approx(
+            roc_auc_score(mine, known.scored.score[one.places]), abs=1e-6
+        )
+        assert (row["windows"], row["episodes"]) == (mine.sum(), mine.sum() // 4)
+        assert row["auroc"]["ci95"][0] < row["auroc"]["value"] < row["auroc"]["ci95"][1]
+    total = found["all"]
+    assert total["auroc"]["value"] == pytest.approx(np.mean([auroc for auroc, _, _ in expected]), abs=1e-6)
+    assert total["tpr"]["value"] == pytest.approx(
+        np.concatenate([caught for _, caught, _ in expected]).mean(), abs=1e-6
+    )
+    assert total["fpr"]["value"] == pytest.approx(np.concatenate([false for _, _, false in expected]).mean(), abs=1e-6)
+    assert total["shown"]["fpr"]["value"] == pytest.approx(known.alarm[behaviour == BENIGN].mean(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "ci95", "level", "words"),
+    [
+        (0.1, [0.05, 0.2], "caution", "AUROC 0.65, caught only 10 %."),
+        (0.6, [0.2, 0.8], "caution", "AUROC 0.65, caught 60 %, on too few recordings to be sure."),
+        (0.6, None, "caution", "AUROC 0.65, caught 60 %, on too few recordings to be sure."),
+        (0.6, [0.4, 0.8], "good", "AUROC 0.65, caught 60 %."),
+        (None, None, "caution", "AUROC 0.65."),
+    ],
+)
+def test_the_verdict_says_it_in_one_line_and_no_better_than_its_interval(value, ci95, level, words):
+    rate = {"value": value, "ci95": ci95}
+    made = {"new_behaviours": {"all": {"auroc": {"value": 0.65, "ci95": None}, "tpr": rate}, "why": None}}
+    facts = verdict.Facts(made | {"metrics": {"test": {}}, "split": {}})
+    rule = next(rule for rule in verdict.RULES if rule.about == verdict.NEW and rule.applies(facts))
+    assert rule.level.name.lower() == level
+    assert rule.says.format_map(verdict._Named(facts)) == f"A behaviour it was not shown: {words}"

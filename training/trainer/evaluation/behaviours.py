@@ -1,0 +1,170 @@
+"""Behaviours that a model was not shown: how well it ranks and catches each, beside the model that was shown it.
+
+A behaviour is what was recorded (the scenario); where recordings do not tell several apart, it is the class. Of each
+behaviour the windows of the test side are held against all benign windows there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.rows import Rows
+from training.data.split import LeakError, Side, Split
+from training.trainer.evaluation.intervals import FloatArray, IntArray, RankMeasure, Weights, bootstrap, clusters
+from training.trainer.evaluation.metrics import shown, shown_rate
+from training.trainer.evaluation.ratios import mean_of_present
+from training.trainer.evaluation.scored import Classes, Scored
+
+BENIGN = ""  # the behaviour of benign windows
+BoolArray = NDArray[np.bool_]
+
+
+def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) -> NDArray[np.str_]:
+    """(N,) the behaviour of each window: the scenario of its episode, or the class; ``BENIGN`` for benign windows.
+
+    Scenarios are taken where every recording of malicious-like windows has one, and there are several.
+    """
+    alarming = ~classes.is_benign(rows.label) if classes.benign else np.zeros(len(rows), dtype=bool)
+    recorded = np.array([scenarios.get(name, "") for name in rows.episode.tolist()], dtype=np.str_)
+    several = np.unique(recorded[alarming])
+    if several.size < 2 or "" in several:
+        recorded = np.array(classes.names, dtype=np.str_)[rows.label]
+    return np.where(alarming, recorded, BENIGN)
+
+
+def without(split: Split, rows: Rows, behaviour: NDArray[np.str_], name: str) -> Split:
+    """The split with nothing of one behaviour on the sides that train, stop or calibrate; the test side stays.
+
+    A recording in which nothing else happened goes as a whole: what is called benign around a behaviour may show it.
+    """
+    here = behaviour == name
+    others = set(rows.recording[~here & (behaviour != BENIGN)].tolist())
+    alone = [recording for recording in set(rows.recording[here].tolist()) if recording not in others]
+    gone = here | np.isin(rows.recording, alone)
+    sides = {side.value: rows[~gone[rows]] for side in (Side.TRAIN, Side.VAL, Side.CAL) for rows in [split.side(side)]}
+    return replace(split, **sides)
+
+
+def refuse_shown(split: Split, behaviour: NDArray[np.str_], name: str) -> None:
+    """Refuse a split on which a model is shown what it is judged by as new. Raises LeakError."""
+    seen = np.concatenate((split.train, split.val, split.cal))
+    if (behaviour[seen] == name).any():
+        raise LeakError(
+            f"windows of {name!r} trained, stopped or calibrated a model that is judged as one that was not shown it: "
+            "this is a mistake of the program, not of the data: please report it"
+        )
+
+
+def places_of(name: str, behaviour: NDArray[np.str_]) -> IntArray:
+    """The places of benign windows and of those of one behaviour."""
+    return np.flatnonzero((behaviour == BENIGN) | (behaviour == name))
+
+
+@dataclass(frozen=True, slots=True)
+class Unshown:
+    """Scores and alarms of a model that was not shown a behaviour.
+
+    Of ``places`` of the test side: the benign windows, and those of the behaviour.
+    """
+
+    name: str
+    places: IntArray
+    score: FloatArray
+    alarm: BoolArray | None  # None without a threshold
+    left_out: bool = True  # False: no window of it trained the model that is reported
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The test side as the model of the report judges it."""
+
+    scored: Scored
+    alarm: BoolArray | None
+    classes: Classes
+
+    def of(self, one: Unshown) -> Unshown:
+        """The answers of this model on the same windows."""
+        alarm = None if self.alarm is None else self.alarm[one.places]
+        return Unshown(one.name, one.places, self.scored.score[one.places], alarm, one.left_out)
+
+
+def figures(
+    known: Known, unshown: Sequence[Unshown], *, n_resamples: int, seed: int, skipped: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """JSON values: ``each`` behaviour and ``all`` of them, with the figures of the model that was ``shown`` it beside.
+
+    AUROC over all is the mean over behaviours; caught and false alarms count every window once a model. Intervals
+    resample episodes: they say nothing of behaviours beyond these. ``skipped`` has the reason for which a behaviour was
+    not left out.
+    """
+    scored, episodes = known.scored, _episodes(known)
+    episode, n_episodes = clusters(scored.rows.recording)
+    told = [known.of(one) for one in unshown if one.left_out]
+    ranks = {kind: _ranks(some, known, episode) for kind, some in (("unshown", unshown), ("shown", told))}
+
+    def measure(weights: Weights) -> dict[str, FloatArray]:
+        found: dict[str, FloatArray] = {}
+        for kind, measures in ranks.items():
+            mine = {f"{kind} {name}": rank(weights)["auroc"] for name, rank in measures.items()}
+            if mine:
+                found |= mine | {kind: mean_of_present(np.stack(list(mine.values()), axis=1))}
+        return found
+
+    windows = sum(one.places.size for one in unshown)
+    found = bootstrap([measure], n_episodes=n_episodes, n_windows=windows, n_resamples=n_resamples, seed=seed)
+
+    def line(kind: str, some: Sequence[Unshown], name: str, support: int) -> dict[str, Any]:
+        rates = _rates(some, known, episode, n_episodes)
+        return {"auroc": shown(found[f"{kind} {name}".strip()], support), **rates}
+
+    each = []
+    for one in unshown:
+        row: dict[str, Any] = {"name": one.name, "left_out": one.left_out, **_counts(one, known)}
+        row |= line("unshown", [one], one.name, min(row["episodes"], episodes))
+        row["shown"] = line("shown", [known.of(one)], one.name, row["episodes"]) if one.left_out else None
+        each.append(row)
+    made: dict[str, Any] = {"why": None, "each": each, "skipped": dict(skipped or {}), "all": None}
+    if unshown:
+        support = min(sum(row["episodes"] for row in each), episodes)
+        total = {key: sum(row[key] for row in each) for key in ("windows", "episodes")}
+        made["all"] = {"behaviours": len(unshown), **total, **line("unshown", unshown, "", support)}
+        made["all"]["shown"] = line("shown", told, "", support) if told else None
+    return made
+
+
+def _ranks(some: Sequence[Unshown], known: Known, episode: IntArray) -> dict[str, RankMeasure]:
+    alarming = ~known.classes.is_benign(known.scored.y)
+    return {one.name: RankMeasure(one.score, alarming[one.places], episode[one.places], auprc=None) for one in some}
+
+
+def _rates(some: Sequence[Unshown], known: Known, episode: IntArray, n_episodes: int) -> dict[str, Any]:
+    """The shares caught and of false alarms; of several models the false alarms of all of them on average."""
+    alarming = ~known.classes.is_benign(known.scored.y)
+    made = {}
+    for name, kind in (("tpr", True), ("fpr", False)):
+        raised, windows = np.zeros(n_episodes), np.zeros(n_episodes)
+        for one in some:
+            if one.alarm is not None:
+                mine = alarming[one.places] == kind
+                at = episode[one.places][mine]
+                raised += np.bincount(at, weights=one.alarm[mine], minlength=n_episodes)
+                windows += np.bincount(at, minlength=n_episodes)
+        share = len(some) if name == "fpr" else 1  # each benign window once, however many models judge it
+        made[name] = shown_rate(raised / share, windows / share)
+    return made
+
+
+def _counts(one: Unshown, known: Known) -> dict[str, int]:
+    mine = one.places[~known.classes.is_benign(known.scored.y[one.places])]
+    return {"windows": int(mine.size), "episodes": int(np.unique(known.scored.rows.recording[mine]).size)}
+
+
+def _episodes(known: Known) -> int:
+    """The recordings of the test side that have benign windows."""
+    is_benign = known.classes.is_benign(known.scored.y)
+    return int(np.unique(known.scored.rows.recording[is_benign]).size)

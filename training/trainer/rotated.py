@@ -1,0 +1,107 @@
+"""Two rotations host by host: which family is ahead on hosts that nobody trained on, and on how many of them.
+
+Each pair of models that tested the same host with the same seed is compared on the windows that neither saw; the gaps
+are folded as a rotation's figures are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from training.contract import CHECKPOINT_ENDING
+from training.rotation import fold
+from training.trainer.compare import compare
+from training.trainer.contract import BadData
+from training.trainer.judging import judge
+
+Turns = Mapping[tuple[str, int], Path]  # (tested host, seed) -> checkpoint
+
+
+def compare_rotations(
+    a: Path, b: Path, data: Path, *, n_resamples: int = 1000, seed: int = 0, threads: int = 1
+) -> dict[str, Any]:
+    """Compare the rotations whose checkpoints lie below two folders; JSON values. Raises ``BadData``."""
+    first, second = turns_in(a), turns_in(b)
+    shared = sorted(first.keys() & second.keys())
+    if not shared:
+        raise BadData(f"no host and seed was tested by a model of both {a} and {b}: train both with the same rotation")
+    gaps: dict[str, list[float]] = {}
+    aurocs: list[dict[str, list[float]]] = [{}, {}]
+    for host, number in shared:
+        pair = [judge(turns[host, number], data, threads=threads) for turns in (first, second)]
+        found = compare(*pair, n_resamples=n_resamples, seed=seed)
+        values = [one["auroc"]["value"] for one in found["models"]]
+        if None in values:
+            raise BadData(f"there is no AUROC on {host}: its test side lacks a class")
+        gaps.setdefault(host, []).append(values[0] - values[1])
+        for kept, value in zip(aurocs, values, strict=True):
+            kept.setdefault(host, []).append(value)
+    folded = [fold(each) for each in (*aurocs, gaps)]
+    assert all(each is not None for each in folded), "something is shared"
+    one, other, apart = (asdict(each) for each in folded if each is not None)
+    return {
+        "models": [{"name": str(path), "auroc": each} for path, each in ((a, one), (b, other))],
+        "gap": apart,
+        "hosts": {
+            host: {"a": mean(aurocs[0][host]), "b": mean(aurocs[1][host]), "gap": mean(gaps[host])} for host in gaps
+        },
+        "ahead": sum(mean(each) > 0 for each in gaps.values()),
+        "seeds": sorted({number for _, number in shared}),
+        "unpaired": sorted(f"{host}, seed {number}" for host, number in first.keys() ^ second.keys()),
+    }
+
+
+def turns_in(folder: Path) -> Turns:
+    """Find the checkpoints of one rotation below a folder. Raises ``BadData`` for two of them, or none."""
+    from training.trainer.checkpoint import read
+
+    found: dict[tuple[str, int], Path] = {}
+    kinds: dict[str, Path] = {}
+    for path in sorted(folder.rglob(f"*{CHECKPOINT_ENDING}")):
+        document = read(path).document
+        split = document["split"]
+        tested = split.get("test_hosts") or []
+        if len(tested) != 1:
+            raise BadData(f"{path} tested no single host, and is of no rotation: name its file instead of a folder")
+        hosts = sorted({*split["train_hosts"], *tested})
+        kinds.setdefault(repr((document["model"], document["mode"], document["hyper"], hosts)), path)
+        if len(kinds) > 1:
+            one, other = kinds.values()
+            raise BadData(
+                f"{one} and {other} differ in more than host and seed: give each rotation a folder of its own"
+            )
+        turn = (str(tested[0]), int(split["seed"]))
+        if turn in found:
+            raise BadData(f"{found[turn]} and {path} are of one host and seed: remove one")
+        found[turn] = path
+    if not found:
+        raise BadData(f"there is no checkpoint below {folder}: `cis490-jobs get` brings those of a rotation")
+    return found
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    """Draw a line for each host, and the fold."""
+    wide = max(4, *map(len, found["hosts"]))
+    lines = [f"{'host':{wide}}  first  second     gap"]
+    for host, each in found["hosts"].items():
+        lines.append(f"{host:{wide}}  {each['a']:.3f}   {each['b']:.3f}  {_signed(each['gap'])}")
+    one, other = (each["auroc"]["mean"] for each in found["models"])
+    lines.append(f"{'mean':{wide}}  {one:.3f}   {other:.3f}  {_signed(found['gap']['mean'])}")
+    spread = found["gap"]["spread"]
+    said = "" if spread is None else f"The gap's spread between hosts is {spread:.3f}, which is no interval. "
+    hosts = len(found["hosts"])
+    lines.append(f"{said}The first is ahead on {found['ahead']} of {hosts} hosts, each unseen by its models.")
+    if found["unpaired"]:
+        lines.append(f"Left out, as only one of the two has them: {'; '.join(found['unpaired'])}.")
+    return "\n".join(lines)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")

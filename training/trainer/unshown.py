@@ -1,0 +1,179 @@
+"""Trainings without one behaviour each: which there are, and what these models say of what they were not shown.
+
+A family that trains in seconds does so for every report; of the others the recipe ``behaviour`` asks for it. All of it
+belongs to one run: it stops and goes on as one, and is in its run key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from training.contract import Recipe
+from training.data.split import Split
+from training.trainer.contract import BadData, Keeper
+from training.trainer.evaluation.behaviours import BENIGN, Unshown, without
+from training.trainer.inputs import Inputs
+
+MOST_WORK = 100_000  # windows to learn from, of all trainings together, that a quick family trains again unasked
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The behaviours to leave out in turn, those that never trained, and why others are not left out."""
+
+    left_out: tuple[str, ...] = ()
+    never_trained: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    why: str | None = None  # nothing is left out: why not
+
+    @property
+    def speaks(self) -> bool:
+        """The report has something to say of new behaviours."""
+        return bool(self.left_out or self.never_trained or self.why)
+
+
+def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervised: bool) -> Plan:
+    """Decide what is left out. Raises ``BadData`` where the recipe asks for it and there are too few behaviours."""
+    behaviour = inputs.behaviour
+    learnt, tested = (_names(behaviour[rows]) for rows in (np.concatenate((split.train, split.val)), split.test))
+    calibrated = _names(behaviour[split.cal])
+    never = tuple(sorted(tested - learnt - calibrated))
+    both, skipped = [], {}
+    for name in sorted(learnt & tested):
+        lacking = _lacking(without(split, inputs.rows, behaviour, name), inputs, supervised=supervised)
+        if lacking:
+            skipped[name] = lacking
+        else:
+            both.append(name)
+    if len(learnt) < 2 or not both:
+        if recipe is Recipe.BEHAVIOUR:
+            raise BadData(
+                "the split recipe 'behaviour' leaves each malicious-like behaviour out of training in turn, which "
+                f"needs two that train, and one of them in the test with enough beside it (here {len(learnt)} train: "
+                f"{_listed(learnt) or 'none'}; {_listed(learnt & tested) or 'none'} of them in the test): record more, "
+                "or use the recipe 'host'"
+            )
+        return Plan(never_trained=never)
+    work = split.train.size * len(both)
+    if recipe is Recipe.BEHAVIOUR or (quick and work <= MOST_WORK):
+        return Plan(tuple(both), never, skipped)
+    more = f"{len(both)} more training{'s' * (len(both) != 1)}"
+    size = f" of {split.train.size:,} windows each" if quick else ""
+    return Plan(never_trained=never, why=f"it takes {more}{size}, which the split recipe 'behaviour' makes")
+
+
+def _lacking(split: Split, inputs: Inputs, *, supervised: bool) -> str | None:
+    """A reason for which nothing can be learnt from what is left; None where it can."""
+    is_benign = inputs.classes.is_benign(inputs.y)
+    if not split.train.size or not split.val.size or not is_benign[split.cal].any():
+        return "without its recordings a side is empty"
+    if (supervised and is_benign[split.train].all()) or not is_benign[split.train].any():
+        return "without its recordings a single kind is left to learn from"
+    return None
+
+
+def _names(behaviour: NDArray[np.str_]) -> set[str]:
+    return set(np.unique(behaviour).tolist()) - {BENIGN}
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+# -- one run of several trainings --------------------------------------------------------------------------------------
+
+
+class _Kept(msgspec.Struct):
+    """The state of a run: of the training under way, and what became of those before it."""
+
+    now: bytes | None = None  # of the training under way; of the model itself once that is trained
+    model: bytes | None = None
+    ended: dict[str, bytes] = {}
+
+
+class _Answer(msgspec.Struct):
+    """The remains of a training without one behaviour: its answers, in the machine's own numbers."""
+
+    places: bytes = b""
+    score: bytes = b""
+    alarm: bytes | None = None
+    failed: str | None = None
+
+
+class Stages:
+    """Keeps several trainings of one run as one state: the model's own, and after it those without a behaviour.
+
+    To each training it is the keeper that it would have alone. A model's own state stays until the run is done.
+    """
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._kept: _Kept | None = None
+        self._own = True
+        self._snapshot: Callable[[], bytes] | None = None
+
+    @property
+    def _all(self) -> _Kept:
+        if self._kept is None:
+            saved = self._keeper.load()
+            self._kept = _Kept() if saved is None else msgspec.msgpack.decode(saved, type=_Kept)
+        return self._kept
+
+    def load(self) -> bytes | None:
+        """The state of the training that begins now."""
+        kept = self._all
+        return kept.model if self._own and kept.model is not None else kept.now
+
+    def watch(self, snapshot: Callable[[], bytes]) -> None:
+        self._snapshot = snapshot
+        self._keeper.watch(self._pack)
+
+    def tick(self) -> None:
+        self._keeper.tick()
+
+    def _pack(self) -> bytes:
+        kept = self._all
+        now = kept.now if self._snapshot is None else self._snapshot()
+        if self._own and kept.model is None:
+            return msgspec.msgpack.encode(_Kept(now=now))
+        # A model that is trained again to its end keeps the state that it had: what came after is there as well.
+        now = kept.now if self._own else now
+        return msgspec.msgpack.encode(_Kept(now=now, model=kept.model, ended=kept.ended))
+
+    def trained(self) -> None:
+        """End the model's own training."""
+        kept = self._all
+        if kept.model is None:
+            kept.model = kept.now if self._snapshot is None else self._snapshot()
+            kept.now = None
+        self._own, self._snapshot = False, None
+
+    def answered(self, name: str) -> Unshown | str | None:
+        """The answer of a training without ``name`` that has ended, or why it failed; None where none has ended."""
+        found = self._all.ended.get(name)
+        if found is None:
+            return None
+        one = msgspec.msgpack.decode(found, type=_Answer)
+        if one.failed is not None:
+            return one.failed
+        alarm = None if one.alarm is None else np.frombuffer(one.alarm, dtype=np.bool_)
+        return Unshown(name, np.frombuffer(one.places, dtype=np.int64), np.frombuffer(one.score), alarm)
+
+    def ended(self, name: str, one: Unshown | str) -> None:
+        """End a training without ``name``."""
+        answer = (
+            _Answer(failed=one)
+            if isinstance(one, str)
+            else _Answer(
+                one.places.astype(np.int64).tobytes(),
+                one.score.tobytes(),
+                None if one.alarm is None else one.alarm.tobytes(),
+            )
+        )
+        self._all.ended[name] = msgspec.msgpack.encode(answer)
+        self._all.now, self._snapshot = None, None
