@@ -50,8 +50,8 @@ HOSTS = ("office-print", "spectral-desktop")
 WATCHING = "gbt_realistic.ckpt.json"
 OWN = "this-host"
 NOBODY_CALLED = (
-    "  Nobody was called: the model knows the four containers of the sample and not this machine, and one that is busy "
-    "already hides a grinder. For a model that knows yours, train on recordings of your own; docs/watch.md leads on."
+    "  Nobody was called, though hashes were ground: the model knows the four containers of the sample and not this "
+    "machine. For a model that knows yours, train on recordings of your own; docs/watch.md leads on."
 )
 REFERENCE_S, WATCHED_S, QUIET_S = 42, 30, 12
 START_S = 60.0
