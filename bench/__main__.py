@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-HELPERS = {"__main__.py", "__init__.py", "receivers.py", "trainers.py", "plain_nets.py", "makespan_plot.py"}
+HELPERS = {"__main__.py", "__init__.py", "receivers.py", "trainers.py", "plain_nets.py", "makespan_plot.py", "large.py"}
 
 
 def main() -> int:
