@@ -116,7 +116,7 @@ class Deleted:
         channels = msgspec.convert(inputs.schema_fields["channels"], tuple[ChannelSpec, ...])
         features = extract(tensors, channels, inputs.schema_fields["sample_hz"])
         X = features if inputs.X.ndim == 2 else tensors
-        outputs = judged.fitted.predict(X, np.arange(len(X)), features=features)
+        outputs = judged.fitted.predict(X, np.arange(len(X)), features=features, host=inputs.rows.host[self.rows])
         if outputs.proba is not None:
             score = judged.classes.alarm_score(outputs.proba)
         else:

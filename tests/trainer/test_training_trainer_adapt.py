@@ -17,7 +17,9 @@ from training.trainer import checkpoint
 from training.trainer.adapt import main
 from training.trainer.compare import compare
 from training.trainer.judging import judge
+from training.trainer.score import score
 from training.trainer.seen import fresh_references
+from training.trainer.ssl import VIEWS
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 HOST = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.3")
@@ -149,8 +151,14 @@ def test_an_anomaly_score_gets_a_level_and_no_training(
 ) -> None:
     base = trained("transformer_ssl", data, tmp_path / "base")
     assert main([str(base), str(data), "--out-dir", str(tmp_path / "level")]) == Exit.DONE
-    own = document(tmp_path / "level" / base.name)["levels"]["own"]
-    assert own == {"gamma": document(base)["levels"]["known"]["gamma"]}
+    adapted = document(tmp_path / "level" / base.name)
+    assert adapted["levels"]["own"] == {"gamma": document(base)["levels"]["known"]["gamma"]}
+    assert {name: list(own) for name, own in adapted["facts"]["centres"].items()} == {key: ["gamma"] for key in VIEWS}
+    # Data without references are scored as those that bring gamma's.
+    bare, whole = (make_data(tmp_path / name, reference=name == "whole") for name in ("bare", "whole"))
+    scores = [score(path, at) for path, at in ((tmp_path / "level" / base.name, bare), (base, whole), (base, bare))]
+    told = [one.filter(one["host"] == "gamma")["score"].to_list() for one in scores]
+    assert told[0] == told[1] != told[2]
     asked = [str(base), str(data), "--data", str(data), "--out-dir", str(tmp_path / "fit")]
     assert main(asked) == Exit.BAD_DATA
-    assert "references do not train it" in capsys.readouterr().err
+    assert "without another training" in capsys.readouterr().err

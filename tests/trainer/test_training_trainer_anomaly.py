@@ -1,4 +1,4 @@
-"""Distances, p-values and their combination."""
+"""Views of windows: their centres, distances, p-values and the choice among them; and the masked network."""
 
 from __future__ import annotations
 
@@ -9,112 +9,129 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.neighbors import LocalOutlierFactor
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from training.trainer import anomaly, flags
-from training.trainer.anomaly import Distances, Surprise, fisher
+from training.trainer.anomaly import FEW, Centres, Neighbours, Sided, Surprise, Surprises, choose
 from training.trainer.masked import MaskedModel
-from training.trainer.ssl import GROUPS, MAY_LOSE, PLAIN, USUAL, Detector, choose
+
+Array = NDArray[np.float64]
 
 
-def benign(n: int = 200, dimensions: int = 4, seed: int = 0) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).normal(size=(n, dimensions)))
+def benign(n: int = 200, dimensions: int = 4, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=(n, dimensions))
 
 
-def test_the_density_score_is_the_local_outlier_factor() -> None:
-    known, new = benign(), benign(50, seed=1) * 2
-    distances = Distances(4, 200, 10)
-    distances.fit(known)
-    scaled = (known - known.mean(0)) / known.std(0)
-    ours = distances(new)[:, Distances.names.index("lof")]
-    peer = LocalOutlierFactor(n_neighbors=10, novelty=True).fit(scaled.numpy())
-    theirs = -peer.score_samples(((new - known.mean(0)) / known.std(0)).numpy())
-    assert np.allclose(ours.numpy(), theirs, rtol=1e-4)
-
-
-def test_far_away_is_stranger_in_every_way() -> None:
-    distances = Distances(4, 200, 10)
-    distances.fit(benign())
-    near, far = distances(benign(50, seed=1)), distances(benign(50, seed=1) + 6)
-    assert (far.min(dim=0).values > near.median(dim=0).values).all()
+@given(st.integers(0, 99), st.integers(1, 6), st.integers(3, 60))
+def test_distances_are_those_of_the_nearest_whitened_windows(seed: int, dimensions: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    known = rng.normal(size=(count, dimensions)) @ rng.normal(size=(dimensions, dimensions))
+    new = rng.normal(size=(7, dimensions)) * 2
+    near = Neighbours.fit(known, 10)
+    scaled = np.clip(new * near.gain, -10, 10)
+    apart = cdist(scaled @ near.whiten, near.benign.astype(np.float64) @ near.whiten)
+    expected = np.sort(apart, axis=1)[:, : near.neighbours].mean(axis=1)
+    np.testing.assert_allclose(near.distances(new), expected, rtol=1e-3, atol=1e-3)
+    shares = near.shares(new)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-4)
 
 
 def test_a_dimension_that_never_varied_does_not_count() -> None:
     known = benign()
     known[:, 2] = 5.0
-    distances = Distances(4, 200, 10)
-    distances.fit(known)
-    moved = known[:5].clone()
+    near = Neighbours.fit(known, 10)
+    moved = known[:5].copy()
     moved[:, 2] = 1e9
-    assert torch.allclose(distances(moved), distances(known[:5]))
-
-
-@given(st.lists(st.floats(-100, 100), min_size=5, max_size=80), st.lists(st.floats(-200, 200), min_size=2, max_size=20))
-def test_surprise_never_falls_as_scores_rise(calm: list[float], scores: list[float]) -> None:
-    surprise = Surprise(1, len(calm))
-    surprise.fit(torch.tensor(calm, dtype=torch.double)[:, None])
-    told = surprise(torch.tensor(sorted(scores), dtype=torch.double)[:, None])[:, 0]
-    assert told.isfinite().all()
-    assert (told.diff() >= -1e-9).all()
-    assert (told >= 0).all()
-
-
-def test_surprise_is_the_conformal_p_value_inside() -> None:
-    surprise = Surprise(1, 100)
-    surprise.fit(torch.arange(100, dtype=torch.double)[:, None])
-    told = surprise(torch.tensor([[49.5]], dtype=torch.double))
-    assert told.item() == pytest.approx(-math.log(51 / 101))
-
-
-def test_surprise_tells_strange_from_stranger() -> None:
-    surprise = Surprise(1, 30)
-    surprise.fit(benign(30, 1))
-    told = surprise(torch.tensor([[50.0], [51.0]], dtype=torch.double))[:, 0]
-    assert told[1] > told[0] > -math.log(1 / 31)
-
-
-def test_fisher_means_over_the_members() -> None:
-    surprise = torch.tensor([[1.0, 3.0, 100.0]])
-    assert fisher(surprise, [0, 1]).tolist() == [2.0]
-
-
-def test_groups_are_made_of_known_scores() -> None:
-    assert GROUPS["every"] == tuple(range(len(Detector.names)))
-    assert {Detector.names[k] for k in GROUPS["lof"]} >= {"residual_lof", "embedding_lof"}
-    assert set(PLAIN) <= set(Detector.names)
+    np.testing.assert_array_equal(near.distances(moved), near.distances(known[:5]))
+    assert not near.shares(moved)[:, 2].any()
 
 
 def test_neighbours_are_looked_for_where_everyday_movement_counts_little() -> None:
     rng = np.random.default_rng(0)
     together = rng.normal(size=(300, 1)) * 5
-    known = torch.from_numpy(np.hstack((together, together)) + rng.normal(size=(300, 2)) * 0.1)
-    distances = Distances(2, 300, 10)
-    distances.fit(known)
-    knn = Distances.names.index("knn")
-    along, across = distances(torch.tensor([[6.0, 6.0], [1.0, -1.0]], dtype=torch.double))[:, knn]
+    near = Neighbours.fit(np.hstack((together, together)) + rng.normal(size=(300, 2)) * 0.1, 10)
+    along, across = near.distances(np.array([[6.0, 6.0], [1.0, -1.0]]))
     assert across > 2 * along
 
 
 def test_scores_do_not_depend_on_how_many_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    distances = Distances(4, 200, 10)
-    distances.fit(benign())
-    whole = distances(benign(100, seed=1))
-    monkeypatch.setattr(anomaly, "AT_ONCE", 40)
-    assert torch.allclose(distances(benign(100, seed=1)), whole)
+    near = Neighbours.fit(benign(), 10)
+    whole = near.distances(benign(100, seed=1))
+    monkeypatch.setattr(anomaly, "AT_ONCE", 7)
+    np.testing.assert_allclose(near.distances(benign(100, seed=1)), whole, rtol=1e-5)
 
 
-def test_the_usual_combination_gives_way_only_to_what_is_clearly_better() -> None:
-    alone = dict.fromkeys(Detector.names, 0.6) | {"embedding_knn": 0.99}
-    together = dict.fromkeys(GROUPS, 0.6) | {"lof": 0.6 + MAY_LOSE / 2}
-    assert choose(alone, together)[0] == GROUPS[USUAL]
-    together["lof"] = 0.7
-    assert choose(alone, together)[0] == GROUPS["lof"]
-    alone["feature_knn"] = 0.7 + MAY_LOSE / 2
-    assert choose(alone, together)[0] == GROUPS["lof"]
-    alone["feature_knn"] = 0.7 + MAY_LOSE * 2
-    members, why = choose(alone, together)
-    assert members == (Detector.names.index("feature_knn"),)
-    assert "fell back to feature_knn" in why
+def test_a_host_is_measured_from_its_own_reference_the_more_the_longer_it_is() -> None:
+    train = np.zeros((50, 2), dtype=np.float32)
+    for windows in (1, 4, 400):
+        own = np.full((windows, 2), 8.0, dtype=np.float32)
+        own[:, 1] = np.nan  # what the host lacks stays where the training windows have it
+        centres = Centres.fit(train).settled(own, np.array(["pi"] * windows))
+        found = centres.of(np.array(["pi", "stranger"]))
+        np.testing.assert_allclose(found, [[8.0 * windows / (windows + FEW), 0.0], [0.0, 0.0]])
+
+
+def sided(shift: float, host: str, seed: int, count: int = 80) -> Sided:
+    rows = {name: (benign(count, 3, seed) + shift).astype(np.float32) for name in ("means", "spreads")}
+    return Sided(rows, np.array([host] * count))
+
+
+def test_what_is_usual_on_a_host_surprises_no_longer_once_its_reference_is_known() -> None:
+    fitted = Surprises.fit(sided(0, "a", 0), sided(0, "a", 1), sided(0, "a", 2), neighbours=5)
+    settled = fitted.settled(sided(9, "b", 3))
+    before, after = fitted.of(sided(9, "b", 4)), settled.of(sided(9, "b", 4))
+    assert after.mean() < 2 < before.mean()
+    np.testing.assert_array_equal(settled.of(sided(1, "a", 5)), fitted.of(sided(1, "a", 5)))
+    again = Surprises.load(["means", "spreads"], fitted.arrays()).recalled(settled.centres())
+    np.testing.assert_array_equal(again.of(sided(9, "b", 4)), after)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=5, max_size=80), st.lists(st.floats(-200, 200), min_size=2, max_size=20))
+def test_surprise_never_falls_as_scores_rise(calm: list[float], scores: list[float]) -> None:
+    told = Surprise.fit(np.array(calm)).of(np.sort(scores))
+    assert np.isfinite(told).all()
+    assert (np.diff(told) >= -1e-9).all()
+    assert (told >= 0).all()
+
+
+def test_surprise_is_the_conformal_p_value_inside() -> None:
+    told = Surprise.fit(np.arange(100.0)).of(np.array([49.5]))
+    assert told.item() == pytest.approx(-math.log(51 / 101))
+
+
+def test_surprise_tells_strange_from_stranger() -> None:
+    told = Surprise.fit(benign(30, 1)[:, 0]).of(np.array([50.0, 51.0]))
+    assert told[1] > told[0] > -math.log(1 / 31)
+
+
+def chosen(*, good: dict[str, float], network: tuple[str, ...] = ("net",)) -> anomaly.Chosen:
+    """The choice where each view's strange windows lie so much higher than its benign ones."""
+    rng, names = np.random.default_rng(0), list(good)
+    strange = np.arange(400) >= 200
+    surprises = np.stack([rng.normal(size=400) + strange * good[name] for name in names], axis=1)
+    return choose(names, surprises, strange, network=network)
+
+
+def test_the_view_that_tells_best_is_chosen() -> None:
+    assert chosen(good={"a": 3, "b": 0, "c": 0, "net": 0}).members == ("a",)
+    assert chosen(good={"a": 2, "b": 2, "c": 2, "net": 0}).members == ("a", "b", "c")
+    assert chosen(good={"a": 1, "b": 1, "c": 1, "net": 1}).members == ("a", "b", "c", "net")
+
+
+def test_the_network_stays_only_where_it_adds() -> None:
+    for net, members in ((0, ("a",)), (4, ("a", "b", "net"))):
+        found = chosen(good={"a": 3, "b": 0, "net": net})
+        assert found.network_adds is not None
+        assert (found.network_adds > 0) == ("net" in found.members) == (net > 0)
+        assert found.members == members
+        assert f"{found.network_adds:+.3f}" in found.why
+
+
+def test_without_labels_it_is_the_mean_of_all() -> None:
+    found = choose(["a", "net"], np.ones((5, 2)), np.zeros(5, dtype=np.bool_), network=["net"])
+    assert found.members == ("a", "net")
+    assert (found.network_adds, found.auroc) == (None, {})
 
 
 def masked(channels: int, samples: int) -> MaskedModel:

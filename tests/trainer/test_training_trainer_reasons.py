@@ -17,7 +17,7 @@ from trainer_builders import SHORT, arguments, make_data, run
 from training.contract import Exit
 from training.trainer import flags
 from training.trainer import score as scoring
-from training.trainer.anomaly import Distances
+from training.trainer.anomaly import Neighbours, Sided, Surprises
 from training.trainer.evaluation.page import render
 from training.trainer.gbt import Gbt, Part
 from training.trainer.judging import Judged, judge
@@ -26,10 +26,9 @@ from training.trainer.nets import build
 from training.trainer.reasons import Asked, Reasons, Usual, explain, in_words, log_odds, parts_of
 from training.trainer.reasons import shares as shares_of
 from training.trainer.score import why
-from training.trainer.ssl import Anomaly, Detector, Given, Sizes
+from training.trainer.ssl import VIEWS, Anomaly, Detector, Sizes
 from training.trainer.summary import lines
 from training.trainer.supervised import Classifier
-from training.trainer.windows import windows
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -72,34 +71,29 @@ def test_shares_are_of_what_raised_a_score_and_of_what_is_there(values: list[lis
 
 @settings(deadline=None)
 @given(st.integers(0, 10_000))
-def test_parts_of_a_distance_add_up_to_it(seed: int) -> None:
+def test_shares_of_a_distance_add_up_to_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    distances = Distances(3, 12, 3)
-    distances.fit(torch.from_numpy(rng.normal(size=(12, 3)) * (1, 10, 0)))
-    seen = torch.from_numpy(rng.normal(size=(5, 3)) * (3, 30, 5))
-    parts = distances.parts(seen)
-    assert torch.allclose(parts.sum(dim=2), torch.ones(5, 3, dtype=torch.double))
-    assert not parts[:, :, 2].any(), "it never varied, so it is no part of a distance"
+    near = Neighbours.fit(rng.normal(size=(12, 3)) * (1, 10, 0), 3)
+    shares = near.shares(rng.normal(size=(5, 3)) * (3, 30, 5))
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-4)
+    assert not shares[:, 2].any(), "it never varied, so it is no part of a distance"
 
 
 def test_a_whitened_distance_is_parted_by_its_products() -> None:
     rng = np.random.default_rng(0)
-    distances = Distances(2, 60, 5)
-    distances.fit(torch.from_numpy(rng.normal(size=(60, 2)) @ np.array([[1.0, 0.95], [0.0, 0.3]])))
-    seen = torch.tensor([[1.0, 0.2]], dtype=torch.double)
-    off = ((seen - distances.mean) * distances.gain).numpy()[0]
-    precision = (distances.whiten.double() @ distances.whiten.double().T).numpy()
-    expected = off * (precision @ off) / (off @ precision @ off)
-    assert expected[1] < 0
-    np.testing.assert_allclose(distances.parts(seen)[0, 2].numpy(), expected, rtol=1e-6)
+    near = Neighbours.fit(rng.normal(size=(60, 2)) @ np.array([[1.0, 0.95], [0.0, 0.3]]), 1)
+    seen = np.array([[1.0, 0.2]])
+    gaps = seen * near.gain - near.benign
+    precision = near.whiten @ near.whiten.T
+    off = gaps[np.einsum("nd,de,ne->n", gaps, precision, gaps).argmin()]
+    np.testing.assert_allclose(near.shares(seen)[0], off * (precision @ off) / (off @ precision @ off), rtol=1e-4)
 
 
-def test_a_dimension_that_is_far_off_is_most_of_each_distance() -> None:
-    distances = Distances(4, 40, 5)
-    distances.fit(torch.from_numpy(np.random.default_rng(0).normal(size=(40, 4))))
-    seen = torch.tensor([[0.0, 0.0, 8.0, 0.0], [-9.0, 0.0, 0.0, 0.0]])
-    assert distances.parts(seen).argmax(dim=2).tolist() == [[2] * 3, [0] * 3]
-    assert (distances.parts(seen).amax(dim=2) > 0.9).all()
+def test_a_dimension_that_is_far_off_is_most_of_a_distance() -> None:
+    near = Neighbours.fit(np.random.default_rng(0).normal(size=(40, 4)), 5)
+    shares = near.shares(np.array([[0.0, 0.0, 8.0, 0.0], [-9.0, 0.0, 0.0, 0.0]]))
+    assert shares.argmax(axis=1).tolist() == [2, 0]
+    assert (shares.max(axis=1) > 0.9).all()
 
 
 def test_moments_are_the_stretches_beyond_their_even_share() -> None:
@@ -131,7 +125,8 @@ def test_contributions_of_trees_add_up_to_the_margin_of_an_alarm(seed: int, clas
     alarm = np.arange(classes) != rng.integers(classes)
     contributions, margin = fitted.contributions(X, alarm), fitted.margin(X, alarm)
     np.testing.assert_allclose(contributions.sum(axis=1), margin, atol=1e-4)
-    asked = Asked(X=X, features=X, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
+    host = np.array(["a"] * len(X))
+    asked = Asked(X=X, features=X, host=host, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
     np.testing.assert_allclose(fitted.carried(asked).sum(axis=1), contributions[:, :-1].sum(axis=1), atol=1e-9)
     if classes == 2:
         values = fitted._usual_where_absent(X)
@@ -152,9 +147,10 @@ def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model:
     net.normalise.fit(usual, np.arange(6))
     fitted = Classifier(net, model, shape, 3, hyper, 1.0, torch.device("cpu"), [])
     alarm = np.array([False, True, True])
-    asked = Asked(X=X, features=X, usual=lambda: usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
+    host = np.array(["a"] * len(X))
+    asked = Asked(X=X, features=X, host=host, usual=lambda: usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
     start = np.where(np.isnan(X), np.nan, usual)
-    rise = [log_odds(fitted.predict(V, asked.rows, features=X).proba, alarm) for V in (start, X)]
+    rise = [log_odds(fitted.predict(V, asked.rows, features=X, host=host).proba, alarm) for V in (start, X)]
     found = fitted.carried(asked)
     np.testing.assert_allclose(found.sum(axis=1), rise[1] - rise[0], atol=0.05)
     assert not found[1].any()
@@ -166,23 +162,22 @@ def test_anomaly_scores_are_parted_but_for_what_embeddings_say() -> None:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     hyper = {one.key: one.default for one in flags.MODELS["transformer_ssl"]}
-    sizes = Sizes(channels=2, samples=16, features=4, references=12, judged=12)
+    sizes = Sizes(channels=2, samples=16, features=4)
     detector = Detector(sizes, hyper)
     X, F = rng.normal(size=(12, 2, 16)).astype(np.float32), rng.normal(size=(12, 4)).astype(np.float32)
     detector.normalise.fit(X, np.arange(12))
     detector.scale.fit(F[:, :, None], np.arange(12))
-    detector.eval()
-    given = Given(windows(X, np.arange(12), detector.normalise, torch.device("cpu")), torch.from_numpy(F))
-    detector.fit_scores(given)
-    detector.surprise.fit(detector.scores(given))
-    members = tuple(number for number, name in enumerate(Detector.names) if "embedding" not in name)
-    anomaly = Anomaly(detector, sizes, members, {}, torch.device("cpu"), [])
+    x, host = torch.from_numpy(X), np.array(["a"] * 12)
+    seen = Sided(detector.eval().tables(detector.normalise(x), torch.from_numpy(F), VIEWS), host)
+    surprises = Surprises.fit(seen, seen, seen, neighbours=5)
+    anomaly = Anomaly(detector, sizes, surprises, VIEWS[:-1], {}, torch.device("cpu"), [])
     X, F = X + rng.normal(size=X.shape).astype(np.float32), F * 3
-    asked = Asked(X=X, features=F, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=np.array([False, True]))
-    score = anomaly.predict(X, asked.rows, features=F).score
+    parts = parts_of(FEATURES, ("a", "b"))
+    asked = Asked(X=X, features=F, host=host, usual=lambda: X, parts=parts, alarm=np.array([False, True]))
+    score = anomaly.predict(X, asked.rows, features=F, host=host).score
     np.testing.assert_allclose(anomaly.carried(asked).sum(axis=1), score, rtol=1e-6)
-    every = Anomaly(detector, sizes, tuple(range(len(Detector.names))), {}, torch.device("cpu"), [])
-    said = every.predict(X, asked.rows, features=F).score
+    every = replace(anomaly, members=VIEWS)
+    said = every.predict(X, asked.rows, features=F, host=host).score
     assert said is not None
     assert (every.carried(asked).sum(axis=1) < said).all()
 

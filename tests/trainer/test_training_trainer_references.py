@@ -54,22 +54,21 @@ def test_two_arrays_are_read_like_one(first: int, second: int, rows: list[int], 
 @given(
     counts=st.tuples(*[st.sampled_from([0, 6, 7, 10])] * 4),
     seed=st.integers(0, 9),
-    supervised=st.booleans(),
     benign=st.sampled_from([("x",), ("x", "y"), ()]),
     also=st.sampled_from(["", "d"]),
 )
-def test_a_reference_window_trains_or_tells_a_level(counts, seed, supervised, benign, also) -> None:
+def test_a_reference_window_trains_or_tells_a_level(counts, seed, benign, also) -> None:
     """Windows of a train, of b only say how long to learn, of c and d none teach anything; ``also`` is named."""
     reference = np.random.default_rng(seed).permutation(np.repeat(list("abcd"), counts))
     rows = SimpleNamespace(host=np.array(["c", "a", "b", "a", "d"]))
     inputs = SimpleNamespace(reference_host=reference, rows=rows, classes=Classes(("x", "y", "z"), benign))
     split = SimpleNamespace(train=np.array([1, 3]), val=np.array([2]), cal=np.array([0]), test=np.array([4]))
-    found = part(cast("Inputs", inputs), cast("Split", split), supervised=supervised, also=also)
+    found = part(cast("Inputs", inputs), cast("Split", split), also=also)
     assert sorted([*found.train.tolist(), *found.level.tolist()]) == list(range(reference.size))
     for name in "abcd":
         own = np.flatnonzero(reference == name)
         enough = own.size - own.size // 2 >= FEWEST
-        half = own.size // 2 if supervised and len(benign) == 1 and name in f"ab{also}" and enough else 0
+        half = own.size // 2 if len(benign) == 1 and name in f"ab{also}" and enough else 0
         assert own[np.isin(own, found.train)].tolist() == own[:half].tolist()
 
 
@@ -77,7 +76,7 @@ def test_a_reference_window_trains_or_tells_a_level(counts, seed, supervised, be
 def test_half_of_a_training_host_joins_and_no_other_side_changes(tmp_path: Path, takes: Takes) -> None:
     inputs = inputs_of(make_data(tmp_path, reference=True), takes)
     split = split_inputs(inputs, recipe="host", train_hosts=("alpha", "beta"), seed=1, supervised=True)
-    parted = part(inputs, split, supervised=True)
+    parted = part(inputs, split)
     assert inputs.reference_host[parted.train].tolist() == ["alpha"] * 6 + ["beta"] * 6
     assert sorted([*parted.train, *parted.level]) == list(range(36))
     joined = join(inputs, split, parted.train)
@@ -89,12 +88,11 @@ def test_half_of_a_training_host_joins_and_no_other_side_changes(tmp_path: Path,
     np.testing.assert_array_equal(joined.X[np.arange(n, n + 12)], inputs.reference[parted.train])
     np.testing.assert_array_equal(joined.features[n:], inputs.reference_features[parted.train])
     assert joined.host[n:].tolist() == inputs.reference_host[parted.train].tolist()
-    # Nothing joins what learns from no labels, nor where no one class is what a reference shows.
-    assert part(inputs, split, supervised=False).train.size == 0
+    # Nothing joins where no one class is what a reference shows.
     many = inputs_of(
         make_data(tmp_path / "many", reference=True, classes=3, names=("idle", "web", "bad"), benign=("idle", "web"))
     )
-    assert part(many, split, supervised=True).train.size == 0
+    assert part(many, split).train.size == 0
 
 
 def test_what_has_trained_tells_no_level_here_or_elsewhere(tmp_path: Path) -> None:

@@ -69,8 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             if not model.family.supervised:
                 raise BadData(
-                    f"{names.checkpoint} learns from no labelled windows, and references do not train it: leave --data "
-                    "out to set the level alone"
+                    f"{names.checkpoint} measures a host from its reference without another training: leave --data out"
                 )
             if (model.document.get("adapted") or {}).get("trained"):
                 raise BadData(f"{names.checkpoint} was adapted by training already: adapt the model that it came from")
@@ -179,7 +178,7 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
 def hosts_of(model: Model, added: Added, levels: Levels | None = None) -> HostThresholds:
     """The thresholds that the model gives the hosts added, before it learns from them. Raises ``BadData``."""
     from training.trainer.evaluation.host_thresholds import FEWEST, HostThresholds
-    from training.trainer.references import references_of
+    from training.trainer.references import references_of, settled
     from training.trainer.seen import fresh_references
 
     threshold = model.document.get("threshold") or {}
@@ -192,7 +191,7 @@ def hosts_of(model: Model, added: Added, levels: Levels | None = None) -> HostTh
     if fresh.size < added.inputs.reference_host.size:
         raise BadData(f"{model.path} has learnt from this reference already: bring one that was recorded later")
     added.require(FEWEST, "a level")
-    references = references_of(model.fitted, added.inputs, fresh, levels)
+    references = references_of(settled(model.fitted, added.inputs), added.inputs, fresh, levels)
     hosts = HostThresholds.recorded(threshold["hosts"], threshold["threshold"]).elsewhere(references)
     for doubt in references.doubts(hosts.calibrated):
         print(f"note: {doubt}", file=sys.stderr)
@@ -206,12 +205,16 @@ def set_level(model: Model, added: Added, out_dir: Path) -> Path:
     from training.trainer import checkpoint
     from training.trainer.evaluation.host_thresholds import FEWEST
     from training.trainer.levels import Levels
-    from training.trainer.references import references_of
+    from training.trainer.references import references_of, settled
+    from training.trainer.task import Settling
 
     document, levels = dict(model.document), None
     if document.get("levels") is not None:
         added.require(FEWEST, "a level")
-        raw = references_of(model.fitted, added.inputs, np.arange(added.inputs.reference_host.size), None)
+        fitted = settled(model.fitted, added.inputs)
+        raw = references_of(fitted, added.inputs, np.arange(added.inputs.reference_host.size), None)
+        if isinstance(fitted, Settling):
+            document["facts"] = {**document["facts"], **fitted.own()}
         levels = Levels.elsewhere(raw.score, raw.host, document["levels"])
         own = {name: level for name, level in levels.known.items() if name in added.hosts}
         document["levels"] = {**document["levels"], "own": {**document["levels"].get("own", {}), **own}}

@@ -1,157 +1,341 @@
-"""Anomaly scores: distances to benign windows, each turned into a calibrated p-value, then combined.
+"""Anomaly scores: how far a window lies from benign ones, in several views of it, each on one scale of surprise.
 
-No single score wins everywhere, and masked error alone was once worse than chance. Scores of
-unlike scales are made comparable by asking the same of each: how rare is this among benign windows
-that nothing was fitted on?
+A view is a row of numbers about a window: the means of its channels, their spreads, what a network makes of them. In
+each view a window is measured from the ordinary work of its own host (`Centres`), by its distance to the nearest benign
+windows after whitening (`Neighbours`), and the distance is made comparable by asking how rare it is among benign
+windows that nothing was fitted on (`Surprise`). Which view, or which of them together, is the score, is chosen
+by labelled windows of the training side (`choose`).
 
-Everything is a module with buffers, so that it travels in the sidecar; sums are in double precision.
+The whole of it is `Surprises`: ``fit(benign windows, calibration windows, references)``, ``settled(references)``, then
+``of(windows)`` gives their surprises (n, V), which another model may take as a part of its own. Arrays only, no library
+but NumPy and scikit-learn. All tables of distances are made block by block: memory does not grow with
+the number of windows.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.covariance import ledoit_wolf
-from torch import Tensor, nn
 
-MOST_REFERENCES = 2_000
-AT_ONCE = 4_096  # windows: a table of distances to all references is kept of no more
+from training.trainer.task import auroc
+
+Floats = NDArray[np.float32]
+FloatArray = NDArray[np.float64]
+Hosts = NDArray[np.str_]
+Tables = Mapping[str, Floats]  # by view: (n, D) numbers of n windows; NaN where a channel is absent
+
+MOST_REFERENCES = 2_000  # benign windows that distances are taken to
+MOST_FITTED = 20_000  # benign windows that whitening is learnt from
+AT_ONCE = 2_048  # windows: a table of distances to all references is kept of no more
 TAIL_SHARE = 0.1  # the rarest tenth of the benign windows says how the tail falls
 EPSILON = 1e-12
 FARTHEST = 10.0  # standard deviations: one dimension out of bounds must not drown all others
+FEW = 4  # reference windows that count as much for a host's centre as all training windows do
 
 
-class Distances(nn.Module):
-    """Three ways of being far from benign: nearest neighbours, local density, and Mahalanobis.
+@dataclass(frozen=True, slots=True)
+class Centres:
+    """The middle of each host's ordinary work in one view (D,), drawn towards the training windows' where it is short.
 
-    ``vectors`` (n, D) in, three scores (n,) out; higher is stranger. Neighbours are looked for after
-    whitening: what benign windows do every day counts little, however large it is. It was better
-    than both plain neighbours and the distance to the mean on nearly every view and data set tried.
+    A host without a reference is measured from the middle of the training windows.
     """
 
-    names = ("knn", "lof", "mahalanobis")
-    mean: Tensor  # (D,)
-    gain: Tensor  # (D,) 0 for a dimension that never varied
-    whiten: Tensor  # (D, D): distances after it are Mahalanobis distances
-    references: Tensor  # (R, D) benign windows, standardised; a stored name, no host's reference recording
-    reach: Tensor  # (R,) distance to the k-th neighbour among the references
-    density: Tensor  # (R,) local reachability density
+    usual: FloatArray
+    own: Mapping[str, FloatArray]
 
-    def __init__(self, dimensions: int, references: int, neighbours: int) -> None:
-        super().__init__()
-        self.neighbours = min(neighbours, references - 1)
-        self.register_buffer("mean", torch.zeros(dimensions, dtype=torch.double))
-        self.register_buffer("gain", torch.zeros(dimensions, dtype=torch.double))
-        self.register_buffer("whiten", torch.eye(dimensions))
-        self.register_buffer("references", torch.zeros(references, dimensions))
-        self.register_buffer("reach", torch.zeros(references, dtype=torch.double))
-        self.register_buffer("density", torch.zeros(references, dtype=torch.double))
+    @classmethod
+    def fit(cls, benign: Floats) -> Centres:
+        return cls(_mean(benign, np.zeros(benign.shape[1])), {})
 
-    def fit(self, vectors: Tensor) -> None:
-        """Learn what is usual from benign ``vectors`` (n, D), n at least the number of references."""
-        vectors = vectors.double()
-        deviation = vectors.std(dim=0)
-        self.mean.copy_(vectors.mean(dim=0))
-        self.gain.copy_(torch.where(deviation > EPSILON, 1 / deviation.clamp_min(EPSILON), 0.0))
-        standard = self._standardise(vectors)
-        covariance, _ = ledoit_wolf(standard.numpy())
+    def settled(self, references: Floats, host: Hosts) -> Centres:
+        """With the hosts of these reference windows (M, D) added."""
+        own = dict(self.own)
+        for name in sorted(set(host.tolist())):
+            mine = references[host == name]
+            own[name] = self.usual + (_mean(mine, self.usual) - self.usual) * (len(mine) / (len(mine) + FEW))
+        return replace(self, own=own)
+
+    def of(self, host: Hosts) -> FloatArray:
+        """(n, D)"""
+        names, place = np.unique(host, return_inverse=True)
+        table = [self.own.get(name, self.usual) for name in names.tolist()]
+        return np.stack(table)[place] if table else np.zeros((0, self.usual.size))
+
+
+def _mean(values: Floats, otherwise: FloatArray) -> FloatArray:
+    known = ~np.isnan(values)
+    total = np.where(known, values, 0.0).sum(axis=0, dtype=np.float64)
+    count = known.sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The distance to the nearest benign windows after whitening: what they do every day counts little.
+
+    Rows are measured from their hosts' centres already; what is absent (NaN) lies at the centre. The nearest ones are
+    looked for in single precision, their distances are then taken in double.
+    """
+
+    neighbours: int
+    gain: FloatArray  # (D,) 0 for a dimension that never varied
+    whiten: Floats  # (D, D): distances after it are Mahalanobis distances
+    benign: Floats  # (R, D) standardised
+
+    @classmethod
+    def fit(cls, rows: FloatArray, neighbours: int) -> Neighbours:
+        """Learn from benign rows (n, D), n at least 2."""
+        rows = np.nan_to_num(rows)
+        deviation = rows.std(axis=0)
+        gain = np.where(deviation > EPSILON, 1 / np.maximum(deviation, EPSILON), 0.0)
+        standard = _standard(rows, gain)
+        covariance, _ = ledoit_wolf(standard, assume_centered=True)
         values, directions = np.linalg.eigh(covariance)
-        root = directions / np.sqrt(np.maximum(values, 1e-6))
-        self.whiten.copy_(torch.from_numpy(root))
-        count = self.references.shape[0]
-        chosen = torch.linspace(0, len(vectors) - 1, count).long()
-        self.references.copy_(standard[chosen])
-        apart = torch.cdist(self.references.double(), self.references.double())
-        apart.fill_diagonal_(math.inf)
-        near, who = apart.topk(self.neighbours, largest=False)
-        self.reach.copy_(near[:, -1])
-        self.density.copy_(1 / (torch.maximum(near, self.reach[who]).mean(dim=1) + EPSILON))
+        whiten = directions / np.sqrt(np.maximum(values, 1e-6))
+        benign = standard[_evenly(len(standard), MOST_REFERENCES)].astype(np.float32)
+        return cls(min(neighbours, len(benign) - 1), gain, whiten.astype(np.float32), benign)
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        """(n, 3) in the order of ``names``."""
-        white = self.references.double() @ self.whiten.double()
-        parts = [self._of(part, white) for part in vectors.split(AT_ONCE)]
-        return torch.cat(parts) if parts else torch.zeros(0, len(self.names), dtype=torch.double)
+    def distances(self, rows: FloatArray) -> FloatArray:
+        """(n,): the mean distance of each row to its nearest neighbours."""
+        parts = [np.sqrt(np.square(gap).sum(axis=2)).mean(axis=1) for _, gap in self._near(rows)]
+        return np.concatenate(parts) if parts else np.zeros(0)
 
-    def _of(self, vectors: Tensor, white: Tensor) -> Tensor:
-        standard = self._standardise(vectors.double())
-        turned = standard @ self.whiten.double()
-        knn = torch.cdist(turned, white).topk(self.neighbours, largest=False).values.mean(dim=1)
-        near, who = torch.cdist(standard, self.references.double()).topk(self.neighbours, largest=False)
-        density = 1 / (torch.maximum(near, self.reach[who]).mean(dim=1) + EPSILON)
-        lof = self.density[who].mean(dim=1) / density
-        return torch.stack((knn, lof, turned.norm(dim=1)), dim=1)
+    def shares(self, rows: FloatArray) -> FloatArray:
+        """(n, D): each dimension's share of the distance; a row adds up to 1, or is 0 where the distance is.
 
-    def parts(self, vectors: Tensor) -> Tensor:
-        """(n, 3, D): each dimension's share of each score, in the order of ``names``; of local density its distances'.
-
-        A squared distance is a sum over the dimensions, whitened ones by their products with the others: such a part
-        may be negative, and the parts of a score add up to 1.
+        A squared distance is a sum over the dimensions by their products with the others: a share may be negative.
         """
-        standard, references = self._standardise(vectors.double()), self.references.double()
-        precision = self.whiten.double() @ self.whiten.double().T
-        by_white = torch.cdist(standard @ self.whiten.double(), references @ self.whiten.double())
-        by_plain = torch.cdist(standard, references)
+        precision = self.whiten.astype(np.float64) @ self.whiten.T.astype(np.float64)
+        found = []
+        for gap, turned in self._near(rows):
+            length = np.sqrt(np.square(turned).sum(axis=2, keepdims=True))
+            part = np.divide(gap * (gap @ precision), length, out=np.zeros(gap.shape), where=length > 0).sum(axis=1)
+            total = length.sum(axis=1)
+            found.append(np.divide(part, total, out=np.zeros(part.shape), where=total > 0))
+        return np.concatenate(found) if found else np.zeros(rows.shape)
 
-        def near(apart: Tensor) -> Tensor:
-            who = apart.topk(self.neighbours, largest=False).indices
-            return standard[:, None] - references[who]  # (n, k, D)
-
-        def divided(gap: Tensor, turned: Tensor) -> Tensor:
-            squares = gap * turned
-            length = squares.sum(dim=-1, keepdim=True).clamp_min(EPSILON).sqrt()
-            parts = (squares / length).sum(dim=1)
-            return parts / parts.sum(dim=1, keepdim=True).clamp_min(EPSILON)
-
-        white, plain, whole = near(by_white), near(by_plain), standard[:, None]
-        found = divided(white, white @ precision), divided(plain, plain), divided(whole, whole @ precision)
-        return torch.stack(found, dim=1)
-
-    def _standardise(self, vectors: Tensor) -> Tensor:
-        return ((vectors - self.mean) * self.gain).clamp(-FARTHEST, FARTHEST)
+    def _near(self, rows: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """By block: the gaps (b, k, D) to the nearest neighbours, as they are and whitened."""
+        white = self.benign @ self.whiten
+        norms = np.square(white).sum(axis=1)
+        exact = white.astype(np.float64)
+        step = max(1, min(AT_ONCE, 1 + 8_000_000 // max(1, self.neighbours * rows.shape[1])))
+        for start in range(0, len(rows), step):
+            standard = _standard(np.nan_to_num(rows[start : start + step]), self.gain)
+            turned = standard.astype(np.float32) @ self.whiten
+            # The row's own length is the same for all, and orders nothing.
+            apart = norms - 2 * (turned @ white.T)
+            who = np.argpartition(apart, self.neighbours - 1, axis=1)[:, : self.neighbours]
+            who.sort(axis=1)  # a sum does not depend on the order in which neighbours were found
+            yield standard[:, None] - self.benign[who], turned[:, None].astype(np.float64) - exact[who]
 
 
-class Surprise(nn.Module):
-    """Scores (n, S) to -log p (n, S), with p the share of benign calibration windows at least as strange.
+def _standard(rows: FloatArray, gain: FloatArray) -> FloatArray:
+    return np.clip(rows * gain, -FARTHEST, FARTHEST)
+
+
+def _evenly(count: int, most: int) -> NDArray[np.int64]:
+    return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """Scores (n,) to -log p, with p the share of benign calibration windows at least as strange.
 
     Inside the calibration windows p is the conformal (1 + rank) / (n + 1). Beyond the rarest tenth
     it falls off exponentially at the rate seen there, so that strange and stranger stay apart
     where a bare rank would tie them.
     """
 
-    ladder: Tensor  # (S, n) ascending benign scores
-    rate: Tensor  # (S,) of the tail
+    ladder: FloatArray  # (m,) ascending benign scores
+    rate: float  # of the tail
 
-    def __init__(self, scores: int, windows: int) -> None:
-        super().__init__()
-        self.register_buffer("ladder", torch.zeros(scores, windows, dtype=torch.double))
-        self.register_buffer("rate", torch.ones(scores, dtype=torch.double))
+    @classmethod
+    def fit(cls, benign: FloatArray) -> Surprise:
+        """``benign`` (m,): scores of windows that no score was fitted on."""
+        ladder = np.sort(benign)
+        edge = _edge(ladder.size)
+        excess = float((ladder[edge:] - ladder[edge]).mean())
+        return cls(ladder, 1 / max(excess, float(ladder[-1] - ladder[0]) * 1e-3, EPSILON))
 
-    def fit(self, benign: Tensor) -> None:
-        """``benign`` (n, S): scores of windows that no score was fitted on."""
-        self.ladder.copy_(benign.double().T.sort(dim=1).values)
-        edge = self._edge()
-        excess = (self.ladder[:, edge:] - self.ladder[:, edge : edge + 1]).mean(dim=1)
-        spread = self.ladder[:, -1] - self.ladder[:, 0]
-        self.rate.copy_(1 / torch.maximum(excess, spread * 1e-3).clamp_min(EPSILON))
-
-    def forward(self, scores: Tensor) -> Tensor:
-        count, edge = self.ladder.shape[1], self._edge()
-        columns = scores.double().T.contiguous()
-        above = count - torch.searchsorted(self.ladder, columns)
-        inside = -torch.log((1 + above.double()) / (count + 1))
-        start = self.ladder[:, edge : edge + 1]
-        beyond = math.log((count + 1) / (1 + count - edge)) + (columns - start) * self.rate[:, None]
-        return torch.where(columns > start, beyond, inside).T
-
-    def _edge(self) -> int:
-        count = self.ladder.shape[1]
-        return min(int(count * (1 - TAIL_SHARE)), count - 1)
+    def of(self, scores: FloatArray) -> FloatArray:
+        count, edge = self.ladder.size, _edge(self.ladder.size)
+        above = count - np.searchsorted(self.ladder, scores)
+        inside = -np.log((1 + above) / (count + 1))
+        start = self.ladder[edge]
+        beyond = math.log((count + 1) / (1 + count - edge)) + (scores - start) * self.rate
+        return np.where(scores > start, beyond, inside)
 
 
-def fisher(surprise: Tensor, members: list[int]) -> NDArray[np.float64]:
-    """(n,): the mean of -log p over the chosen scores, Fisher's combination up to a factor."""
-    return surprise[:, members].mean(dim=1).numpy()
+def _edge(count: int) -> int:
+    return min(int(count * (1 - TAIL_SHARE)), count - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Sided:
+    """Windows in every view, and the host of each."""
+
+    tables: Tables
+    host: Hosts
+
+    def centred(self, name: str, centres: Centres) -> FloatArray:
+        """(n, D) from the centres of their hosts."""
+        return np.asarray(self.tables[name] - centres.of(self.host))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view: the hosts' centres, the benign windows, and how rare a distance is."""
+
+    centres: Centres
+    near: Neighbours
+    surprise: Surprise
+
+    @classmethod
+    def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, name: str, neighbours: int) -> View:
+        centres = Centres.fit(benign.tables[name]).settled(ordinary.tables[name], ordinary.host)
+        near = Neighbours.fit(benign.centred(name, centres), neighbours)
+        rare = Surprise.fit(near.distances(judged.centred(name, centres)))
+        return cls(replace(centres, own={}), near, rare)
+
+
+@dataclass(frozen=True, slots=True)
+class Surprises:
+    """The views of a detector, fitted; see the module. No host has a centre before ``settled``."""
+
+    views: Mapping[str, View]
+
+    @classmethod
+    def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, *, neighbours: int) -> Surprises:
+        """Learn from ``benign`` windows, and on ``judged`` ones, benign too, how rare a distance is.
+
+        ``ordinary`` are windows of hosts' references: centres come from them. Of training hosts they may be among
+        ``benign`` as well.
+        """
+        views = {name: View.fit(benign, judged, ordinary, name, neighbours) for name in benign.tables}
+        return cls(views)
+
+    def settled(self, ordinary: Sided) -> Surprises:
+        """The same, measuring the hosts of these reference windows from them."""
+        return Surprises(
+            {
+                name: replace(view, centres=view.centres.settled(ordinary.tables[name], ordinary.host))
+                for name, view in self.views.items()
+            }
+        )
+
+    def only(self, names: Sequence[str]) -> Surprises:
+        return Surprises({name: self.views[name] for name in names})
+
+    def of(self, windows: Sided) -> FloatArray:
+        """(n, V): the surprise of each window in each view, never below 0."""
+        columns = [
+            view.surprise.of(view.near.distances(windows.centred(name, view.centres)))
+            for name, view in self.views.items()
+        ]
+        return np.stack(columns, axis=1)
+
+    def shares(self, windows: Sided, name: str) -> FloatArray:
+        """(n, D): each dimension's share of the distance in one view."""
+        view = self.views[name]
+        return view.near.shares(windows.centred(name, view.centres))
+
+    def centres(self) -> dict[str, dict[str, list[float]]]:
+        """JSON values by view: the centre of each host that has one."""
+        return {
+            name: {host: one.tolist() for host, one in view.centres.own.items()} for name, view in self.views.items()
+        }
+
+    def recalled(self, centres: Mapping[str, Mapping[str, Sequence[float]]]) -> Surprises:
+        """The same with centres that were kept."""
+        return Surprises(
+            {
+                name: replace(
+                    view,
+                    centres=replace(
+                        view.centres, own={host: np.array(one) for host, one in centres.get(name, {}).items()}
+                    ),
+                )
+                for name, view in self.views.items()
+            }
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that was learnt, by name; ``load`` makes the same again."""
+        found: dict[str, NDArray[Any]] = {}
+        for name, view in self.views.items():
+            near, rare = view.near, view.surprise
+            own: dict[str, NDArray[Any]] = {
+                "usual": view.centres.usual,
+                "gain": near.gain,
+                "whiten": near.whiten,
+                "benign": near.benign,
+            }
+            own |= {"ladder": rare.ladder, "rate": np.array([rare.rate]), "neighbours": np.array([near.neighbours])}
+            found |= {f"{name}.{key}": value for key, value in own.items()}
+        return found
+
+    @classmethod
+    def load(cls, names: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> Surprises:
+        """Raises ``LookupError`` where one is missing."""
+
+        def view(name: str) -> View:
+            def own(key: str) -> NDArray[Any]:
+                return arrays[f"{name}.{key}"]
+
+            near = Neighbours(int(own("neighbours")[0]), own("gain"), own("whiten"), own("benign"))
+            return View(Centres(own("usual"), {}), near, Surprise(own("ladder"), float(own("rate")[0])))
+
+        return cls({name: view(name) for name in names})
+
+
+# -- the choice among candidates ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The views whose mean surprise is the score, the candidates' AUROC on the training side, and why."""
+
+    members: tuple[str, ...]
+    auroc: Mapping[str, float]
+    network_adds: float | None  # None where nothing could be judged
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "chosen": list(self.members),
+            "why": self.why,
+            "auroc": dict(self.auroc),
+            "network_adds": self.network_adds,
+        }
+
+
+def choose(
+    names: Sequence[str], surprises: FloatArray, strange: NDArray[np.bool_], *, network: Sequence[str]
+) -> Chosen:
+    """Choose by windows of the training side that nothing was fitted on, by their surprises (n, V).
+
+    Those ``strange`` (n,) are not benign. Candidates: each view alone, the mean of all without the ``network``, and the
+    mean of all; of equal ones the first. Views of a network alone, and pairs, are none: the best of many on a few
+    windows is mostly luck. Without a strange window it is the mean of all.
+    """
+    column = {name: surprises[:, number] for number, name in enumerate(names)}
+
+    def judged(members: Sequence[str]) -> float:
+        return auroc(strange, np.mean([column[name] for name in members], axis=0)) or 0.0
+
+    every, plain = tuple(names), tuple(name for name in names if name not in network)
+    if not strange.any() or strange.all():
+        return Chosen(every, {}, None, "no malicious-like window on the training side to choose by: the mean of all")
+    without = {group: judged(group) for group in (*((name,) for name in plain), plain)}
+    best, whole = max(without, key=lambda group: without[group]), judged(every)
+    adds = whole - without[best]
+    said = {name: judged((name,)) for name in names} | {"all without the network": without[plain], "all": whole}
+    why = f"the best by labelled windows of the training side, where the network {'adds' if adds > 0 else 'would add'}"
+    return Chosen(every if adds > 0 else best, said, adds, f"{why} {adds:+.3f}")

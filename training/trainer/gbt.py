@@ -96,6 +96,7 @@ class Gbt:
         rows: IntArray,
         *,
         features: NDArray[np.float32],  # noqa: ARG002 - X already is these
+        host: NDArray[np.str_],  # noqa: ARG002 - trees know no hosts
     ) -> Outputs:
         if rows.size == 0:
             return Outputs(proba=np.zeros((0, self.classes)))

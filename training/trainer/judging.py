@@ -148,11 +148,13 @@ def judged_by(model: Model, loaded: Dataset, name: str, *, known: Judged | None 
 
     from training.trainer.evaluation.scored import Classes, Scored
     from training.trainer.inputs import from_dataset
+    from training.trainer.references import settled
 
-    document, fitted = model.document, model.fitted
+    document = model.document
     labels = document["label_map"]
     inputs = from_dataset(loaded, takes=model.family.takes)
-    outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features)
+    fitted = settled(model.fitted, inputs) if known is None else known.fitted
+    outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features, host=inputs.rows.host)
     if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
         raise BadData(f"{model.path} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
     if known is not None:

@@ -23,7 +23,7 @@ from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
 from training.trainer.families import Takes
 from training.trainer.inputs import Inputs
 from training.trainer.levels import Levels
-from training.trainer.references import references_of
+from training.trainer.references import references_of, settled
 from training.trainer.task import Fitted, IntArray
 
 MOST_JUDGED = 2_048  # test windows, evenly drawn: each channel costs a prediction of all of them
@@ -82,15 +82,16 @@ def prices(
     def judged(channels: Sequence[str]) -> dict[str, Any]:
         stop.check()
         lacking = take_away(inputs, channels, takes, rows)
+        own = settled(fitted, lacking)
         # A host that lacks a channel has recorded its reference without it as well.
         own_levels, own_point = levels, point
         if levels is not None:
-            raw = references_of(fitted, lacking, np.arange(inputs.reference_host.size), None)
+            raw = references_of(own, lacking, references, None)
             own_levels = Levels.elsewhere(raw.score, raw.host, levels.to_dict())
         if point is not None and point.hosts is not None:
-            hosts = point.hosts.elsewhere(references_of(fitted, lacking, references, own_levels))
+            hosts = point.hosts.elsewhere(references_of(own, lacking, references, own_levels))
             own_point = replace(point, hosts=hosts)
-        scored = _scored(lacking, fitted, own_levels, whole)
+        scored = _scored(lacking, own, own_levels, whole)
         gap = paired_gap(scored, whole, classes=inputs.classes, n_resamples=n_resamples, seed=seed)
         return {"channels": list(channels), **figures(scored, own_point), "gap": gap}
 
@@ -99,7 +100,8 @@ def prices(
 
 
 def _scored(lacking: Inputs, fitted: Fitted, levels: Levels | None, whole: Scored) -> Scored:
-    outputs = fitted.predict(lacking.X, np.arange(whole.y.size), features=lacking.features)
+    host = whole.rows.host
+    outputs = fitted.predict(lacking.X, np.arange(whole.y.size), features=lacking.features, host=host)
     if outputs.proba is not None:
         return Scored.build(whole.rows, proba=outputs.proba, classes=lacking.classes)
     assert outputs.score is not None

@@ -65,7 +65,8 @@ class MaskedModel(nn.Module):
         """(B, 2D): mean and spread of the tokens."""
         x, there = known(x)
         tokens = self.encoder(torch.cat((x, (~there).to(x.dtype)), dim=1))
-        return torch.cat((tokens.mean(dim=1), tokens.std(dim=1, correction=0)), dim=1)
+        middle = tokens.mean(dim=1, keepdim=True)
+        return torch.cat((middle[:, 0], (tokens - middle).square().mean(dim=1).sqrt()), dim=1)
 
     def _residuals(self, x: Tensor, unseen: Tensor, there: Tensor) -> Tensor:
         """Guess minus truth (B, C, T), from what is ``there`` and not ``unseen`` (both B, C, T)."""

@@ -40,6 +40,7 @@ class Asked:
 
     X: Values  # (n, F) features, or (n, C, T) samples, as the family takes them
     features: Values  # (n, F)
+    host: NDArray[np.str_]  # (n,)
     usual: Callable[[], Values]  # like X; trees never ask for it
     parts: FloatArray  # (F, C): how much of each feature is each channel's
     alarm: NDArray[np.bool_]  # (K,): the classes that raise an alarm; empty where there are none
@@ -122,7 +123,7 @@ class Windows(Protocol):
 class Explained(Protocol):
     """The part of `task.Fitted` that is asked."""
 
-    def predict(self, X: Values, rows: IntArray, *, features: Values) -> Any: ...
+    def predict(self, X: Values, rows: IntArray, *, features: Values, host: NDArray[np.str_]) -> Any: ...
     def usual(self) -> Values: ...
     def carried(self, asked: Asked) -> FloatArray: ...
 
@@ -177,6 +178,7 @@ def asked_of(fitted: Explained, windows: Windows, rows: IntArray) -> Asked:
     return Asked(
         X=np.ascontiguousarray(windows.X[rows]),
         features=windows.features[rows],
+        host=windows.rows.host[rows],
         usual=usual,
         parts=parts_of(feature_names(windows), windows.channel_names),
         alarm=~classes.is_benign(np.arange(len(classes))),
@@ -206,7 +208,7 @@ def carried_by_stretch(fitted: Explained, windows: Windows, asked: Asked, rows: 
     usual = np.where(np.isnan(tensors[:, :, 0]), np.nan, usual)
 
     def score(X: Values, features: Values) -> FloatArray:
-        outputs = fitted.predict(X, asked.rows, features=features)
+        outputs = fitted.predict(X, asked.rows, features=features, host=asked.host)
         return outputs.score if outputs.proba is None else log_odds(outputs.proba, asked.alarm)
 
     whole, falls = score(asked.X, asked.features), []

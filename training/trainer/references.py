@@ -20,7 +20,7 @@ from training.trainer.evaluation.host_thresholds import FEWEST, References
 from training.trainer.evaluation.scored import Classes
 from training.trainer.inputs import Inputs
 from training.trainer.levels import Levels
-from training.trainer.task import Fitted, IntArray
+from training.trainer.task import Fitted, IntArray, Ordinary, Settling
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Parted:
     level: IntArray
 
 
-def part(inputs: Inputs, split: Split, *, supervised: bool, also: Collection[str] = ()) -> Parted:
+def part(inputs: Inputs, split: Split, *, also: Collection[str] = ()) -> Parted:
     """Part the references of hosts that train, and ``also`` of these.
 
     Nothing trains where no class, or more than one, is what a reference shows.
     """
     host = inputs.reference_host
     trains: list[int] = []
-    if supervised and len(inputs.classes.benign) == 1:
+    if len(inputs.classes.benign) == 1:
         for name in sorted({*inputs.rows.host[learnt_from(split)].tolist(), *also}):
             places = np.flatnonzero(host == name)
             if places.size - places.size // 2 >= FEWEST:
@@ -64,8 +64,8 @@ class Joined:
 
     def of_task(self, classes: Classes) -> dict[str, Any]:
         """The fields of a task that depend on which windows train."""
-        is_benign = classes.is_benign(self.y)
-        return {"X": self.X, "features": self.features, "y": self.y, "is_benign": is_benign, "split": self.split}
+        own = {"X": self.X, "features": self.features, "y": self.y, "host": self.host, "split": self.split}
+        return {**own, "is_benign": classes.is_benign(self.y)}
 
 
 def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
@@ -180,10 +180,21 @@ def stacked(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[
     return cast("NDArray[np.float32]", _Stacked(first, second))
 
 
+def settled(fitted: Fitted, inputs: Inputs) -> Fitted:
+    """The model that measures the hosts with a reference here from it, where its family does so."""
+    if not isinstance(fitted, Settling) or not inputs.reference_host.size:
+        return fitted
+    return fitted.settled(ordinary_of(inputs))
+
+
+def ordinary_of(inputs: Inputs) -> Ordinary:
+    return Ordinary(inputs.reference, inputs.reference_features, inputs.reference_host)
+
+
 def references_of(fitted: Fitted, inputs: Inputs, places: IntArray, levels: Levels | None) -> References:
     """The alarm scores of some reference windows; anomaly scores from the levels of their hosts."""
     host = inputs.reference_host[places]
-    outputs = fitted.predict(inputs.reference, places, features=inputs.reference_features)
+    outputs = fitted.predict(inputs.reference, places, features=inputs.reference_features, host=inputs.reference_host)
     if outputs.proba is not None:
         return References(inputs.classes.alarm_score(outputs.proba), host)
     assert outputs.score is not None, "a model answers with probabilities or scores"

@@ -33,7 +33,7 @@ from training.trainer.lacking import prices
 from training.trainer.levels import Levels
 from training.trainer.ranges import ranges_of
 from training.trainer.reasons import reported
-from training.trainer.references import Added, Joined, Parted, join, part, references_of
+from training.trainer.references import Added, Joined, Parted, join, ordinary_of, part, references_of, settled
 from training.trainer.seen import keep
 from training.trainer.task import Fitted, IntArray, Task
 from training.trainer.unshown import Plan, Stages, plan
@@ -83,11 +83,12 @@ def train(
         progress.event("afresh", reason=odd)
     stages = Stages(keeper)
     also = () if added is None else added.hosts
-    parted = part(inputs, split, supervised=family.supervised, also=also)
+    parted = part(inputs, split, also=also)
     joined = join(inputs, split, parted.train)
     task = Task(
         model=args.model,
         names=inputs.names,
+        ordinary=ordinary_of(inputs),
         classes=len(inputs.classes),
         hyper=args.hyper,
         seed=args.seed,
@@ -101,11 +102,11 @@ def train(
     try:
         stop.check()
         progress.training(left=len(left_out.left_out))
-        fitted = family.fit(task)
+        fitted = settled(family.fit(task), inputs)
         stages.trained()
         trained_s = progress.elapsed_s
         progress.event("evaluate")
-        levels = None if family.supervised else _levels(inputs, split, fitted)
+        levels = None if family.supervised else _levels(inputs, split, fitted, parted.level)
         judged = Judged(inputs, split, parted, joined, fitted, levels, {} if added is None else added.kept)
         tried = _without_each(args, left_out, family, task, judged, stages, also)
         point, choice, channels, report = _judge(args, judged, key, stop, left_out, tried, takes=family.takes)
@@ -143,11 +144,10 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     )
 
 
-def _levels(inputs: Inputs, split: Split, fitted: Fitted) -> Levels:
-    """Measure the usual level of each host's anomaly scores."""
-    places = np.arange(inputs.reference_host.size)
-    score = references_of(fitted, inputs, places, None).score
-    return Levels.trained(score, inputs.reference_host, on=sorted(set(inputs.rows.host[split.train].tolist())))
+def _levels(inputs: Inputs, split: Split, fitted: Fitted, places: IntArray) -> Levels:
+    """Measure the usual level of each host's anomaly scores, by these reference windows."""
+    said = references_of(fitted, inputs, places, None)
+    return Levels.trained(said.score, said.host, on=sorted(set(inputs.rows.host[split.train].tolist())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Judged:
 
     def scored(self, rows: IntArray) -> Scored:
         """Score windows. Raises ``BadArguments`` where the model answers with no numbers."""
-        outputs = self.fitted.predict(self.inputs.X, rows, features=self.inputs.features)
+        outputs = self.fitted.predict(self.inputs.X, rows, features=self.inputs.features, host=self.inputs.rows.host)
         said = outputs.proba if outputs.proba is not None else outputs.score
         if said is None or not np.isfinite(said).all():
             raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
@@ -215,14 +215,14 @@ def _without_each(
             task.progress.event("without", behaviour=name)
             task.progress.training(left=len(left_out.left_out) - number, curve=False)
             split = without(judged.split, inputs.rows, inputs.behaviour, name)
-            parted = part(inputs, split, supervised=family.supervised, also=also)
+            parted = part(inputs, split, also=also)
             joined = join(inputs, split, parted.train)
             try:
-                fitted = family.fit(replace(task, **joined.of_task(inputs.classes)))
+                fitted = settled(family.fit(replace(task, **joined.of_task(inputs.classes))), inputs)
             except TrainerError as error:
                 answer = str(error)
             else:
-                levels = None if family.supervised else _levels(inputs, split, fitted)
+                levels = None if family.supervised else _levels(inputs, split, fitted, parted.level)
                 model = Judged(inputs, split, parted, joined, fitted, levels, judged.kept)
                 answer = model.of_unshown(name, float(args.hyper["target_fpr"]))
             stages.ended(name, answer)

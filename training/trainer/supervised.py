@@ -60,6 +60,7 @@ class Classifier:
         rows: IntArray,
         *,
         features: NDArray[np.float32],  # noqa: ARG002 - only distances look at both
+        host: NDArray[np.str_],  # noqa: ARG002 - and at hosts
     ) -> Outputs:
         self.net.eval()
         if rows.size == 0:
@@ -254,9 +255,9 @@ def _integrated(net: Net, asked: Asked, device: torch.device) -> FloatArray:
     return np.asarray(torch.cat(parts).numpy())
 
 
-def to_bytes(net: torch.nn.Module) -> bytes:
-    """The weights as a ``.pt``, made in memory: a file's own name would become part of its bytes."""
-    state = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
+def to_bytes(net: torch.nn.Module, more: Mapping[str, Tensor] | None = None) -> bytes:
+    """The weights, with ``more``, as a ``.pt``, made in memory: a file's own name would become part of its bytes."""
+    state = {name: value.detach().cpu().contiguous() for name, value in (net.state_dict() | dict(more or {})).items()}
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()

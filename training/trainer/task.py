@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,15 @@ TEMPERATURES = np.round(np.geomspace(0.25, 16, 25), 4)
 History = list[dict[str, float | int | None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Ordinary:
+    """Windows (M) of hosts' references, and the host of each; ``X`` is like a task's."""
+
+    X: NDArray[np.float32]
+    features: NDArray[np.float32]
+    host: NDArray[np.str_]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """One training. ``X`` is (N, F) features or (N, C, T) samples, by what the family takes."""
@@ -32,6 +41,8 @@ class Task:
     features: NDArray[np.float32]  # (N, F) of the same windows
     names: tuple[str, ...]  # of the features, or of the channels
     y: IntArray  # (N,) class numbers
+    host: NDArray[np.str_]  # (N,)
+    ordinary: Ordinary  # of all hosts; what learns from them must not be told their levels by them
     classes: int
     is_benign: NDArray[np.bool_]  # (N,) windows of a benign class; none where no class is benign
     split: Split
@@ -76,8 +87,10 @@ class Fitted(Protocol):
     @property
     def history(self) -> History: ...
 
-    def predict(self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32]) -> Outputs:
-        """Outputs for ``rows`` of ``X``, in their order; ``features`` (N, F) are of the same windows."""
+    def predict(
+        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
+    ) -> Outputs:
+        """Outputs for ``rows`` of ``X``, in their order; ``features`` (N, F) and ``host`` (N,) are of the same."""
         ...
 
     def usual(self) -> NDArray[np.float32]:
@@ -94,6 +107,19 @@ class Fitted(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """JSON values for the checkpoint: the normaliser, and what is needed to rebuild the model."""
+        ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A trained model that measures each host from its own reference."""
+
+    def settled(self, ordinary: Ordinary) -> Fitted:
+        """The same, measuring the hosts of these windows from them; hosts without one from the training windows."""
+        ...
+
+    def own(self) -> dict[str, Any]:
+        """JSON values to put among the facts, for ``load``: what its hosts are measured from."""
         ...
 
 

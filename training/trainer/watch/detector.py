@@ -28,6 +28,7 @@ from training.trainer.incidents import LONGEST, Window
 from training.trainer.inputs import Inputs
 from training.trainer.judging import Judged, Model, judged_by
 from training.trainer.reasons import explain
+from training.trainer.task import Fitted
 
 Sample = Mapping[str, float | None]
 
@@ -212,6 +213,11 @@ class Detector:
             )
         ]
 
+    @property
+    def _fitted(self) -> Fitted:
+        """The model, which measures this host from its reference where its family does so."""
+        return self._model.fitted if self._known is None else self._known.fitted
+
     def _shares(self, judged: Judged) -> dict[int, NDArray[np.float64]]:
         """The shares of the channels in each alarm, by its number."""
         inputs, alarm = judged.inputs, judged.alarm
@@ -227,7 +233,7 @@ class Detector:
                 reference_host=own.rows.host,
             )
         self._alarms.extend((inputs, number) for number in alarms.tolist())
-        found = explain(self._model.fitted, inputs, alarms, seconds=False)
+        found = explain(self._fitted, inputs, alarms, seconds=False)
         return dict(zip(found.rows.tolist(), found.share, strict=True))
 
     def moments(self, began: float, until: float) -> list[tuple[float, float]]:
@@ -239,7 +245,7 @@ class Detector:
         for inputs, row in self._alarms:
             start = float(inputs.rows.t_start[row])
             if began <= start < until:
-                found = explain(self._model.fitted, inputs, np.array([row]))
+                found = explain(self._fitted, inputs, np.array([row]))
                 spans += [(start + low, start + high) for low, high in found.moments(0)]
         return joined(spans)
 
