@@ -3,11 +3,12 @@
     python bench/train_public.py [--sets BasicMotions,JapaneseVowels,Watch] [--models gbt,mlp,…] [--seeds 3] [--json]
     python bench/train_public.py --npz FILE --train-hosts HOST[,HOST…]     anybody's windows, in ingest's format
 
-BasicMotions and JapaneseVowels lie in aeon with their own train and test sides; Watch lies in seglearn: subjects 1 to
-7 train, 8 to 10 test, windows of 100 samples, half overlapping. Ours are trained as users do: `training.data.ingest`,
-then `training.trainer.run --split-recipe host`. The others get the same features or windows, of the same sides. Mean
-and standard deviation over the seeds; fit seconds are CPU seconds at one thread (ours: of the whole command, with
-reading, judging and baselines). tsai is left out: it installs a CUDA build of torch and does not import beside another.
+BasicMotions, JapaneseVowels and smaller ones (`--sets`) lie in aeon with their own train and test sides; Watch lies in
+seglearn: subjects 1 to 7 train, 8 to 10 test, windows of 100 samples, half overlapping. Ours are trained as users do:
+`training.data.ingest`, then `training.trainer.run --split-recipe host`. The others get the same features or windows, of
+the same sides. Mean and standard deviation over the seeds; fit seconds are CPU seconds at one thread (ours: of the
+whole command, with reading, judging and baselines). tsai is left out: it installs a CUDA build of torch and does not
+import beside another.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from trainers import (
 
 OURS = tuple(family for family in FAMILIES if family != "transformer_ssl")
 SETS = ("BasicMotions", "JapaneseVowels", "Watch")
+FEW = ("ACSF1", "GunPoint", "ItalyPowerDemand", "OSULeaf", "PickupGestureWiimoteZ")  # 50 to 200 windows train
+LONGEST = 500  # samples that a series is shortened to
 WATCH_TRAINS = tuple(f"subject{number:02}" for number in range(1, 8))
 SCORES = ("accuracy", "macro_f1", "auroc")
 # What each family must not stay behind: any of these by its mean accuracy.
@@ -56,7 +59,7 @@ class Given:
 
 def main() -> int:
     parser = arguments(__doc__)
-    parser.add_argument("--sets", default=",".join(SETS), help="names with commas")
+    parser.add_argument("--sets", default=",".join(SETS), help=f"names with commas; also {', '.join(FEW)}")
     parser.add_argument("--models", default=",".join(OURS), help="of ours, names with commas")
     parser.add_argument("--others", default=",".join((*ON_FEATURES, *ON_WINDOWS)))
     parser.add_argument("--npz", type=Path, help="windows of your own instead of the public sets")
@@ -107,12 +110,20 @@ def public(name: str, folder: Path) -> Given:
 
 def from_aeon(name: str) -> tuple[Any, Any, Any, Any]:
     """Both sides of a set; series of unequal length are stretched to the longest one's."""
-    from aeon.datasets import load_basic_motions, load_japanese_vowels
+    from aeon import datasets
 
-    load = {"BasicMotions": load_basic_motions, "JapaneseVowels": load_japanese_vowels}[name]
+    load = {
+        "ACSF1": datasets.load_acsf1,
+        "BasicMotions": datasets.load_basic_motions,
+        "GunPoint": datasets.load_gunpoint,
+        "ItalyPowerDemand": datasets.load_italy_power_demand,
+        "JapaneseVowels": datasets.load_japanese_vowels,
+        "OSULeaf": datasets.load_osuleaf,
+        "PickupGestureWiimoteZ": datasets.load_pickup_gesture_wiimoteZ,
+    }[name]
     (a, y_a), (b, y_b) = load(split="train"), load(split="test")
     series = [*a, *b]
-    longest = max(one.shape[1] for one in series)
+    longest = min(max(one.shape[1] for one in series), LONGEST)
     X = np.stack([stretched(np.asarray(one), longest) for one in series])
     host = np.array(["train"] * len(a) + ["test"] * len(b))
     episode = np.array([f"series{number:04}" for number in range(len(series))])
@@ -170,15 +181,17 @@ def other(name: str, given: Given, data: Path, seeds: int) -> Runs:
         "oracle",
     )
     X = read.features if on_features else np.array(read.tensors)
-    side = np.isin(read.host, given.train_hosts)
-    truth = read.y[~side]
+    side = np.isin(read.rows.host, given.train_hosts)
+    truth = read.rows.label[~side]
     runs: Runs = []
     if name == "MiniRocket":  # numba compiles at the first call
-        method(X[side][:64], read.y[side][:64], read.episode[side][:64], X[~side][:4], 0)
+        method(X[side][:64], read.rows.label[side][:64], read.rows.episode[side][:64], X[~side][:4], 0)
     for seed in range(seeds):
         said: list[Any] = []
         seconds = cpu_s(
-            lambda seed=seed, said=said: said.append(method(X[side], read.y[side], read.episode[side], X[~side], seed))
+            lambda seed=seed, said=said: said.append(
+                method(X[side], read.rows.label[side], read.rows.episode[side], X[~side], seed)
+            )
         )
         proba = np.asarray(said[0], dtype=np.float64)
         proba /= proba.sum(axis=1, keepdims=True)

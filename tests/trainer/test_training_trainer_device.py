@@ -11,9 +11,11 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pynvml
 import pytest
 import torch
 from torch import Tensor
@@ -22,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from trainer_builders import StopAfter
 
 from training.clock import SystemClock
-from training.trainer import flags, loop
+from training.trainer import flags, loop, machine
 from training.trainer.contract import Progress
 from training.trainer.loop import LoopSpec, train
 from training.trainer.masked import MaskedModel
@@ -157,3 +159,27 @@ def test_a_loss_that_is_not_finite_holds_the_optimiser_back() -> None:
         optimizer.step()
         changed.append(not torch.equal(before, net.weight))
     assert changed == [True, False, False, False]
+
+
+def test_the_run_key_names_what_chooses_a_gpus_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(**changed: Any) -> str:
+        card = {"name": "NVIDIA X", "processors": 80, "cudnn": 91_000, "driver": "580.65.06", "tf32": "1"} | changed
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda _index: card["name"])
+        properties = SimpleNamespace(multi_processor_count=card["processors"])
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _index: properties)
+        monkeypatch.setattr(torch.backends.cudnn, "version", lambda: card["cudnn"])
+        monkeypatch.setattr(machine, "driver_version", lambda: card["driver"])
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", card["tf32"])
+        return machine.device_name("cuda")
+
+    others = ({"name": "NVIDIA Y"}, {"processors": 82}, {"cudnn": 92_000}, {"driver": "590.1"}, {"tf32": "0"})
+    assert len({named(), *(named(**other) for other in others)}) == 1 + len(others)
+    assert machine.device_name("cpu") == "cpu"
+
+
+def test_a_driver_that_does_not_tell_its_version_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", absent)
+    assert machine.driver_version() == "unknown"

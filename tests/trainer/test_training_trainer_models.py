@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 
 from training.contract import Exit
-from training.trainer import flags, gbt, linear
+from training.trainer import flags, gbt, linear, supervised
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
@@ -155,6 +155,16 @@ def test_the_line_is_the_same_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(linear, "BLOCK", 7)
     assert whole.shape == (50, 3)
     assert np.allclose(line.margins(X), whole, atol=1e-6)
+
+
+@given(st.integers(1, 65_536), st.integers(1, 100_000))
+def test_few_windows_are_learnt_in_several_steps_and_many_as_asked(batch: int, windows: int) -> None:
+    spec = LoopSpec(epochs=1, batch_size=batch, lr=0.1, weight_decay=0, patience=1, seed=0)
+    taken = supervised._for_few(spec, "mlp", windows).batch_size
+    assert taken <= batch
+    assert taken == batch or taken <= 8 or taken * 4 <= windows
+    assert taken == batch if batch * 4 <= windows else taken >= min(batch, 8, windows)
+    assert supervised._for_few(spec, "cnn", windows) == spec
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4), st.floats(0.05, 20))

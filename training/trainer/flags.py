@@ -126,12 +126,21 @@ def _common(patience: int) -> tuple[Hyper, ...]:
     return (_TARGET_FPR, _int("patience", patience, 1, None, unit))
 
 
-def _torch(*, epochs: int, batch: int, lr: float, decay: float, dropout: float, patience: int) -> tuple[Hyper, ...]:
+def _torch(
+    *,
+    epochs: int,
+    batch: int,
+    lr: float,
+    decay: float,
+    dropout: float,
+    patience: int,
+    step: str = "windows in one step",
+) -> tuple[Hyper, ...]:
     """The flags that every network takes; the defaults are chosen per family (see docs/trainer-contract.md)."""
     return (
         *_common(patience),
         _int("epochs", epochs, 1, 10_000, "most passes over the training windows"),
-        _int("batch_size", batch, 1, 65_536, "windows in one step"),
+        _int("batch_size", batch, 1, 65_536, step),
         _rate(lr, 10, "peak learning rate of AdamW"),
         _weight("weight_decay", decay, "weight decay of AdamW"),
         _fraction("dropout", dropout, "share of activations dropped while training"),
@@ -169,7 +178,15 @@ MODELS: Mapping[str, tuple[Hyper, ...]] = {
         _int("max_bin", 128, 2, 1_024, "bins a feature is sorted into"),
     ),
     "mlp": (
-        *_torch(epochs=60, batch=256, lr=0.003, decay=0.02, dropout=0.3, patience=12),
+        *_torch(
+            epochs=60,
+            batch=256,
+            lr=0.003,
+            decay=0.02,
+            dropout=0.3,
+            patience=12,
+            step="most windows in one step: of few never more than a quarter, or 8",
+        ),
         _smoothing(0.2),
         _int("hidden", 64, 1, 4_096, "width of a hidden layer"),
         _int("layers", 2, 1, 8, "hidden layers"),

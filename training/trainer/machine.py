@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -132,12 +133,27 @@ def pick_device(wanted: str, *, prefers_cuda: bool) -> str:
 
 
 def device_name(device: str) -> str:
-    """The device as the run key names it: a model, never an instance."""
+    """The device as the run key names it, with what chooses its kernels beside torch: a model, never an instance."""
     if device == "cpu":
         return "cpu"
     import torch
 
-    return f"cuda {torch.version.cuda} {torch.cuda.get_device_name(0)}"
+    processors = torch.cuda.get_device_properties(0).multi_processor_count  # sums are parted by them
+    cudnn, driver = torch.backends.cudnn.version(), driver_version()
+    tf32 = os.environ.get("NVIDIA_TF32_OVERRIDE", "unset")  # overrules every program's own choice
+    name = torch.cuda.get_device_name(0)
+    return f"cuda {torch.version.cuda} {name}, {processors} SM, cuDNN {cudnn}, driver {driver}, TF32 override {tf32}"
+
+
+def driver_version() -> str:
+    """The version of NVIDIA's driver, such as `580.65.06`; `unknown` where its library does not tell."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return "unknown"
 
 
 def settle_torch(threads: int) -> None:

@@ -37,6 +37,8 @@ SIDECAR = ".pt"
 LIBRARIES = ("torch",)
 MOST_REFITTED = 20_000  # windows; with more, the validation windows are not missed
 LEAST_SHARE = 3  # the second training has at least one in so many of the epochs allowed
+LEAST_STEPS = 4  # of mlp in an epoch,
+LEAST_BATCH = 8  # but none with fewer windows
 AT_ONCE = 512  # windows in one forward pass when nothing is learnt
 STEPS = 16  # of integrated gradients
 
@@ -151,13 +153,23 @@ def _train(
         n_train=len(train),
         loss_of=lambda rows: loss_at(rows, net.body, train, labels, weight, smoothing),
         validate=validate,
-        spec=loop_spec(task) if found is None else _shorter(loop_spec(task), found),
+        spec=_for_few(loop_spec(task) if found is None else _shorter(loop_spec(task), found), task.model, rows.size),
         progress=task.progress,
         stop=task.stop,
         keeper=keeper,
         place=train.place,
     )
     return net, history
+
+
+def _for_few(spec: loop.LoopSpec, model: str, windows: int) -> loop.LoopSpec:
+    """Smaller batches where ``mlp`` learns from few windows; the other families' are small for all.
+
+    With 256 windows in a step the passes over a few hundred were over before much was learnt.
+    """
+    if model != "mlp":
+        return spec
+    return replace(spec, batch_size=min(spec.batch_size, max(LEAST_BATCH, windows // LEAST_STEPS)))
 
 
 def loss_at(rows: Tensor, body: nn.Module, train: Windows, labels: Tensor, weight: Tensor, smoothing: float) -> Tensor:
