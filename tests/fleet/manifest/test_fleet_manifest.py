@@ -829,3 +829,25 @@ def test_a_channel_with_a_mistake_is_named(table: str, key: str, words: str):
     assert mistake.key == key
     assert words in mistake.message
     assert "s3cret" not in str(mistake)
+
+
+@pytest.mark.parametrize(
+    ("line", "mistake"),
+    [
+        ("slots = 0", 'must be at least 1, or "auto"'),
+        ("slots = -1", 'must be "auto" or a whole number from 1 to 1024, not -1'),
+        ('slots = "all"', 'must be "auto" or a whole number from 1 to 1024, not the text "all"'),
+        ("slots = true", 'must be "auto" or a whole number from 1 to 1024, not true'),
+        ("reserve_cores = -1", "must be a whole number from 0"),
+        ('reserve_ram_gib = "8"', "must be a number from 0"),
+    ],
+)
+def test_slots_and_reserves_are_checked(line, mistake):
+    (found,) = mistakes(HEAD + f"[hosts.pi]\n{line}\n" + job())
+    assert mistake in found.message
+
+
+def test_what_declares_no_slots_is_the_plan_that_it_was():
+    declared = load(HEAD + '[hosts.pi]\nslots = "auto"\nreserve_ram_gib = 4\n' + job()).hosts["pi"].to_dict()
+    assert (declared["slots"], declared["reserve_ram_gib"]) == ("auto", 4.0)
+    assert not {"slots", "reserve_cores"} & load(HEAD + "[hosts.pi]\n" + job()).hosts["pi"].to_dict().keys()

@@ -933,3 +933,76 @@ def test_a_step_of_the_clock_that_nobody_has_looked_at_makes_no_host_silent(rece
         receiver.clock.step(step_s)
         (pi,) = receiver.service.known_hosts()
         assert receiver.service.alive(pi)
+
+
+# ── several jobs a host ─────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_worker_only_delivers_takes_no_slot(receiver: Receiver) -> None:
+    receiver.service.reload([a_job("one"), a_job("two")], Plan(hosts={"pi": {"slots": 1}}))
+    first = receiver.granted()
+    assert receiver.claim(a_worker_claim(slot=1)).reason == (
+        "host pi holds 1 job and has 1 slot: it gets another when one has ended"
+    )
+    reply = receiver.claim(a_worker_claim(slot=1, delivering=[first, "no such claim"]))
+    assert (reply.job_id is not None, reply.slots) == (True, 1)
+    receiver.service.heartbeat("id-one", a_beat(first))  # it is this session's still
+
+
+def test_finished_work_that_does_not_leave_the_host_keeps_it_from_more(receiver: Receiver) -> None:
+    receiver.service.reload([a_job(f"job-{n}") for n in range(5)], Plan(hosts={"pi": {"slots": 1}}))
+    held: list[str] = []
+    for slot in range(3):
+        held.append(receiver.granted(slot=slot, delivering=held))
+    assert "holds 3 jobs and has 1 slot" in (receiver.claim(a_worker_claim(slot=3, delivering=held)).reason or "")
+
+
+def test_a_new_session_goes_on_with_what_it_says_it_delivers(receiver: Receiver) -> None:
+    kept, lost = receiver.granted(slot=0), receiver.granted(slot=1)
+    receiver.claim(a_worker_claim(session=2, slot=1, delivering=[kept]))
+    receiver.service.heartbeat("id-one", a_beat(kept, session_id="0000000002-abcd"))
+    beat = a_beat(lost)
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-two", beat))
+
+
+def test_nobody_delivers_for_another_installation(receiver: Receiver) -> None:
+    held = receiver.granted()
+    refused(
+        ProblemType.HOST_ID_CONFLICT,
+        lambda: receiver.service.claim(a_worker_claim(instance_id="another", delivering=[held])),
+    )
+    receiver.claim(a_worker_claim("laptop", delivering=[held]))
+    attempt = receiver.queue.attempts.by_claim(held)
+    assert attempt is not None
+    assert attempt.heard_s is not None, "it trains as before"
+
+
+@pytest.mark.parametrize(
+    ("declared", "slots"), [({}, 1), ({"slots": 3}, 3), ({"slots": "auto"}, 4), ({"slots": "auto", "max_cores": 2}, 2)]
+)
+def test_a_worker_is_told_for_how_many_jobs_it_may_ask(
+    receiver: Receiver, declared: dict[str, Any], slots: int
+) -> None:
+    receiver.service.reload([a_job("one"), a_job("two")], Plan(hosts={"pi": declared}))
+    reply = receiver.claim(a_worker_claim())
+    assert reply.slots == slots
+    assert receiver.service.heartbeat(str(reply.job_id), a_beat(reply.claim_id)).slots == slots
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ({"reserve_cores": 4}, "reserve_cores = 4 leaves nothing of its 4 cores"),
+        ({"reserve_ram_gib": 9}, "reserve_ram_gib = 9 leaves nothing of its 8.0 GiB of memory"),
+        (
+            {"reserve_ram_gib": 7},
+            "reserve_ram_gib = 7 leaves nothing of its 6.0 GiB of memory that are free now",
+        ),
+    ],
+)
+def test_a_reserve_that_leaves_nothing_is_named(receiver: Receiver, declared: dict[str, Any], sentence: str) -> None:
+    receiver.service.reload([a_job("one")], Plan(hosts={"pi": declared}))
+    capability = a_capability() | {"ram_total_gib": 8.0, "ram_available_gib": 6.0}
+    reply = receiver.claim(a_worker_claim(capability=capability))
+    assert reply.job_id is None
+    assert sentence in (reply.reason or "")

@@ -137,6 +137,7 @@ class Grant(_Record):
     database_id: str | None = None  # the database that granted it; None from an older receiver
     env: dict[str, str] | None = None  # the plan's variables for trainers on this host
     echo: str | None = None  # to be brought back with the next claim of this session
+    slots: int | None = None  # how many jobs this host may train at once; None: as said before, or one
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ class NoWork(_Record):
     reason: str
     retry_after_s: float | None = None
     echo: str | None = None
+    slots: int | None = None  # as in a grant
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ class Heartbeat(_Record):
     lease_s: float
     log_next: int = 0  # number of the first output line that the receiver does not have
     echo: str | None = None  # as in a grant
+    slots: int | None = None  # as in a grant
 
 
 @dataclass(frozen=True)

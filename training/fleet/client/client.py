@@ -178,13 +178,15 @@ class FleetClient:
         crashed_claims: Sequence[str] = (),
         echo: str | None = None,
         set_aside: Sequence[Mapping[str, Any]] = (),
+        delivering: Sequence[str] = (),
         tries: int | None = None,
     ) -> Grant | NoWork:
         """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
 
         ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without
         one, this call makes one for its own repetitions. ``crashed_claims`` are those of crashed
-        sessions, ``set_aside`` the finished bundles on this host; ``echo`` is that of the last answer to
+        sessions, ``delivering`` those of which only the bundle is still to be brought, ``set_aside`` the finished
+        bundles on this host; ``echo`` is that of the last answer to
         this session, empty before the first.
         """
         body = {
@@ -199,6 +201,7 @@ class FleetClient:
             "crashed_claims": list(crashed_claims),
             "echo": echo,
             "set_aside": list(set_aside),
+            "delivering": list(delivering),
         }
         content, timeout_s = strict_json.dumps(body), self._caller.timeout_s + wait_s
         came = self._caller.again(
@@ -208,7 +211,7 @@ class FleetClient:
         answer = json_object(came)
         if answer.get("job_id") is None:
             reason = str(answer.get("reason") or "no job")
-            return NoWork(reason, answer.get("retry_after_s"), answer.get("echo"))
+            return NoWork(reason, answer.get("retry_after_s"), answer.get("echo"), answer.get("slots"))
         grant = typed(Grant, {**answer, "database_id": shown_by(came)})
         with self._lock:
             self._claims[grant.job_id] = grant.claim_id

@@ -30,6 +30,7 @@ from training.fleet.manifest.reader import (
     whole,
 )
 from training.fleet.manifest.types import SCHEMA_VERSION, Defaults, HostSpec, JobSpec, TrainerSpec
+from training.fleet.scheduling.job import SLOTS_AUTO
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
@@ -42,6 +43,7 @@ SEED_MAX = 2**31 - 1
 N_RESAMPLES_MIN, N_RESAMPLES_MAX = (200, 1_000_000)  # 0 makes no intervals; fewer than 200 make unreliable ones
 MEMORY_GIB_MAX = 1_000_000.0
 CORES_MAX = 100_000
+SLOTS_MAX = 1024
 SECONDS_MAX = 1e8  # three years
 
 _DIGITS = re.compile(r"[0-9a-f]{6,64}")  # a job's id, or enough of one to name it
@@ -193,10 +195,31 @@ def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
             max_vram_gib=table.take("max_vram_gib", _gib, None),
             max_ram_gib=table.take("max_ram_gib", _gib, None),
             max_cores=table.take("max_cores", _cores, None),
+            slots=table.take("slots", _slots, None),
+            reserve_cores=table.take("reserve_cores", _cores, 0),
+            reserve_ram_gib=table.take("reserve_ram_gib", _gib, 0.0),
+            reserve_vram_gib=table.take("reserve_vram_gib", _gib, 0.0),
             env=_env(table),
         )
         table.finish("a host")
     return found
+
+
+def _slots(value: Any) -> int | str:
+    """Check how many jobs a host trains at once."""
+    if value == SLOTS_AUTO:
+        return SLOTS_AUTO
+    if value == 0 and not isinstance(value, bool):
+        raise WrongValueError(
+            f'must be at least 1, or "{SLOTS_AUTO}": a host that is to get no work is named in denied_hosts, or its '
+            "worker is stopped"
+        )
+    try:
+        return whole(1, SLOTS_MAX)(value)
+    except WrongValueError:
+        raise WrongValueError(
+            f'must be "{SLOTS_AUTO}" or a whole number from 1 to {SLOTS_MAX}, not {shown(value)}'
+        ) from None
 
 
 def _env(table: Table) -> dict[str, str]:

@@ -13,10 +13,12 @@ from typing import Any
 from training.contract import Recipe
 from training.fleet.capability.describe import HyperValue
 from training.fleet.manifest.channels import Channel
+from training.fleet.scheduling.job import RESERVES
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 
 SCHEMA_VERSION = 1
+_OF_SLOTS = frozenset({"slots", *RESERVES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,15 @@ class HostSpec:
     max_vram_gib: float | None = None
     max_ram_gib: float | None = None
     max_cores: int | None = None
+    slots: int | str | None = None  # jobs trained there at once; "auto": as many as its resources bear
+    reserve_cores: int = 0  # for the owner, taken off what is free
+    reserve_ram_gib: float = 0.0
+    reserve_vram_gib: float = 0.0
     env: Mapping[str, str] = field(default_factory=dict)  # for every trainer there
 
     def to_dict(self) -> dict[str, Any]:
-        return _without_empty_env(_plain(self))
+        plain = _without_empty_env(_plain(self))
+        return {key: value for key, value in plain.items() if value or key not in _OF_SLOTS}  # older plans lack them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

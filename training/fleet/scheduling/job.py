@@ -15,6 +15,9 @@ from typing import Any
 
 from training import strict_json
 
+RESERVES = ("reserve_cores", "reserve_ram_gib", "reserve_vram_gib")
+SLOTS_AUTO = "auto"  # as many jobs at once as the host's resources bear
+
 
 class JobStatus(StrEnum):
     """The status of a job. Compares equal to its plain string."""
@@ -200,11 +203,14 @@ class Host:
     ram_total_gib: float = 0.0
     vram_total_gib: float = 0.0  # of the largest CUDA device
     cores: int = 0
+    slots: int | None = None  # trained at once by its declaration; 0: as many as it bears; None: not declared
     priority: int = 0
     allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
     deny_jobs: frozenset[str] = frozenset()  # model names; deny wins
     outdated: frozenset[str] = frozenset()  # models whose trainer has other flags there
     datasets: frozenset[str] | None = None  # the data sets available to it; None: not checked
+    withheld: str = ""  # why its owner's reserve leaves nothing for jobs …
+    short: str = ""  # … or nothing at the moment
 
     @classmethod
     def of(
@@ -216,27 +222,39 @@ class Host:
     ) -> Host:
         """Intersect a capability dict (any subset of its fields) with the manifest's declaration.
 
-        The more restrictive wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps what was detected.
+        The more restrictive wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps what was detected. What it
+        reserves for its owner is taken off what is free, and off the whole.
         """
         declared = declared or {}
+        keep_cores, keep_ram, keep_vram = (declared.get(key) or 0 for key in RESERVES)
         devices = capability.get("cuda_devices") or ()
         free = max((float(device.get("vram_free_gib") or 0.0) for device in devices), default=0.0)
         whole = max((float(device.get("vram_total_gib") or 0.0) for device in devices), default=0.0)
         available = float(capability.get("ram_available_gib") or 0.0)
         installed = float(capability.get("ram_total_gib") or 0.0)
+        cores = int(_capped(int(capability.get("cpu_cores") or 0), declared.get("max_cores")))
+        ram, ram_total = (_capped(each, declared.get("max_ram_gib")) for each in (available, max(installed, available)))
+        vram_total = _capped(max(whole, free), declared.get("max_vram_gib"))
+        slots = declared.get("slots")
         return cls(
             name=name,
-            cuda=bool(capability.get("cuda_available")) and declared.get("cuda") is not False,
-            vram_free_gib=_capped(free, declared.get("max_vram_gib")),
-            ram_available_gib=_capped(available, declared.get("max_ram_gib")),
-            # Older workers do not report the total.
-            ram_total_gib=_capped(max(installed, available), declared.get("max_ram_gib")),
-            vram_total_gib=_capped(max(whole, free), declared.get("max_vram_gib")),
-            cores=int(_capped(int(capability.get("cpu_cores") or 0), declared.get("max_cores"))),
+            # A GPU of which nothing is left is none.
+            cuda=bool(capability.get("cuda_available"))
+            and declared.get("cuda") is not False
+            and (not keep_vram or keep_vram < vram_total),
+            vram_free_gib=_less(_capped(free, declared.get("max_vram_gib")), keep_vram),
+            ram_available_gib=_less(ram, keep_ram),
+            ram_total_gib=_less(ram_total, keep_ram),  # older workers report none
+            vram_total_gib=_less(vram_total, keep_vram),
+            cores=int(_less(cores, keep_cores)),
+            slots=slots if isinstance(slots, int | None) else 0,
             priority=int(declared.get("priority") or 0),
             allow_jobs=frozenset(declared.get("allow_jobs") or ()),
             deny_jobs=frozenset(declared.get("deny_jobs") or ()),
             outdated=frozenset(outdated),
+            withheld=_left_by(keep_cores, cores, f"{cores} cores", "reserve_cores")
+            or _left_by(keep_ram, ram_total, f"{ram_total:.1f} GiB of memory", "reserve_ram_gib"),
+            short=_left_by(keep_ram, ram, f"{ram:.1f} GiB of memory that are free now", "reserve_ram_gib"),
         )
 
     def at_best(self) -> Host:
@@ -245,11 +263,22 @@ class Host:
             self,
             ram_available_gib=max(self.ram_available_gib, self.ram_total_gib),
             vram_free_gib=max(self.vram_free_gib, self.vram_total_gib),
+            short="",
         )
 
 
 def _capped(detected: float, declared: float | None) -> float:
     return detected if declared is None else min(detected, declared)
+
+
+def _left_by(kept: float, there: float, what: str, key: str) -> str:
+    """Return why a reserve leaves no job anything, or an empty text."""
+    return f"{key} = {kept:g} leaves nothing of its {what}" if kept and kept >= there else ""
+
+
+def _less(free: float, kept: float) -> float:
+    """Take off what is kept."""
+    return max(0.0, free - kept) if kept else free
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

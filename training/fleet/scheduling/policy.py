@@ -62,6 +62,7 @@ class Fleet:
 
 
 NOBODY_ELSE = Fleet()
+DELIVERING_SHARE = 2  # attempts that only deliver, for each that may train: beyond, the network is the bottleneck
 
 
 # ── who fits ────────────────────────────────────────────────────────────────────────────────
@@ -81,7 +82,7 @@ def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:
     """Return the obstacle that stays even when everything is free, or ``None``."""
-    return _by_name(needs, host) or _by_model(needs, host) or has_more_memory(needs, host)
+    return _by_name(needs, host) or _by_model(needs, host) or has_more_memory(needs, host) or host.withheld or None
 
 
 def is_named(host: str, names: Collection[str]) -> bool:
@@ -108,6 +109,8 @@ def _by_model(needs: Needs, host: Host) -> str | None:
 
 
 def _by_size(needs: Needs, host: Host) -> str | None:
+    if host.short:
+        return host.short
     if needs.require_cuda and not host.cuda:
         return "no CUDA device available, and the job has require_cuda"
     if needs.require_cuda and host.vram_free_gib < needs.min_vram_gib:
@@ -154,18 +157,28 @@ def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
 
 
 def most_at_once(host: Host) -> int:
-    """Return how many attempts of one host may live at once: one a core, and one where none is reported."""
-    return max(1, host.cores)
+    """Return how many attempts of one host may train at once: as declared, else one a core, and at least one."""
+    return host.slots or max(1, host.cores)
 
 
-def is_full(host: Host, held: int) -> str | None:
-    """Return why a host that holds so many live attempts gets no further one, or ``None``."""
-    most = most_at_once(host)
-    if held < most:
+def slots_told(host: Host) -> int:
+    """Return for how many jobs at once its worker may ask: one, where the manifest says nothing."""
+    return 1 if host.slots is None else most_at_once(host)
+
+
+def is_full(host: Host, held: Iterable[Attempt]) -> str | None:
+    """Return why a host with these live attempts gets no further one, or ``None``.
+
+    What only packs or uploads takes no place, as long as it does not pile up.
+    """
+    live = list(held)
+    training, most = sum(each.heard_s is not None for each in live), most_at_once(host)
+    if training < most and len(live) < DELIVERING_SHARE * most + most:
         return None
-    jobs = "1 job" if held == 1 else f"{held} jobs"
-    cores = "1 core" if most == 1 else f"{most} cores"
-    return f"host {host.name} holds {jobs} and has {cores}: it gets another when one has ended"
+    jobs = "1 job" if len(live) == 1 else f"{len(live)} jobs"
+    place = "slot" if host.slots else "core"
+    places = f"1 {place}" if most == 1 else f"{most} {place}s"
+    return f"host {host.name} holds {jobs} and has {places}: it gets another when one has ended"
 
 
 # ── order among hosts ───────────────────────────────────────────────────────────────────────

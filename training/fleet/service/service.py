@@ -199,6 +199,11 @@ class Service:
         self._note(request, claimant)
         held = self._end_older_sessions(request)
         self._guard_slot(request, held)
+        slots = rules.slots_told(self.host_of(self.host_registry.known[request.host_id]))
+        return msgspec.structs.replace(self._give(request, claimant, held), slots=slots)
+
+    def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
+        """Give the best job to a host that may claim and holds these attempts, or the reason for none."""
         if not self._dataset_store.has_room():
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         out = self.queue.quarantines.checked_in(request.host_id, request.capability)
@@ -206,7 +211,7 @@ class Service:
             reason = out[request.host_id].sentence()
             return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
         host = self.host_of(self.host_registry.known[request.host_id])
-        full = rules.is_full(host, len(held))
+        full = rules.is_full(host, held)
         if full is not None:  # nor does it wait: a waiting host counts as idle
             return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
         first_come = self.plan.scheduling is Scheduling.FIRST_COME
@@ -412,6 +417,7 @@ class Service:
         held = self.queue.attempts.live_on(request.host_id)
         if request.session_id is None or request.instance_id is None:
             return held
+        held = [self._delivers(attempt, request) for attempt in held]
         for attempt in list(held):
             if attempt.instance_id == request.instance_id and attempt.session_id != request.session_id:
                 error = f"the worker on {request.host_id} began anew without this job"
@@ -423,6 +429,14 @@ class Service:
             for claim_id in request.crashed_claims[:CRASHED_CLAIMS_MAX]:
                 self.queue.quarantines.crashed(request.host_id, claim_id, last_seen)
         return held
+
+    def _delivers(self, attempt: Attempt, request: ClaimRequest) -> Attempt:
+        """Note of an attempt that the worker says it delivers, that it trains no more and is this session's."""
+        if attempt.claim_id not in request.delivering or attempt.instance_id != request.instance_id:
+            return attempt
+        if attempt.session_id != request.session_id:
+            self.queue.attempts.hand_on(attempt, request.session_id)
+        return replace(self.queue.attempts.train_no_more(attempt), session_id=request.session_id)
 
     def _guard_slot(self, request: ClaimRequest, held: list[Attempt]) -> None:
         if request.session_id is None:
@@ -439,6 +453,7 @@ class Service:
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
         """Renew the lease of the live attempt; a host given up for lost may be readmitted."""
         job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
+        known = self.host_registry.known.get(attempt.host)
         _, line = self._lines.get(attempt.host, ("", None))
         if line is not None:  # of another installation's sessions it knows none
             session = request.session_id or attempt.session_id  # another session may deliver what one left
@@ -455,8 +470,7 @@ class Service:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
         if not attempt.live:
             held = self.queue.attempts.live_on(attempt.host)
-            known = self.host_registry.known.get(attempt.host)
-            full = known is not None and rules.is_full(self.host_of(known), len(held))
+            full = known is not None and rules.is_full(self.host_of(known), held)
             if full or not rules.may_readopt(job, attempt, held, self.policy):
                 raise ended(attempt)
             job, attempt = self.queue.readopt(job, attempt)
@@ -478,6 +492,7 @@ class Service:
             lease_s=self.policy.stale_after_s,
             log_next=log_next,
             echo=self._round(attempt.host),
+            slots=None if known is None else rules.slots_told(self.host_of(known)),
         )
 
     def _heard(self, job: Job, attempt: Attempt, progress: Mapping[str, Any] | None) -> Attempt:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -382,9 +382,9 @@ class Views:
 
     def explain(self, job_id: str) -> ExplainReply:
         """Tell for every known host whether the job fits it, and if so, what it waits for."""
-        row, out, held = self._row(job_id), quarantines(self._db), jobs_by_host(self._db.all("live_jobs_by_host"))
+        row, out = self._row(job_id), quarantines(self._db)
         job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
-        hosts = [self._verdict(job, host, out, held, unheard_s, kind) for host, unheard_s in self._unheard().items()]
+        hosts = [self._verdict(job, host, out, unheard_s, kind) for host, unheard_s in self._unheard().items()]
         wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
         hosts += [
             HostVerdict(host=name, fits=False, reason=said)
@@ -465,7 +465,6 @@ class Views:
         job: Job,
         host: Host,
         out: Mapping[str, Quarantine],
-        held: Mapping[str, Sequence[str]],
         unheard_s: float | None,
         kind: str,
     ) -> HostVerdict:
@@ -480,7 +479,8 @@ class Views:
             return HostVerdict(host=host.name, fits=True, reason=silent)
         if job.status is not JobStatus.PENDING:
             return HostVerdict(host=host.name, fits=True, reason="ok")
-        full = rules.is_full(host, len(held.get(host.name, ())))
+        live = map(attempt_of, self._db.all("live_attempts_of_host", host=host.name))
+        full = rules.is_full(host, live)
         if full is not None:
             return HostVerdict(host=host.name, fits=True, reason=full)
         wait_s, reason = _waits(needs, job, host, self._service.fleet_beside(host.name, out), self._policy, now)

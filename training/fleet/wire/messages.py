@@ -164,6 +164,8 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     # the `echo` of the last answer to this session, "" before the first; null: the worker does not support it
     echo: Annotated[str, Meta(max_length=64)] | None = None
     set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
+    # the session's claims whose trainers have ended, and that it still delivers
+    delivering: list[str] = field(default_factory=list)
 
 
 class DeclinedView(Wire, frozen=True, kw_only=True):
@@ -194,6 +196,7 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     declined: DeclinedView | None = None  # what it waits for instead
     echo: str | None = None  # to be brought back with the next request of this session
     ask_again: bool = False  # the receiver could not keep the claim waiting; pause, then ask again
+    slots: int | None = None  # how many jobs this host may train at once; null: as said before, or one
 
 
 class LogLines(Wire, frozen=True, kw_only=True):
@@ -234,6 +237,7 @@ class HeartbeatReply(Wire, frozen=True, kw_only=True):
     lease_s: float = 600.0
     log_next: int = 0  # number of the next line the receiver has not stored
     echo: str | None = None  # to be brought back with the next claim or heartbeat of this session
+    slots: int | None = None  # as in a claim's answer
 
 
 class OutputRequest(Wire, frozen=True, kw_only=True):

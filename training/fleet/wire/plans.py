@@ -73,6 +73,10 @@ class GivenHost(Given, frozen=True, kw_only=True):
     max_vram_gib: _Figure | None = None
     max_ram_gib: _Figure | None = None
     max_cores: _Count | None = None
+    slots: int | str | None = None
+    reserve_cores: _Count = 0
+    reserve_ram_gib: _Figure = 0.0
+    reserve_vram_gib: _Figure = 0.0
     env: _Env = field(default_factory=dict)
 
 
