@@ -162,7 +162,7 @@ class Coordinator:
         self.delivery = Delivery(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired
         self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
-        self._retention, self._lets_go = Retention(self.service, self.store, None, self.database), False
+        self._retention, self.lets_go = Retention(self.service, self.store, None, self.database), False
         self._watcher.prepared()
         self._writer = InlineWriter(self.database)
         self._run(Call("reload"), self._do("reload", self.reload))
@@ -234,8 +234,8 @@ class Coordinator:
         if not self._folds:
             self._folds = True
             self._run(Call("fold"), self._fold())
-        if not self._lets_go and not self.plan.retention.keeps_all:
-            self._lets_go = True
+        if not self.lets_go and not self.plan.retention.keeps_all:
+            self.lets_go = True
             self._run(Call("retention"), self._let_go())
         self.soon(self.policy.sweep_period_s, self._tick)
 
@@ -276,7 +276,7 @@ class Coordinator:
                 self.delivery.index_stale = not self._repaired()
         except (DatabaseError, StoreError) as error:
             self.world.say("receiver", f"lets nothing go: {error}")
-        self._lets_go = False
+        self.lets_go = False
 
     def reload(self) -> messages.ReloadReply:
         return self.service.reload(self.jobs, self.plan)

@@ -39,6 +39,10 @@ class CopiesAreTold(Checker):
         self._takes((host, request.instance_id), request.session_id, seen.at)
 
     def _takes(self, whose: tuple[str, str], session: str, at: float) -> None:
+        for other in [each for each in self._turn if each[0] == whose[0] and each != whose]:
+            # Another installation has the name: by its return the receiver has forgotten who was.
+            del self._turn[other]
+            self._succeeded.pop(other, None)
         last, heard_at = self._turn.get(whose, (session, at))
         self._turn[whose] = session, at
         if session == last:

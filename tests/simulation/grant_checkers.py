@@ -98,18 +98,21 @@ class GrantsFit(Checker):
         self._witness = witness
 
     def lost(self, seen: Observation) -> None:
+        self._heard(seen)  # which the receiver remembers, though no row tells of it
+
+    def _heard(self, seen: Observation) -> None:
         self._signs.see(seen)
+        if seen.call.name == "claim" and seen.error is None:
+            request = seen.call.message
+            self._asked[request.host_id] = (seen.at, request.capability)
 
     def see(self, seen: Observation) -> None:
-        self._signs.see(seen)
+        self._heard(seen)
         if seen.call.name == "tick":
             self.clock_is_true = True
         for event in seen.events:
             if event.transition == "claim":
                 self._grant(seen, event)
-        if seen.call.name == "claim" and seen.error is None:
-            request = seen.call.message
-            self._asked[request.host_id] = (seen.at, request.capability)
 
     def _grant(self, seen: Observation, event: Event) -> None:
         request = seen.call.message

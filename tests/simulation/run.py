@@ -278,7 +278,7 @@ class Simulation:
         jobs = self.witness.now.jobs
         if any(facts.status in ("claimed", "running") for facts in jobs.values()):
             return False
-        if any(host.up and host.state.backlog for host in self.hosts):
+        if any(host.up and host.state.backlog for host in self.hosts) or self.receiver.lets_go:
             return False
         if all(facts.status != "pending" for facts in jobs.values()):
             return True

@@ -97,7 +97,7 @@ class WaitsAreBounded(ScheduleChecker):
         if reply.claim_id is not None:
             self._told = {key: until for key, until in self._told.items() if key[0] != host}
             return
-        if self.clock_is_true and not self.stands_back(seen, request):
+        if self.clock_is_true and not reply.ask_again and not self.stands_back(seen, request):
             for (name, kind), until in self._told.items():
                 if name == host and until < seen.at - _SLACK_S:
                     self._no_job_of(kind, seen, request, until)

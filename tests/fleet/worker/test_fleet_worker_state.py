@@ -17,6 +17,7 @@ from training.fleet.wire.messages import Action as Order
 from training.fleet.wire.messages import ProblemType
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.state import events as t
+from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.step import Phase, State, step
 from training.fleet.worker.state.trainer import measure_s
@@ -353,6 +354,25 @@ def test_silence_pauses_at_four_fifths_of_the_lease_and_an_answer_resumes() -> N
         worker.wake()
     worker.answer_beat()
     assert worker.wants(t.ResumeTrainer)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "left_s"), [(3600.0, no_answer.BRIEF_S), (474.0, 6.0), (0.0, 10.0)], ids=["long-ago", "soon", "never"]
+)
+def test_who_must_pause_without_a_lease_stops_soon_without_one(silent_s: float, left_s: float) -> None:
+    """A trainer that hangs when its host wakes up may be another's job by now."""
+    worker = Worker(on_silence=t.OnSilence.PAUSE, grace_s=10.0).running()
+    assert worker.state.work is not None
+    worker.take(t.Measured(claim_id=JOB.claim_id, cpu_s=1.0))
+    worker.now = worker.state.work.renewed_at + silent_s
+    worker.take(t.SignalReceived())
+    assert worker.wants(t.StopTrainer)
+    asked_at = worker.now
+    while not worker.wants(t.KillTrainer):
+        if worker.wants(t.SendHeartbeat):
+            worker.take(t.NotAnswered(call=worker.wanted(t.SendHeartbeat).call, detail="down"))
+        worker.wake()
+    assert worker.now == asked_at + left_s
 
 
 def test_unanswered_heartbeats_are_repeated_soon_and_then_ever_more_seldom() -> None:

@@ -204,7 +204,7 @@ class Delivery:
 
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
         """Assign a bundle that is durable in the store to its attempt."""
-        done = self._service.upload_done
+        done, repairs = self._service.upload_done, self._store.index.repairs
         added: bool | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "by hand" if permission.by_hand else "upload"
         )
@@ -212,7 +212,7 @@ class Delivery:
             raise OffsetMismatch(artifact.size, 0)
         if added:
             logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
-            yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt)
+            yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt, repairs)
 
     def _confirmed(self, artifact: Artifact) -> Steps[Artifact]:
         """Hash the stored bundle; a damaged one is set aside, and the client must send it again."""
@@ -254,11 +254,11 @@ class Delivery:
                 job, made = found
                 artifact_id, record = request.artifact_id, made.record
                 size, kept = yield from self._proven(request.claim_id, job, made, artifact_id, record, body)
-            deliver = partial(self._service.deliver, job_id, request)
+            deliver, repairs = partial(self._service.deliver, job_id, request), self._store.index.repairs
             answer, taken = yield Decide(lambda: deliver(made, size, kept), "deliver")
         if taken:
             logger.info("job %s: completed by %s, by hand", job_id[:12], answer.artifact_id[:12])
-            yield from self._indexed(answer.artifact_id, job_id, answer.attempt)
+            yield from self._indexed(answer.artifact_id, job_id, answer.attempt, repairs)
         reply: CompleteReply = answer
         return reply
 
@@ -290,8 +290,11 @@ class Delivery:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _indexed(self, artifact_id: str, job_id: str, attempt: int) -> Steps[None]:
-        """Add a new artifact's line after the commit. On an error the next tick repairs the file."""
+    def _indexed(self, artifact_id: str, job_id: str, attempt: int, repairs: int) -> Steps[None]:
+        """Add a new artifact's line after the commit, before which the file had been repaired so many times.
+
+        On an error, or after another repair, the next tick repairs the file.
+        """
         first = partial(catalogue.first_delivery, self._reader, artifact_id)
         row = yield Look(lambda: first(job_id=job_id, attempt=attempt))
         if row is None:
@@ -299,7 +302,8 @@ class Delivery:
             return
         crashpoint("receiver.index.before")
         try:
-            yield Disk(lambda: self._store.index.append(row))
+            added: bool = yield Disk(lambda: self._store.index.append(row, repairs))
+            self.index_stale = self.index_stale or not added
             crashpoint("receiver.index.after")
         except StoreError as error:
             logger.warning("the index lacks artifact %s for now: %s", artifact_id, error)

@@ -55,15 +55,23 @@ class Index:
         self._fs = fs
         self._lock = threading.Lock()
         self._torn = False  # a failed append may have left half a line
+        self.repairs = 0
 
-    def append(self, row: IndexRow) -> None:
-        """Add a committed artifact's line by one synced write. Half a line left by a failure is cut first."""
+    def append(self, row: IndexRow, repairs: int | None = None) -> bool:
+        """Add a committed artifact's line by one synced write. Half a line left by a failure is cut first.
+
+        ``repairs``, if given, is how many there had been before the commit. After another one the line may be there
+        already: it is not added, and False is returned.
+        """
         with self._lock, disk_errors("appending to the index"):
+            if repairs not in (None, self.repairs):
+                return False
             if self._torn:
                 self._cut_torn_line()
             self._torn = True
             self._fs.append(self._path, row.line())
             self._torn = False
+            return True
 
     def repair(self, rows: Iterable[IndexRow]) -> IndexRepair:
         """Bring the file in line with the database (``rows``, in the order of their commits).
@@ -71,6 +79,7 @@ class Index:
         A torn last line is cut; a file with any other difference is replaced.
         """
         with self._lock, disk_errors("repairing the index"):
+            self.repairs += 1
             cut = self._cut_torn_line()
             count, digest = 0, hashlib.sha256()
 

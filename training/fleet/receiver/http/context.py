@@ -306,8 +306,12 @@ class Context:
 
     async def repair_index(self) -> None:
         """Bring the index in line with the database."""
-        repair = await self.look(lambda: self.store.index.repair(index_rows(self.reader)))
-        self.delivery.index_stale = False
+        self.delivery.index_stale = False  # before: what goes stale meanwhile stays so
+        try:
+            repair = await self.look(lambda: self.store.index.repair(index_rows(self.reader)))
+        except BaseException:
+            self.delivery.index_stale = True
+            raise
         if repair.rebuilt or repair.cut_bytes:
             logger.warning("the index was mended: %d rows", repair.rows)
 

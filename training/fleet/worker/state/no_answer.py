@@ -9,6 +9,8 @@ from __future__ import annotations
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.state import REPORTING, Phase, Transition
 
+BRIEF_S = 3.0  # for which a trainer may save its state though the lease is nearly over
+
 
 def claim(transition: Transition, answer: t.NotAnswered) -> None:
     """Ask again later with the same id, so that a grant whose answer was lost is found again."""
@@ -42,7 +44,22 @@ def heartbeat(transition: Transition, answer: t.NotAnswered, interval_s: float) 
 
 def pause_at(transition: Transition) -> float | None:
     """Return the time at which a running trainer must pause for want of a confirmed lease."""
-    wanted = transition.settings.on_silence == t.OnSilence.PAUSE
-    if not wanted or transition.phase is not Phase.RUNNING or transition.work.paused:
+    if transition.phase is not Phase.RUNNING or transition.work.paused:
+        return None
+    return _unconfirmed_at(transition)
+
+
+def stop_by(transition: Transition) -> float | None:
+    """Return the time until which a trainer that is being stopped may save its state: as a pause, short of a lease."""
+    by, unconfirmed_at = transition.work.stop_by, _unconfirmed_at(transition)
+    if by is None or unconfirmed_at is None or transition.work.killed:
+        return by
+    asked_at = by - transition.settings.grace_s
+    return min(by, max(unconfirmed_at, asked_at + BRIEF_S))
+
+
+def _unconfirmed_at(transition: Transition) -> float | None:
+    """Return when the lease is nearly over, if trainers pause then."""
+    if transition.settings.on_silence != t.OnSilence.PAUSE:
         return None
     return transition.work.renewed_at + transition.settings.silence_share * transition.work.lease_s

@@ -50,6 +50,7 @@ from typing import TypeVar
 from training.fleet.worker.state import claims as worker_claims
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import heartbeats as worker_heartbeats
+from training.fleet.worker.state import no_answer
 from training.fleet.worker.state import output as worker_backlog
 from training.fleet.worker.state import reports as worker_reports
 from training.fleet.worker.state import trainer as worker_trainer
@@ -258,5 +259,5 @@ def _next_wake(transition: Transition) -> float | None:
     if transition.state.call is None:
         times.append(transition.state.call_at)
     if transition.state.work is not None:
-        times += [transition.work.stop_by, *worker_heartbeats.next_wake(transition)]
+        times += [no_answer.stop_by(transition), *worker_heartbeats.next_wake(transition)]
     return min((time for time in times if time is not None), default=None)

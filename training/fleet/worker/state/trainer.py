@@ -7,6 +7,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.wire.progress import parse_progress
 from training.fleet.worker.state import events as t
+from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, judge
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, Transition, is_due
 
@@ -49,7 +50,7 @@ def news(transition: Transition, event: News) -> None:
 
 def catch_up(transition: Transition) -> None:
     """Lose patience with a trainer that does not stop."""
-    if transition.phase is not Phase.STOPPING or not is_due(transition.work.stop_by, transition.now):
+    if transition.phase is not Phase.STOPPING or not is_due(no_answer.stop_by(transition), transition.now):
         return
     if not transition.work.killed:
         transition.kill()
