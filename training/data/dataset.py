@@ -305,29 +305,18 @@ def write_features(
     rows = max(GROUP_ROWS_LEAST, -(-len(index) // GROUPS_MOST))
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (len(index), len(names)))
 
-    failed: list[BaseException] = []  # Polars would make its own of it
-
     def tables(*_: object) -> Iterator[pl.DataFrame]:
         at = 0
-        try:
-            for F in parts:
-                digest.update(np.ascontiguousarray(F).data)
-                yield index.part(at, at + len(F)).hstack(pl.DataFrame({name: F[:, i] for i, name in enumerate(names)}))
-                at += len(F)
-                progress(at / len(index))
-        except BaseException as error:
-            failed.append(error)
-            raise
+        for F in parts:
+            digest.update(np.ascontiguousarray(F).data)
+            yield index.part(at, at + len(F)).hstack(pl.DataFrame({name: F[:, i] for i, name in enumerate(names)}))
+            at += len(F)
+            progress(at / len(index))
 
     types = INDEX_SCHEMA | dict.fromkeys(names, pl.Float32)
-    try:
-        register_io_source(tables, schema=pl.Schema(types)).sink_parquet(
-            new / FEATURES_FILE, compression="uncompressed", statistics=False, row_group_size=rows
-        )
-    except BaseException:
-        if failed:
-            raise failed[0] from None
-        raise
+    register_io_source(tables, schema=pl.Schema(types)).sink_parquet(
+        new / FEATURES_FILE, compression="uncompressed", statistics=False, row_group_size=rows
+    )
     return digest.hexdigest()
 
 
