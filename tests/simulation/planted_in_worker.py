@@ -63,8 +63,8 @@ WORKER_BUGS = (
     Mutant(
         "no pause in silence",
         no_answer.pause_at,
-        "return transition.work.renewed_at",
-        "return None and transition.work.renewed_at",
+        "return _unconfirmed_at(transition)",
+        "return None and _unconfirmed_at(transition)",
         seed=18,
     ),
     Mutant(
