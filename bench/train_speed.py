@@ -196,12 +196,12 @@ def optimizer(work: Work, net: Any) -> Any:
 def ours(work: Work) -> float:
     """The product's training function; only its loop is timed, as with the others."""
     import numpy as np
+    import torch
 
     from training.clock import SystemClock
     from training.trainer import loop, machine, ssl, supervised
     from training.trainer.contract import Progress, Stop
-    from training.trainer.masked import MaskedModel
-    from training.trainer.task import Task
+    from training.trainer.task import Ordinary, Task
     from training.trainer.windows import Resident
 
     class Keeper:
@@ -215,6 +215,8 @@ def ours(work: Work) -> float:
         features=work.features,
         names=(),
         y=work.y.cpu().numpy(),
+        host=np.full(len(work.y), "one"),
+        ordinary=Ordinary(work.raw[:0], work.features[:0], np.zeros(0, dtype=np.str_)),
         classes=2,
         is_benign=work.y.cpu().numpy() == 0,
         split=all_train(WINDOWS),
@@ -236,15 +238,17 @@ def ours(work: Work) -> float:
         seconds.append(timed(lambda: answer.append(real(*args, **kwargs))))
         return answer[0]
 
-    loop.train = measured
+    loop.train, normalised = measured, ssl.windows
+    ssl.windows = lambda _X, some, *_more: Resident(work.x[: len(some)])  # what all contenders learn from
     try:
         if work.ssl:
-            body = MaskedModel(CHANNELS, SAMPLES, work.hyper).to(work.device)
-            ssl._pretrain(task, body, Resident(work.x), Resident(work.x[:64]))
+            detector = ssl.Detector(ssl.Sizes(CHANNELS, SAMPLES, work.features.shape[1]), work.hyper)
+            detector.body.to(work.device)
+            ssl._pretrain(task, detector, rows, rows[:64], torch.device(work.device))
         else:
             supervised._train(task, rows, None, Keeper())
     finally:
-        loop.train = real
+        loop.train, ssl.windows = real, normalised
     return seconds[0]
 
 
@@ -420,7 +424,7 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     from training.clock import SystemClock
     from training.trainer import flags, gbt
     from training.trainer.contract import Progress, Stop
-    from training.trainer.task import Task
+    from training.trainer.task import Ordinary, Task
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
@@ -434,6 +438,7 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
 
     task = Task(
         model="gbt", X=X, features=X, names=(), y=y, classes=2, is_benign=y == 0, split=all_train(ROWS),
+        host=np.full(len(y), "one"), ordinary=Ordinary(X[:0], X[:0], np.zeros(0, dtype=np.str_)),
         hyper=hyper, seed=0, threads=threads, device=device,
         progress=Progress(io.StringIO(), SystemClock()), stop=Stop(), keeper=Keeper(),
     )  # fmt: skip
