@@ -117,7 +117,7 @@ RECEIVER_BUGS = (
     Mutant("every job fits every host", policy.fits, "return lacks_data", "return None  # lacks_data", seed=0),
     Mutant(
         "a host gets as many jobs as it asks for",
-        Service.claim,
+        Service._give,
         "if full is not None:",
         "if False:",
         seen_by="test_fleet_service:test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three",

@@ -60,7 +60,7 @@ SCHEDULE_BUGS = (
     ),
     Mutant(
         "a host that is taken out stays in the schedule",
-        Service.claim,
+        Service._give,
         "self.fleet(but=host.name, out=out)",
         "self.fleet(but=host.name)",
         seed=21,
