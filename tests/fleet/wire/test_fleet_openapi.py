@@ -114,15 +114,15 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "examples"), [("app", 2), ("plain", 1), ("tls", 1)])
-def test_no_made_up_call_is_answered_otherwise_than_documented(kind: str, examples: int, tmp_path: Path) -> None:
-    """``python -m tests.api --calls 100000`` is the same for longer."""
+@pytest.mark.parametrize("kind", ["app", "tls"])
+def test_no_made_up_call_is_answered_otherwise_than_documented(kind: str, tmp_path: Path) -> None:
+    """``python -m tests.api --calls 100000`` is the same for longer, without TLS as well."""
     pytest.importorskip("schemathesis")
     from api.run import Target, run
 
-    result = run(tmp_path, examples, seed=1, kind=Target(kind))
+    result = run(tmp_path, 1, seed=1, kind=Target(kind))
     assert result.failures == [], "\n".join(result.failures)
-    assert result.calls >= 400 * examples
+    assert result.calls >= 400
     assert set(result.checks) >= CHECKS
     good = {each.removesuffix(" 200") for each in result.statuses if each.endswith(" 200")}
     deep = {"POST /v1/job/claim", "PUT /v1/model/{job_id}", "POST /v1/job/{job_id}/complete"}
