@@ -1042,6 +1042,21 @@ def test_a_job_that_avoids_a_host_keeps_its_place_before_the_others(
     assert granted.job.name == first
 
 
+def test_a_job_that_avoids_its_host_no_longer_is_not_passed_over(queue: JobQueue, clock: FakeClock) -> None:
+    """The schedule of a moment ago does not know it: it was made while the job was in none."""
+    jobs = [a_job("avoided", priority=9), a_job("other", priority=5, seed=1)]
+    queue.sync_from_manifest([{**job, "allowed_hosts": ["pi"]} for job in jobs])
+    queue._conn.execute(
+        "UPDATE jobs SET avoid_host = 'pi', avoid_until = ? WHERE name = 'avoided'", (clock.now() + 1.0,)
+    )
+    assert isinstance(queue.grant(a_host("desk"), Claimant(), Fleet(alive=(a_host("pi"),))), NoJob)
+    clock.advance(2.0)
+    assert queue.policy.reschedule_s > 2.0
+    granted = queue.grant(a_host("pi"), Claimant(), Fleet(alive=(a_host("desk"),)))
+    assert not isinstance(granted, NoJob)
+    assert granted.job.name == "avoided"
+
+
 def test_jobs_of_equal_class_keys_are_of_one_class(queue: JobQueue) -> None:
     """The key is only quicker to write: whatever differs in a class must differ in it."""
     plain = {**a_job(), "dataset": "d", "max_run_s": 60.0}

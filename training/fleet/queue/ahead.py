@@ -119,7 +119,7 @@ class Ahead:
         return self._making is None and self._made_for is not None and self._moves() - self._made_for[0] <= 1
 
     def edited(self) -> None:
-        """Note that a plan was taken over: the schedule is out of date by that."""
+        """Note a change that no move of a job tells of, as a plan that was taken over: it dates the schedule."""
         self._edits += 1
 
     def _moves(self) -> int:

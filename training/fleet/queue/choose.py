@@ -49,6 +49,8 @@ class Chooser:
 
         Of the highest priority that the schedule has for it; ``first_come``: the oldest of the highest priority.
         """
+        if self._db.run("open_gates", now=self._clock.now()):
+            self._ahead.edited()  # jobs that avoided a host were in no schedule
         asking = _Asking(self._db, self._classes, host, fleet, policy, self._clock)
         # One host alone is done no sooner by any order.
         chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
@@ -173,7 +175,6 @@ class _Asking:
 
     def _closed_gates(self) -> dict[int, list[tuple[str, float]]]:
         """For each class the hosts that some of its jobs avoid, and until when the first of these jobs does."""
-        self._db.run("open_gates", now=self._now)
         gates: dict[int, list[tuple[str, float]]] = {}
         for row in self._db.all("gates", now=self._now):
             gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"]))
