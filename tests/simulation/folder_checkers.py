@@ -21,7 +21,7 @@ class NobodyElsesFolder(WorkerChecker):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._attempts: dict[str, tuple[str, AttemptFolders]] = {}  # machine → claim, its folders
+        self._attempts: dict[tuple[str, str], AttemptFolders] = {}  # by machine and claim
 
     def refused(self, host: Host, why: str) -> None:
         self.demand(False, f"{host.machine} was refused beside another worker: {why}")
@@ -32,11 +32,18 @@ class NobodyElsesFolder(WorkerChecker):
         told = refusal is not None and "another worker uses" in refusal
         self.demand(told, f"a second worker was refused with other words: {refusal}")
 
-    def used_disk(self, host: Host, begun: Assignment | None) -> None:
-        self._attempts.pop(host.machine, None)
+    def ended(self, host: Host) -> None:
+        for key in [key for key in self._attempts if key[0] == host.machine]:
+            del self._attempts[key]
+
+    def used_disk(self, host: Host, begun: Assignment | None, over: Assignment | None) -> None:
+        if over is not None:
+            self._attempts.pop((host.machine, over.claim_id), None)
         if begun is not None and host.disk is not None:
-            self._attempts[host.machine] = begun.claim_id, host.disk.folders(begun)
-        for machine, (claim, folders) in self._attempts.items():
+            folders = host.disk.folders(begun)
+            self.demand(folders not in self._attempts.values(), f"two attempts on {host.machine} share a folder")
+            self._attempts[host.machine, begun.claim_id] = folders
+        for (machine, claim), folders in self._attempts.items():
             there = folders.out.is_dir() and folders.reports.is_dir() and folders.log.is_file()
             self.demand(there, f"{host.machine} removed a folder of {claim[:8]} on {machine}")
             if machine != host.machine:

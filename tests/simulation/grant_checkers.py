@@ -10,6 +10,8 @@ from simulation.world import World
 from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.wire.messages import ClaimReply
 
+PILE = 3  # live attempts for each that may train: two may wait to be delivered
+
 
 class OneGrantARequest(Checker):
     """A request of a worker is granted one job, however often it arrives."""
@@ -119,9 +121,11 @@ class GrantsFit(Checker):
         spec = seen.before.jobs[event.job_id].wants()
         obstacle = misfit(spec, request.host_id, request.capability, self._hosts.get(request.host_id, {}))
         self.demand(obstacle is None, f"granted to a host that does not fit: {obstacle}")
-        cores = request.capability.get("cpu_cores", 0)
+        most = most_at_once(request.capability, self._hosts.get(request.host_id, {}))
         held = sum(live.host == request.host_id for live in seen.after.live.values())
-        self.demand(held <= max(1, cores), f"{held} jobs on a host of {cores} cores")
+        trains = training(self._witness, request.host_id)
+        self.demand(trains <= most, f"{trains} jobs train on a host for {most}")
+        self.demand(held <= PILE * most, f"{held} jobs on a host for {most}")
         if not self.clock_is_true:
             return
         facts, now = seen.before.jobs[event.job_id], self._witness.receiver.clock.now()
@@ -174,6 +178,27 @@ class GrantsFit(Checker):
         self.demand(not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over")
 
 
+def offered(capability: dict[str, Any], declared: dict[str, Any]) -> dict[str, Any]:
+    """Return what is left of a host when its owner's reserve is taken off."""
+    left = dict(capability)
+    for name, key in (("ram_available_gib", "reserve_ram_gib"), ("cpu_cores", "reserve_cores")):
+        if declared.get(key):
+            left[name] = max(0, capability.get(name, 0) - declared[key])
+    return left
+
+
+def most_at_once(capability: dict[str, Any], declared: dict[str, Any]) -> int:
+    """Return how many jobs a host may train at once."""
+    slots = declared.get("slots")
+    return slots if isinstance(slots, int) else max(1, int(offered(capability, declared).get("cpu_cores", 0)))
+
+
+def training(witness: Witness, host: str) -> int:
+    """Count a host's attempts that are not known to have ended training."""
+    asking = "SELECT count(*) FROM attempts WHERE host = ? AND ended_at IS NULL AND heard_s IS NOT NULL"
+    return int(witness.rows(asking, host)[0][0])
+
+
 def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
     vram = max((d["vram_free_gib"] for d in capability.get("cuda_devices", [])), default=0.0)
     return bool(capability.get("cuda_available")) and vram >= spec.get("min_vram_gib", 0.0)
@@ -181,6 +206,9 @@ def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
 
 def misfit(spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]) -> str | None:
     """Say a second time, in the plainest words, which host may run which job."""
+    capability = offered(capability, declared)
+    if not (capability.get("cpu_cores", 1) and capability.get("ram_available_gib", 1.0)):
+        return "nothing is left by its owner"
     if host in spec.get("denied_hosts", []):
         return "denied host"
     if spec.get("allowed_hosts") and host not in spec["allowed_hosts"]:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulation.faults import Fault
-from simulation.grant_checkers import misfit
+from simulation.grant_checkers import misfit, offered
 from simulation.illness import has
 from simulation.witness import Event, Observation, Witness
 from simulation.worker_checkers import WorkerChecker
@@ -199,7 +199,7 @@ class MoreMemoryOrNone(WorkerChecker):
             elif event.transition == "claim" and event.job_id in self._lacked:
                 capability = seen.call.message.capability
                 for kind, gib in self._lacked[event.job_id]:
-                    here = has(_KINDS[kind], capability)
+                    here = has(_KINDS[kind], offered(capability, self._declared.get(event.host or "", {})))
                     self.demand(here > gib, f"ran out of {gib} GiB of {kind}, was given {here}")
                 self.world.tally["jobs sent where there is more memory"] += 1
 
@@ -209,7 +209,7 @@ class MoreMemoryOrNone(WorkerChecker):
         if live is None or message.out_of_memory is None:
             return
         hosts = self._hosts()
-        gib = has(_KINDS[message.out_of_memory], hosts[live.host])
+        gib = has(_KINDS[message.out_of_memory], offered(hosts[live.host], self._declared.get(live.host, {})))
         self._lacked.setdefault(live.job_id, []).append((message.out_of_memory, gib))
         after = seen.after.jobs[live.job_id]
         if (after.ended_by or "").startswith("out_of_memory"):
@@ -221,7 +221,10 @@ class MoreMemoryOrNone(WorkerChecker):
             name
             for name, capability in hosts.items()
             if misfit(spec, name, capability, self._declared.get(name, {})) is None
-            and all(has(_KINDS[k], capability) > g for k, g in self._lacked[live.job_id])
+            and all(
+                has(_KINDS[k], offered(capability, self._declared.get(name, {}))) > g
+                for k, g in self._lacked[live.job_id]
+            )
         ]
         if (after.ended_by or "").startswith("out_of_memory"):
             known = [name for name in larger if name in self._heard]

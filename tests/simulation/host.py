@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,8 +33,9 @@ from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.reports import beside
 from training.fleet.worker.requests import Asker
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state import step
 from training.fleet.worker.state.exit_code import Failure
+from training.fleet.worker.state.slots import Slots, step
+from training.fleet.worker.state.state import State, Work
 from training.fleet.worker.state_folder import StateError
 from training.fleet.worker.tail import OutputTail
 
@@ -45,7 +46,7 @@ class StateDirectory:
 
     instance_id: str
     sessions: int = 0
-    saved: t.Saved = field(default_factory=t.Saved)
+    saved: dict[int, t.Saved] = field(default_factory=dict)  # by slot
     aside: dict[str, tuple[t.Delivery, bytes]] = field(default_factory=dict)  # claim → finished work
     folder: Path = field(default_factory=Path)  # what trainers print and how they end; the outbox
 
@@ -57,6 +58,15 @@ class StateDirectory:
             for path in [*old.glob("*.log*"), *old.glob("outbox/*")]:
                 text = path.read_text().replace(str(old), str(folder))
                 (folder / path.relative_to(old)).write_text(text)
+
+    def held(self) -> list[t.Assignment]:
+        """List the jobs in hand, as the files know them."""
+        return [saved.assignment for saved in self.saved.values() if saved.assignment is not None]
+
+    def delivery(self, claim_id: str) -> t.Delivery | None:
+        """Return the finished work of this claim."""
+        found = (saved.delivery for saved in self.saved.values())
+        return next((each for each in found if each and each.assignment.claim_id == claim_id), None)
 
     def log(self, claim_id: str) -> Path:
         """Return what the trainer of this claim printed."""
@@ -103,7 +113,7 @@ class HostWatcher(Protocol):
 
     def refused(self, host: Host, why: str) -> None: ...
 
-    def used_disk(self, host: Host, begun: t.Assignment | None) -> None: ...
+    def used_disk(self, host: Host, begun: t.Assignment | None, over: t.Assignment | None) -> None: ...
 
 
 class Host:
@@ -141,12 +151,11 @@ class Host:
         self.calm = False
         self.gone = False  # for good
         self.sick: Fault | None = None  # how every trainer dies here at once
-        copied = directory.saved.assignment  # the copy of a disk believes that it crashed
-        # Claims in hand when the program last ended without a word.
-        self.crashed_with = {copied.claim_id} if copied else set()
+        # Claims in hand when the program last ended without a word: the copy of a disk believes that it crashed.
+        self.crashed_with = self._suspects()
         self._exits = False
-        self.trainer: Trainer | None = None
-        self.fetch: Fetch | None = None  # of the data set of the job in hand
+        self.trainers: dict[str, Trainer] = {}  # by claim
+        self._fetches: dict[str, Fetch] = {}  # of the data sets of the jobs in hand
         self._network = network
         self._habits = habits
         self._weather = weather
@@ -188,10 +197,29 @@ class Host:
             wake_at=self._wake_at,
             say=lambda said: self.world.say(self.machine, said.text),
             leave=self._leave,
+            in_hand=lambda: [work.assignment for work in self.state.works.values()],
         )
-        self.state = step.State(session_id=self.session_id)
+        self.state = Slots.of(self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
-        self.take(self._actions.beginning(directory.saved))
+        others = {slot: saved for slot, saved in sorted(directory.saved.items()) if slot}
+        self.take(self._actions.beginning(directory.saved.get(0, t.Saved()), others))
+
+    def machine_of(self, event: t.Event) -> State | None:
+        """Return the state machine that this event is for."""
+        call, claim = getattr(event, "call", None), getattr(event, "claim_id", None)
+        slot = self.state.waits_for(call) if call is not None else self.state.holder(claim) if claim else None
+        return None if slot is None else self.state.machines[slot]
+
+    def work_on(self, claim_id: str) -> Work | None:
+        """Return the job in hand that this claim is on."""
+        slot = self.state.holder(claim_id)
+        return None if slot is None else self.state.works[slot]
+
+    def _suspects(self) -> set[str]:
+        """List the claims that a crash now speaks against: of several trainers that it ended, against none."""
+        held = [saved.held for saved in self.directory.saved.values() if saved.held is not None]
+        lost = {each.claim_id for each in held if not self.end_of(each).exists()}
+        return {each.claim_id for each in self.directory.held()} - (lost if len(lost) > 1 else set())
 
     def log_of(self, assignment: t.Assignment) -> Path:
         """Return what the trainer of this attempt printed."""
@@ -233,11 +261,11 @@ class Host:
             return
         self.up = False
         self.fuse.put_out()
-        held = (self.directory.saved.assignment, self.state.work and self.state.work.assignment)
-        self.crashed_with = {each.claim_id for each in held if each and not self._exits}
-        if self.trainer is not None:
-            self.trainer.vanish()
-            self.trainer = None
+        self.crashed_with = set() if self._exits else self._suspects()
+        for trainer in self.trainers.values():
+            trainer.vanish()
+        self.trainers.clear()
+        self._fetches.clear()
         self._forget()
         if self.disk is not None:
             self.disk.end()
@@ -260,8 +288,8 @@ class Host:
         if self.asleep:
             return
         self.asleep = self._calls.asleep = True
-        if self.trainer is not None:
-            self.trainer.freeze()
+        for trainer in self.trainers.values():
+            trainer.freeze()
         slept_at = self.world.now
 
         def wake_up() -> None:
@@ -269,8 +297,8 @@ class Host:
             self.woke_at = self.world.now
             self.clock.slept_s += self.world.now - slept_at
             self.world.say(self.machine, f"wakes up after {self.world.now - slept_at:.0f} s")
-            if self.trainer is not None:
-                self.trainer.thaw()
+            for trainer in self.trainers.values():
+                trainer.thaw()
             slept_s = self.world.now - slept_at
             if self._chance.random() < 0.5:  # what waited may be noticed before the sleep is
                 self._soon(self._chance.random(), lambda: self.take(t.Slept(slept_s)))
@@ -314,7 +342,7 @@ class Host:
     def take(self, event: t.Event) -> None:
         """One step of the state machine, and everything it wants done."""
         self._watcher.event(self, event)
-        self.state, actions = step.step(
+        self.state, actions = step(
             self.state, event, self.clock.monotonic(), self._habits.settings, self._chance.random
         )
         for action in actions:
@@ -335,7 +363,7 @@ class Host:
         if assignment.dataset is None:
             self._spawn(assignment)
             return
-        self.fetch = Fetch(
+        self._fetches[assignment.claim_id] = Fetch(
             self.world,
             assignment,
             self._habits.measure_s,
@@ -362,7 +390,7 @@ class Host:
             path.unlink(missing_ok=True)
         if self.disk is not None:
             self.disk.make(assignment, self.world.now)
-            self._watcher.used_disk(self, assignment)
+            self._watcher.used_disk(self, assignment, None)
         tail = OutputTail(log)
         trainer = Trainer(
             self.world,
@@ -374,7 +402,7 @@ class Host:
         )
 
         def spawned() -> None:
-            self.trainer = trainer
+            self.trainers[claim] = trainer
             trainer.start()
             self.take(t.Spawned(claim_id=claim))
             measure()
@@ -382,12 +410,12 @@ class Host:
                 self._soon(self._habits.illness.poison_s[assignment.job_id], poisoned)
 
         def poisoned() -> None:
-            if self.trainer is trainer and trainer.running:
+            if self.trainers.get(claim) is trainer and trainer.running:
                 self.world.fault(Fault.POISON, self.machine, assignment.job_id[:8])
                 self.crash()
 
         def measure() -> None:
-            if self.trainer is trainer:
+            if self.trainers.get(claim) is trainer:
                 self._soon(self._habits.measure_s, measure)
                 self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s))
 
@@ -418,20 +446,20 @@ class Host:
             put_down({"ended": code}, str(self.end_of(trainer.assignment)))
 
         def gone() -> None:
-            self.trainer = None
+            self.trainers.pop(claim, None)
             if self._survives("hearing of the end"):
                 self.take(t.TrainerEnded(claim_id=claim, ended=ended))
 
         self._soon(0.02, gone)
 
     def stop_trainer(self, claim_id: str) -> None:
-        if self.fetch is not None and self.fetch.claim_id == claim_id:
-            self.fetch.stop()
+        if fetch := self._fetches.get(claim_id):
+            fetch.stop()
         self.for_trainer(claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
 
     def for_trainer(self, claim_id: str, do: Callable[[Trainer], None]) -> None:
-        if self.trainer is not None and self.trainer.assignment.claim_id == claim_id:
-            do(self.trainer)
+        if trainer := self.trainers.get(claim_id):
+            do(trainer)
 
     def pack(self, assignment: t.Assignment) -> None:
         if self._chance.random() < (0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)):
@@ -469,20 +497,24 @@ class Host:
 
         self._calls.deliver(replace(delivery, path=str(path)), taken)
 
-    def discard(self, assignment: t.Assignment, *, job_over: bool, delivered: bool) -> None:
+    def discard(
+        self, assignment: t.Assignment, *, job_over: bool, delivered: bool, in_use: Collection[t.Assignment]
+    ) -> None:
         if self.disk is None:
             self.end_of(assignment).unlink(missing_ok=True)
             self._bundle(assignment).unlink(missing_ok=True)
         else:
             now = self.world.now
-            self.disk.discard(assignment, self.outbox, now, job_over=job_over, delivered=delivered)
-            self._watcher.used_disk(self, None)
-        if self.trainer is not None and self.trainer.assignment.claim_id == assignment.claim_id:
-            self.trainer.vanish()
-            self.trainer = None
+            self.disk.discard(assignment, self.outbox, now, job_over=job_over, delivered=delivered, in_use=in_use)
+            self._watcher.used_disk(self, None, assignment)
+        self._fetches.pop(assignment.claim_id, None)
+        if trainer := self.trainers.pop(assignment.claim_id, None):
+            trainer.vanish()
 
-    def _persist(self, saved: t.Saved) -> None:
-        self.directory.saved = saved
+    def _persist(self, action: t.Persist) -> None:
+        self.directory.saved[action.slot] = action.saved
+        if action.slot and action.saved == t.Saved():
+            del self.directory.saved[action.slot]
 
     def _wake_at(self, at: float | None) -> None:
         if self._wake is not None:
@@ -531,5 +563,5 @@ class Attempt:
     def pack(self) -> None:
         self.host.pack(self.assignment)
 
-    def discard(self, *, job_over: bool, delivered: bool) -> None:
-        self.host.discard(self.assignment, job_over=job_over, delivered=delivered)
+    def discard(self, *, job_over: bool, delivered: bool, in_use: Collection[t.Assignment]) -> None:
+        self.host.discard(self.assignment, job_over=job_over, delivered=delivered, in_use=in_use)

@@ -12,6 +12,7 @@ from simulation.planted_in_plan import PLAN_BUGS
 from simulation.planted_in_receiver import RECEIVER_BUGS
 from simulation.planted_in_retention import RETENTION_BUGS
 from simulation.planted_in_schedule import SCHEDULE_BUGS
+from simulation.planted_in_slots import SLOT_BUGS
 from simulation.planted_in_store import STORE_BUGS
 from simulation.planted_in_worker import WORKER_BUGS
 
@@ -24,4 +25,5 @@ BUGS = (
     *RETENTION_BUGS,
     *WORKER_BUGS,
     *FOLDER_BUGS,
+    *SLOT_BUGS,
 )

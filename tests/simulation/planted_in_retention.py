@@ -10,7 +10,7 @@ from training.fleet.service.retention import Retention
 RETENTION_BUGS = (
     Mutant("the best goes, the worst stays", rules._beyond_the_best, "(-pair[0],", "(pair[0],", seed=9),
     Mutant("what a job yet needs goes", retention._delivery, "ended=ended", "ended=True", seed=39),
-    Mutant("a held job's model goes", retention._delivery, 'held=row["held_at"] is not None', "held=False", seed=839),
+    Mutant("a held job's model goes", retention._delivery, 'held=row["held_at"] is not None', "held=False", seed=929),
     Mutant(
         "nothing beside a bundle says that it went",
         Retention._noted,

@@ -22,7 +22,7 @@ from simulation.folder_checkers import NobodyElsesFolder
 from simulation.host import Habits, Host, StateDirectory
 from simulation.network import Network
 from simulation.retention_checkers import OnlyTheWorseGo
-from simulation.scenario import Machine, Scenario
+from simulation.scenario import Machine, Scenario, has_slots
 from simulation.shared import WorkerDisk, few_kept, is_shared
 from simulation.storm import Storm
 from simulation.trainer import Trainer
@@ -82,6 +82,8 @@ class Simulation:
         self.folders = NobodyElsesFolder(self.world)
         self.workers: list[WorkerChecker] = [
             w.OneTrainerAtATime(self.world, scenario.settings, lambda: self.silence[0].off_s),
+            w.NoMoreThanSlots(self.world, self._slots),
+            w.CompanyIsNoWant(self.world),
             w.ToldToStop(self.world),
             w.LeavesInTime(self.world),
             self.finished,
@@ -196,9 +198,9 @@ class Simulation:
         for checker in self.workers:
             checker.refused(host, why)
 
-    def used_disk(self, host: Host, begun: Assignment | None) -> None:
+    def used_disk(self, host: Host, begun: Assignment | None, over: Assignment | None) -> None:
         for checker in self.workers:
-            checker.used_disk(host, begun)
+            checker.used_disk(host, begun, over)
 
     # ── making ──────────────────────────────────────────────────────────────────────────────
 
@@ -246,6 +248,11 @@ class Simulation:
             disk,
         )
 
+    def _slots(self, host: Host) -> int:
+        """Return how many trainers may run on a host at once."""
+        declared = self.scenario.hosts.get(host.name, {})
+        return g.most_at_once(host.capability, declared) if "slots" in declared else 1
+
     def _slept(self, seconds: float) -> None:
         for checker in self.silence:
             checker.slept(seconds)
@@ -278,7 +285,8 @@ class Simulation:
         jobs = self.witness.now.jobs
         if any(facts.status in ("claimed", "running") for facts in jobs.values()):
             return False
-        if any(host.up and host.state.backlog for host in self.hosts) or self.receiver.lets_go:
+        bringing = (each.backlog for host in self.hosts if host.up for each in host.state.machines.values())
+        if any(bringing) or self.receiver.lets_go:
             return False
         if all(facts.status != "pending" for facts in jobs.values()):
             return True
@@ -290,6 +298,8 @@ class Simulation:
         work = slowest(scenario.seed) * sum(1.2 * work_s for work_s in scenario.work_s.values())
         pause = policy.backoff_max_s + policy.retry_elsewhere_grace_s + policy.prefer_cuda_grace_s
         tries = policy.max_attempts + 4  # some of them on a host that is taken out for it
+        if has_slots(scenario.seed):  # on each host once beside others, which costs nothing
+            tries += len(scenario.machines)
         lease = 6 * policy.stale_after_s
         longer = self.silence[0].off_s  # a hold may have been stamped by a clock that nobody saw step
         return tries * (work + (pause + 120) * len(scenario.work_s)) + lease + longer

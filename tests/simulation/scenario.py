@@ -24,6 +24,7 @@ WAITS_UP_TO_S = 1200.0  # slow fleets ask now and then instead: a claim waits ha
 # In every thirteenth fleet somebody else answers at the receiver's address now and then, and the operator brings by
 # hand what was refused. Only in these, so that all other seeds go on meaning what they meant.
 _STRANGE_EVERY, _STRANGE = 13, 8
+_SLOTS_FROM, _SLOTS_EVERY, _SLOTS = 50, 3, 2
 _REPORTING_EVERY, _REPORTING = 7, 5  # fleets whose trainers leave reports, for the same reason
 _CALLS_IN_ALL = 500  # roughly how many heartbeats and claims a storm may cost
 
@@ -84,6 +85,7 @@ class Scenario:
         machines = [_machine(chance, number) for number in range(chance.randint(2, 5))]
         for machine in machines:
             machine.capability.update(calibration(seed, machine.name))
+            machine.declared.update(_slots(seed, machine.name))
         settings = _settings(chance, policy)
         stormy_s = _CALLS_IN_ALL / (len(machines) * _calls_per_s(settings, policy))
         known = [_job(chance, machines, number) for number in range(chance.randint(4, 12))]
@@ -119,6 +121,24 @@ class Scenario:
             same_bytes=chance.random() < 0.4,
             hosts={machine.name: machine.declared for machine in machines if machine.declared},
         )
+
+
+def has_slots(seed: int) -> bool:
+    """Return True when this seed's hosts hold several jobs: few enough that most seeds mean what they meant."""
+    return seed >= _SLOTS_FROM and seed % _SLOTS_EVERY == _SLOTS
+
+
+def _slots(seed: int, machine: str) -> dict[str, Any]:
+    """Return what the manifest says of a machine's slots, and of what it keeps for its owner."""
+    if not has_slots(seed):
+        return {}
+    chance = random.Random(f"{seed}/slots/{machine}")
+    declared: dict[str, Any] = {"slots": chance.choice([1, 2, 2, 3, "auto", "auto"])}
+    if chance.random() < 0.3:
+        declared["reserve_ram_gib"] = chance.choice([0.5, 5.0, 8.0])
+    if chance.random() < 0.4:
+        declared["reserve_cores"] = chance.choice([1, 2])
+    return declared
 
 
 def _of_one_mode(job: dict[str, Any]) -> dict[str, Any]:

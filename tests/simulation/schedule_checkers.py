@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from simulation.grant_checkers import LifeSigns, misfit
+from simulation.grant_checkers import PILE, LifeSigns, misfit, most_at_once, training
 from simulation.scenario import Scenario
 from simulation.witness import Checker, Facts, Observation, Witness
 from simulation.world import World
@@ -50,8 +50,9 @@ class ScheduleChecker(Checker):
     def stands_back(self, seen: Observation, request: Any) -> bool:
         """Return True when the host gets none whatever waits: it is out or full, or the receiver's disk is."""
         held = sum(live.host == request.host_id for live in seen.after.live.values())
-        room = not self.witness.receiver.disk.full
-        return not room or request.host_id in seen.after.out or held >= max(1, request.capability.get("cpu_cores", 0))
+        most = most_at_once(request.capability, self.hosts.get(request.host_id, {}))
+        full = training(self.witness, request.host_id) >= most or held >= PILE * most
+        return self.witness.receiver.disk.full or request.host_id in seen.after.out or full
 
     def might_have(self, facts: Facts, seen: Observation, request: Any) -> bool:
         """Return True when nothing stands between a job and the host that asks: no back-off, no grace, no gate."""

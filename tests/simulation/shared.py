@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from training.fleet.process.supervise import LocalRunner
@@ -72,13 +72,22 @@ class WorkerDisk:
         for folder in (folders.out, folders.reports):
             os.utime(folder, (now, now))
 
-    def discard(self, assignment: Assignment, outbox: Outbox, now: float, *, job_over: bool, delivered: bool) -> None:
+    def discard(
+        self,
+        assignment: Assignment,
+        outbox: Outbox,
+        now: float,
+        *,
+        job_over: bool,
+        delivered: bool,
+        in_use: Collection[Assignment],
+    ) -> None:
         """Tidy up after an attempt as the worker does, which prunes older ones."""
         with contextlib.suppress(FileNotFoundError):  # by its time an attempt without a folder goes
             os.utime(self.folders(assignment).log, (now, now))
         resume, places = self.options.resume / assignment.job_id[:64], self.options.own_places
         attempt = Attempt(assignment, places, resume, outbox, LocalRunner(), lambda _: None)
-        attempt.discard(job_over=job_over, delivered=delivered)
+        attempt.discard(job_over=job_over, delivered=delivered, in_use=in_use)
 
     def start_another(self, chance: random.Random) -> str | None:
         """Start a second worker by a mistake, drawn of three; the sentence that it is refused with, if it is."""

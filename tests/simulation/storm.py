@@ -143,9 +143,10 @@ class Storm:
     def _look_for_what_hangs(self) -> None:
         """Somebody looks at last."""
         for host in self._hosts:
-            if host.trainer is not None and host.trainer.fate.hangs:
-                what = self._chance.choice(["cancel", "requeue"])
-                self._order(what, host.trainer.assignment.job_id)
+            for trainer in host.trainers.values():
+                if trainer.fate.hangs:
+                    what = self._chance.choice(["cancel", "requeue"])
+                    self._order(what, trainer.assignment.job_id)
 
     def _lasts(self, most_s: float) -> float:
         """Something that begins now, and is over soon after the weather turns."""
@@ -309,7 +310,7 @@ class Storm:
         # Of a machine with two workers there are no copies here.
         copied = self._chance.random() < 0.5 and model.disk is None
         if copied:
-            twin = replace(directory)
+            twin = replace(directory, saved=dict(directory.saved))
             self._world.copied.add(model.name)
             self._world.fault(Fault.COPIED_DISK, model.machine)
         else:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from simulation.faults import Fault
 from simulation.steps import Call
 from simulation.witness import Checker, Observation, Witness
 from simulation.world import World
@@ -53,7 +54,7 @@ class WorkerChecker(Checker):
     def refused(self, host: Host, why: str) -> None:
         """A worker's program ended before it had begun."""
 
-    def used_disk(self, host: Host, begun: t.Assignment | None) -> None:
+    def used_disk(self, host: Host, begun: t.Assignment | None, over: t.Assignment | None) -> None:
         """The folders of an attempt were made, or one was discarded and older ones were pruned."""
 
 
@@ -108,19 +109,60 @@ class OneTrainerAtATime(WorkerChecker):
             self.world.after(SLACK_S, look)
 
 
+class NoMoreThanSlots(WorkerChecker):
+    """On no machine more trainers run than the manifest has slots for it, and none twice for one job."""
+
+    def __init__(self, world: World, most: Callable[[Host], int]) -> None:
+        super().__init__(world)
+        self._most = most
+        self._running: dict[str, list[Trainer]] = {}  # by machine
+
+    def moved(self, host: Host, trainer: Trainer) -> None:
+        running = self._running.setdefault(host.machine, [])
+        if not trainer.running:
+            if trainer in running:
+                running.remove(trainer)
+            return
+        running.append(trainer)
+        jobs = [each.assignment.job_id for each in running]
+        most = self._most(host)
+        self.demand(len(jobs) <= most, f"{len(jobs)} trainers run on {host.machine}, which has {most} slots")
+        self.demand(len({*jobs}) == len(jobs), f"two trainers of one job run on {host.machine}")
+        self.world.tally["trainers that began beside others"] += len(jobs) > 1
+
+
+class CompanyIsNoWant(WorkerChecker):
+    """Memory that ran out while another trainer ran there, too, says nothing of what the job needs."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._crowded: set[str] = set()  # claims
+
+    def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
+        others = [each for each in host.trainers.values() if each is not trainer and each.running]
+        if others and trainer.fate.ending in (Fault.OUT_OF_RAM, Fault.OUT_OF_VRAM):
+            self._crowded.add(trainer.assignment.claim_id)
+            self.world.tally["trainers out of memory beside others"] += 1
+
+    def see(self, seen: Observation) -> None:
+        if seen.call.name == "fail" and seen.call.message.claim_id in self._crowded:
+            self.demand(seen.call.message.out_of_memory is None, "a job is to need more for want of its neighbours")
+
+
 class ToldToStop(WorkerChecker):
     """A worker that learns that its claim is gone ends the trainer soon."""
 
     def event(self, host: Host, event: t.Event) -> None:
-        trainer = host.trainer
-        work = host.state.work
-        if trainer is None or work is None or trainer.assignment is not work.assignment:
+        state = host.machine_of(event)
+        work = None if state is None else state.work
+        trainer = None if work is None else host.trainers.get(work.assignment.claim_id)
+        if state is None or work is None or trainer is None or trainer.assignment is not work.assignment:
             return
         told = (
             isinstance(event, t.Refused)
             and event.problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED)
         ) or (isinstance(event, t.HeartbeatAnswered) and event.order is Order.STOP)
-        if told and event.call in (work.beat_call, host.state.call):
+        if told and event.call in (work.beat_call, state.call):
             self.world.after(SLACK_S, lambda: self._look(host, trainer))
 
     def _look(self, host: Host, trainer: Trainer) -> None:
@@ -160,34 +202,40 @@ class FinishedIsDelivered(WorkerChecker):
             key = (host.machine, trainer.assignment.claim_id)
             self._known.add(key)
             self._hosts[host.machine] = host
-            work = host.state.work
+            work = host.work_on(trainer.assignment.claim_id)
             if work is not None and not work.dropped:
                 self._open[key] = "trained"
 
     def event(self, host: Host, event: t.Event) -> None:
-        work, saved = host.state.work, host.directory.saved.delivery
-        self._look_at_report(host)
-        if work is not None and isinstance(event, t.PackFailed | t.HeartbeatAnswered):
-            self._answered((host.machine, work.assignment.claim_id), event, beat=True)
-        if saved is not None:
-            key = (host.machine, saved.assignment.claim_id)
-            if key not in self._known:
-                self._known.add(key)
-                self._hosts[host.machine] = host
-                self._open[key] = "packed"
-        if work is None or work.delivery is None or work.failure is not None:
+        self._look_at_reports(host)
+        state = host.machine_of(event)
+        mine = None if state is None else state.work
+        if mine is not None and isinstance(event, t.PackFailed | t.HeartbeatAnswered):
+            self._answered((host.machine, mine.assignment.claim_id), event, beat=True)
+        for saved in host.directory.saved.values():
+            if saved.delivery is not None:
+                key = (host.machine, saved.delivery.assignment.claim_id)
+                if key not in self._known:
+                    self._known.add(key)
+                    self._hosts[host.machine] = host
+                    self._open[key] = "packed"
+        for slot, work in host.state.works.items():
+            if work.delivery is not None and work.failure is None:
+                own = host.directory.saved.get(slot, t.Saved()).delivery
+                self.demand(own == work.delivery, f"{host.machine} would forget its finished work in a crash")
+        if state is None or mine is None or mine.delivery is None or mine.failure is not None:
             return
-        self.demand(saved == work.delivery, f"{host.machine} would forget its finished work in a crash")
         answer = isinstance(event, t.Completed | t.Refused | t.DeliveryBroken | t.HeartbeatAnswered)
-        if answer and event.call in (host.state.call, work.beat_call):
-            beat = event.call == work.beat_call
-            self._answered((host.machine, work.assignment.claim_id), event, beat=beat)
+        if answer and event.call in (state.call, mine.beat_call):
+            beat = event.call == mine.beat_call
+            self._answered((host.machine, mine.assignment.claim_id), event, beat=beat)
 
-    def _look_at_report(self, host: Host) -> None:
-        state, saved = host.state, host.directory.saved
-        if state.phase == "failing" and state.work is not None:
-            known = saved.report is not None and saved.report.failure == state.work.failure
-            self.demand(known, f"{host.machine} would forget in a crash how its job failed")
+    def _look_at_reports(self, host: Host) -> None:
+        for slot, state in host.state.machines.items():
+            if state.phase == "failing" and state.work is not None:
+                report = host.directory.saved.get(slot, t.Saved()).report
+                known = report is not None and report.failure == state.work.failure
+                self.demand(known, f"{host.machine} would forget in a crash how its job failed")
 
     def _answered(self, key: tuple[str, str], event: t.Event, *, beat: bool) -> None:
         if key not in self._open:
@@ -213,10 +261,9 @@ class FinishedIsDelivered(WorkerChecker):
         ends = dict(witness.rows("SELECT claim_id, end_reason FROM attempts"))
         for (machine, claim), known in self._open.items():
             host = self._hosts[machine]
-            saved, held = host.directory.saved.delivery, host.directory.saved.assignment
-            if saved is not None and saved.assignment.claim_id == claim:
+            if host.directory.delivery(claim) is not None:
                 continue  # it will be offered when that worker runs again
-            if held is not None and held.claim_id == claim and host.end_of(held).exists():
+            if any(held.claim_id == claim and host.end_of(held).exists() for held in host.directory.held()):
                 continue  # it will be packed then
             ended = ends[claim] is not None and ends[claim] != "host_lost"
             # A line that garbles every try is given up after some.
@@ -243,8 +290,9 @@ class OnlyTheGranterIsBelieved(WorkerChecker):
             self._taken.add(claim)
 
     def event(self, host: Host, event: t.Event) -> None:
-        work = host.state.work
-        if work is None or getattr(event, "call", None) not in (host.state.call, work.beat_call):
+        state = host.machine_of(event)
+        work = None if state is None else state.work
+        if state is None or work is None or getattr(event, "call", None) not in (state.call, work.beat_call):
             return
         claim = work.assignment.claim_id
         if isinstance(event, t.Refused) or (isinstance(event, t.HeartbeatAnswered) and event.order is Order.STOP):
@@ -263,9 +311,11 @@ class AsksTheSameAgain(WorkerChecker):
     def event(self, host: Host, event: t.Event) -> None:
         asked = self._asked.pop(host.session_id, None)
         if asked is not None:
-            self.demand(host.state.request_id == asked, f"{host.machine} dropped a request unanswered")
-        if isinstance(event, t.NotAnswered) and event.call == host.state.call:
-            self._asked[host.session_id] = host.state.request_id
+            known = [state.request_id for state in host.state.machines.values()]
+            self.demand(asked in known, f"{host.machine} dropped a request unanswered")
+        state = host.machine_of(event)
+        if state is not None and isinstance(event, t.NotAnswered) and event.call == state.call:
+            self._asked[host.session_id] = state.request_id
 
 
 class HungTrainersAreStopped(WorkerChecker):
@@ -279,8 +329,9 @@ class HungTrainersAreStopped(WorkerChecker):
     def event(self, host: Host, event: t.Event) -> None:
         if not isinstance(event, t.Measured) or not self._limit_s:
             return
-        trainer, work = host.trainer, host.state.work
-        if trainer is None or work is None or host.state.phase != "running":
+        trainer, state = host.trainers.get(event.claim_id), host.machine_of(event)
+        work = None if state is None else state.work
+        if trainer is None or state is None or work is None or state.phase != "running":
             return
         last, hung_s = self._seen.get(event.claim_id, (self.world.now, 0.0))
         if work.paused:
@@ -305,8 +356,8 @@ class LogsAreWhole(WorkerChecker):
         self._broken: set[str] = set()  # claims that two machines held
 
     def event(self, host: Host, event: t.Event) -> None:
-        if host.state.work is not None:
-            claim = host.state.work.assignment.claim_id
+        for work in host.state.works.values():
+            claim = work.assignment.claim_id
             if self._machine.setdefault(claim, host) is not host:
                 self._broken.add(claim)
 
@@ -375,8 +426,8 @@ class LogsAreWhole(WorkerChecker):
     @staticmethod
     def _in_hand(host: Host) -> set[str]:
         """Claims whose output is still being brought."""
-        held = {one.claim_id for one in host.state.backlog}
-        return held | ({host.state.work.assignment.claim_id} if host.state.work else set())
+        held = {one.claim_id for state in host.state.machines.values() for one in state.backlog}
+        return held | {work.assignment.claim_id for work in host.state.works.values()}
 
 
 def _epochs(lines: list[str]) -> dict[int, float]:

@@ -59,13 +59,15 @@ class Fleet:
         self.client = FleetClient("http://127.0.0.1:1", transport=self.transport)
         self.receiver: subprocess.Popen[bytes] | None = None
         self.started: list[subprocess.Popen[bytes]] = []
+        self.hosts = ""  # the plan's words on them
 
     def plan(self, **behaviours: str) -> None:
         lines = ["schema_version = 1", 'name = "try"', "[trainers.fake]"]
-        lines += [f'command = ["python", "{TRAINER}"]']
-        for name, behaviour in behaviours.items():
+        lines += [f'command = ["python", "{TRAINER}"]', self.hosts]
+        for number, (name, behaviour) in enumerate(behaviours.items()):
+            seed = list(behaviours.values())[:number].count(behaviour)  # equal ones are one job
             lines += ["[[jobs]]", f'name = "{name}"', 'model = "fake"', 'mode = "oracle"']
-            lines += [f'hyper.behave = "{behaviour}"']
+            lines += [f'hyper.behave = "{behaviour}"', f"seed = {seed}"]
         (self.folder / "plan.toml").write_text("\n".join(lines))
 
     def start(self, *command: str, log: str, crash_at: str = "") -> subprocess.Popen[bytes]:
@@ -169,6 +171,30 @@ def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
     assert TOKEN not in fleet.log("host")
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE_S) == 0
+
+
+def test_one_worker_trains_two_jobs_at_once_and_goes_on_after_it_was_killed(fleet: Fleet) -> None:
+    """Both trainers wait for one file: neither could end if it ran alone."""
+    fleet.hosts = "[hosts.host]\nslots = 2"
+    fleet.plan(one="on-file", two="on-file", three="on-file")
+    fleet.start_receiver(backoff_s=0.1)
+    worker = fleet.start_worker()
+
+    def running() -> list[str]:
+        return [name for name in ("one", "two", "three") if fleet.status(name) == "running"]
+
+    until(lambda: len(running()) == 2)
+    (seen,) = fleet.client.workers()["workers"]
+    assert sorted(seen["jobs"]) == sorted(running())
+    assert [fleet.status(name) for name in ("one", "two", "three")].count("pending") == 1, "it has two slots"
+    before = running()
+    worker.kill()
+    worker.wait()
+    fleet.start_worker()
+    until(lambda: [fleet.job(name)["attempts"][0]["end_reason"] for name in before] == ["host_lost"] * 2)
+    (fleet.folder / "go").touch()
+    until(lambda: all(fleet.status(name) == "completed" for name in ("one", "two", "three")))
+    assert len(list((fleet.folder / "models").glob("**/*.tar.zst"))) == 3
 
 
 def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet: Fleet) -> None:

@@ -367,3 +367,4 @@ def test_a_third_of_a_lease_counts_at_most_between_two_heartbeats(gaps: list[flo
     assert heard_s(heard, -1.0, None, POLICY) == heard, "a clock that went back"
     assert heard_s(None, 1.0, None, POLICY) is None, "it delivers"
     assert heard_s(heard, 1.0, {"event": "fetch"}, POLICY) == 0.0, "nothing is trained yet"
+    assert heard_s(heard, 1.0, {"event": "waiting"}, POLICY) == 0.0, "for the other trainers of its host"

@@ -234,3 +234,10 @@ def test_what_was_promised_is_taken_from_the_host_that_has_it_now() -> None:
     assert said == Take("net", instead_of="gpu")
     rolling.took("pi", said)
     assert rolling.decide("gpu", 10.0) is None
+
+
+def test_durations_that_make_no_sense_are_scheduled_all_the_same() -> None:
+    nonsense = Kind("net", 3, {"gpu": 1e-300, "pi": 1e300}, spread=1e6)
+    made = schedule([nonsense], [Slot("gpu"), Slot("pi")])
+    assert sum(share.count for shares in made.shares for share in shares) == 3
+    assert not made.homeless

@@ -207,6 +207,18 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: She
     cache.close()
 
 
+def test_no_data_set_that_a_trainer_uses_makes_room_for_another(tmp_path: Path, dataset_store: Shelf) -> None:
+    first, other, third = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
+    used: list[str] = []
+    cache = DatasetCache(tmp_path / "cache", 5 * CHUNK_BYTES, in_use=lambda: used)
+    for dataset_id in (first, other):
+        cache.provide(dataset_id, dataset_store, wish())
+    used += [first]
+    cache.provide(third, dataset_store, wish())
+    assert {path.name for path in (tmp_path / "cache/sets").iterdir()} >= {first, third}
+    cache.close()
+
+
 def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, dataset_store: Shelf, folder: Path) -> None:
     dataset_id = dataset_store.add(folder)
     cache = a_cache(tmp_path, bytes_max=CHUNK_BYTES)

@@ -48,7 +48,7 @@ from training.fleet.worker.options import (
     show_devices,
 )
 from training.fleet.worker.outbox import Outbox
-from training.fleet.worker.requests import Calls
+from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.self_test import _stamp
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure, Memory
@@ -249,6 +249,26 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     disk.close()
 
 
+def test_each_slot_has_a_file_of_its_own(tmp_path: Path) -> None:
+    disk = StateFolder(tmp_path, host_id="h")
+    delivery = t.Delivery(assignment=JOB, path="/b", sha256="ab", size=3)
+    disk.save(t.Saved(held=JOB))
+    disk.save(t.Saved(delivery=delivery), 2)
+    disk.save(t.Saved(request_id="r"), 11)
+    (tmp_path / "saved-x.json").write_text("{}")
+    assert disk.load() == t.Saved(held=JOB)
+    assert disk.load_others() == {2: t.Saved(delivery=delivery), 11: t.Saved(request_id="r")}
+    disk.save(t.Saved(), 11)
+    assert not (tmp_path / "saved-11.json").exists()
+    disk.close()
+    with pytest.raises(StateError, match="finished work of host h"):
+        StateFolder(tmp_path, host_id="other")
+    disk = StateFolder(tmp_path, host_id="h")
+    disk.begin_anew()
+    assert (disk.load(), disk.load_others()) == (t.Saved(), {})
+    disk.close()
+
+
 def test_a_member_of_a_wrong_type_is_set_aside(tmp_path: Path) -> None:
     """It would be sent, opened or counted with otherwise."""
     failure = Failure(EndReason.TRAINER_FAILED, "no memory", 137, Memory.RAM)
@@ -326,6 +346,28 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
     assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 3))
     attempt.discard(job_over=True)
     assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 2))
+
+
+def test_what_is_in_hand_is_not_tidied_away(tmp_path: Path) -> None:
+    root = tmp_path / "resume"
+    _saved_states(root, *range(saved_states.KEPT_MAX + 2))
+    held = replace(JOB, job_id=f"{0:064d}", claim_id="d" * 32)
+    saved_states.prune(root, in_use={saved_states.folder_of(root, held.job_id)})
+    assert _left(root) == [0, *range(2, saved_states.KEPT_MAX + 2)]
+    leftovers = saved_states.Leftovers(root, lambda: 1e9, lambda: {saved_states.folder_of(root, held.job_id)})
+    leftovers.drop(FleetClient("http://receiver", "h", transport=SimpleNamespace(), tries=1))  # type: ignore[arg-type]
+    assert _left(root) == [0], "nor by age, and nobody is asked about it"
+    folders = folders_of(tmp_path / "a", tmp_path / "r", held)
+    make_folders(folders)
+    os.utime(folders.out, (0, 0))
+    for number in range(KEPT_ATTEMPTS + 1):
+        other = tmp_path / "a" / f"gbt_oracle-{number:012d}" / f"attempt-{number}-abc"
+        other.mkdir(parents=True)
+        os.utime(other, (number + 1, number + 1))
+    prune(tmp_path / "a", in_use=[held])
+    assert folders.out.is_dir()
+    prune(tmp_path / "a")
+    assert not folders.out.exists()
 
 
 def test_saved_states_are_bounded_by_size_and_age_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -749,6 +791,47 @@ def test_a_receiver_that_cannot_answer_now_is_asked_again_when_it_says() -> None
     assert said.get(timeout=30) == t.NotAnswered(call=7, detail="wait", retry_after_s=7.0)
 
 
+def test_no_job_waits_for_the_requests_of_another() -> None:
+    """A claim that the receiver keeps waiting, while a report is sent and answered."""
+    said: Queue[t.Event] = Queue()
+    answer = threading.Event()
+
+    class Client:
+        def ask(self, *_: object, **fields: Any) -> Any:
+            asked.append((fields["slot"], fields["delivering"]))
+            answer.wait()
+            raise Unavailable(503, ProblemType.SLOW_DOWN, "wait", {})
+
+        def about(self, *_: object) -> Any:
+            raise Unavailable(503, ProblemType.SLOW_DOWN, "wait", {})
+
+    asked: list[tuple[int, tuple[str, ...]]] = []
+    client: Any = Client()
+    asker = Asker("i", "s", dict, dict)
+    calls = Calls(client, client, asker, lambda *_: (0, ()), said.put)
+    calls.send(t.SendClaim(call=1, request_id="r", wait_s=30.0, slot=3, delivering=("c",)))
+    calls.send(t.SendFail(call=2, assignment=JOB, failure=Failure(EndReason.TRAINER_FAILED, "e")))
+    assert said.get(timeout=30) == t.NotAnswered(call=2, detail="wait")
+    answer.set()
+    assert said.get(timeout=30) == t.NotAnswered(call=1, detail="wait")
+    assert asked == [(3, ("c",))]
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"), [(2, 2), (None, None), (0, None), (True, None), ("2", None), (1025, None), (1024, 1024)]
+)
+def test_a_number_of_slots_that_makes_no_sense_is_not_heard(said: object, taken: int | None) -> None:
+    heard: Queue[t.Event] = Queue()
+    nothing = SimpleNamespace(reason="none", retry_after_s=None, echo=None, slots=said)
+    client: Any = SimpleNamespace(ask=lambda *_, **__: nothing)
+    Calls(client, client, Asker("i", "s", dict, dict), lambda *_: (0, ()), heard.put).send(
+        t.SendClaim(call=1, request_id="r", wait_s=0.0)
+    )
+    answer = heard.get(timeout=30)
+    assert isinstance(answer, t.ClaimAnswered)
+    assert answer.slots == taken
+
+
 def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -759,13 +842,13 @@ def test_a_worker_passes_a_pause_on_and_begins_though_its_disk_does_not(
     monkeypatch.setattr("training.fleet.worker.datasets.DatasetCache.hold", refused)
     worker = work(tmp_path, Receiver(), FakeRunner())
     orders: list[str] = []
-    worker._actions._attempt = SimpleNamespace(  # type: ignore[assignment]
+    worker._actions._attempts["c"] = SimpleNamespace(  # type: ignore[assignment]
         pause=lambda: orders.append("pause"), resume=lambda: orders.append("resume")
     )
     worker._actions.perform(t.PauseTrainer(claim_id="c"))
     worker._actions.perform(t.ResumeTrainer(claim_id="c"))
     assert orders == ["pause", "resume"]
-    worker._actions._attempt = None
+    worker._actions._attempts.clear()
     worker._calls.abort(1)
     worker._actions.perform(t.Abort(call=2))
     assert worker._calls._aborted == {1, 2}

@@ -34,6 +34,7 @@ from training.fleet.scheduling.job import SLOTS_AUTO
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
+from training.fleet.wire.constants import SLOTS_MAX
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference
 from training.fleet.wire.messages import HOST_ID_PATTERN
 from training.printable import printable
@@ -43,7 +44,6 @@ SEED_MAX = 2**31 - 1
 N_RESAMPLES_MIN, N_RESAMPLES_MAX = (200, 1_000_000)  # 0 makes no intervals; fewer than 200 make unreliable ones
 MEMORY_GIB_MAX = 1_000_000.0
 CORES_MAX = 100_000
-SLOTS_MAX = 1024
 SECONDS_MAX = 1e8  # three years
 
 _DIGITS = re.compile(r"[0-9a-f]{6,64}")  # a job's id, or enough of one to name it

@@ -320,7 +320,7 @@ def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] 
     """
     if before_s is None:
         return None
-    if (progress or {}).get("event") == "fetch":  # its data; nothing is trained yet
+    if (progress or {}).get("event") in ("fetch", "waiting"):  # for its data, or for others; nothing is trained yet
         return 0.0
     return before_s + min(max(0.0, since_s), policy.stale_after_s / 3)
 

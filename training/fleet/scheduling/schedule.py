@@ -18,6 +18,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 NEVER = math.inf
+_LONGEST_S = 1e100  # that may be believed
 
 
 _MOVES = 4  # tries for each slot to end sooner, after all is given out
@@ -431,7 +432,16 @@ def _believed(kind: Kind, slots: Sequence[Slot]) -> list[float]:
     if kind.spread <= 0 or best == NEVER or best <= 0:
         return row
     doubt = _DOUBT * kind.spread
-    return [each if each == NEVER else each * (each / best) ** doubt for each in row]
+    return [each if each == NEVER else _longer(each, each / best, doubt) for each in row]
+
+
+def _longer(seconds: float, times: float, doubt: float) -> float:
+    """Return a time that is longer by so many ``times``, to the power of ``doubt``; never so long as :data:`NEVER`."""
+    try:
+        longer: float = seconds * times**doubt
+        return min(longer, _LONGEST_S)
+    except OverflowError:  # by durations that make no sense, which workers may report
+        return _LONGEST_S
 
 
 class _Near:

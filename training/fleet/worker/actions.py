@@ -6,7 +6,7 @@ The daemon (worker.py) and the simulation hand in their own parts; the order is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from training.fleet.worker.attempt import Attempt
 from training.fleet.worker.outbox import Outbox
@@ -33,30 +33,45 @@ class Actions:
         outbox: Outbox,
         *,
         attempt: Callable[[t.Assignment], Attempt],
-        persist: Callable[[t.Saved], None],
+        persist: Callable[[t.Persist], None],
         set_aside: Callable[[t.SetAside], None],
         wake_at: Callable[[float | None], None],
         say: Callable[[t.Say], None],
         leave: Callable[[t.Exit], None],
+        in_hand: Callable[[], Collection[t.Assignment]] = tuple,
     ) -> None:
-        """``attempt`` makes the attempt of an assignment."""
+        """``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use."""
         self._requests, self._outbox = requests, outbox
         self._new_attempt = attempt
-        self._attempt: Attempt | None = None
+        self._attempts: dict[str, Attempt] = {}  # by claim
+        self._in_hand = in_hand
         self._persist, self._set_aside = persist, set_aside
         self._wake_at, self._say, self._leave = wake_at, say, leave
 
-    def beginning(self, saved: t.Saved) -> t.Begin:
-        """Make the first event from the last session's saved state and files."""
+    def beginning(self, saved: t.Saved, others: Mapping[int, t.Saved] | None = None) -> t.Begin:
+        """Make the first event from the last session's saved state and files; ``others`` is that of other slots."""
         try:
             backlog = self._outbox.recover()
         except OSError as error:
             log.warning("%s cannot be read: %s", self._outbox.folder, error)
             backlog = []
+        known = {0: saved, **(others or {})}
+        found = {slot: self._found(each) for slot, each in known.items()}
+        held = {each.assignment.claim_id for each in known.values() if each.assignment is not None}
+        return t.Begin(
+            saved,
+            found[0],
+            tuple(each for each in backlog if each.claim_id not in held),
+            tuple((slot, each, found[slot]) for slot, each in known.items() if slot),
+        )
+
+    def _found(self, saved: t.Saved) -> t.Found:
         held = saved.assignment
-        found = t.Found() if held is None else self._new_attempt(held).found()
-        others = (each for each in backlog if held is None or each.claim_id != held.claim_id)
-        return t.Begin(saved, found, tuple(others))
+        return t.Found() if held is None else self._new_attempt(held).found()
+
+    def _begin_attempt(self, assignment: t.Assignment) -> Attempt:
+        begun = self._attempts[assignment.claim_id] = self._new_attempt(assignment)
+        return begun
 
     def perform(self, action: t.Action) -> None:
         """Carry one action out."""
@@ -66,22 +81,20 @@ class Actions:
             case t.Abort():
                 self._requests.abort(action.call)
             case t.Spawn():
-                self._attempt = self._new_attempt(action.assignment)
-                self._attempt.spawn()
+                self._begin_attempt(action.assignment).spawn()
             case t.Pack():  # perhaps the work of an earlier session's trainer
-                self._attempt = self._new_attempt(action.assignment)
-                self._attempt.pack()
+                self._begin_attempt(action.assignment).pack()
             case t.StopTrainer() | t.KillTrainer() | t.PauseTrainer() | t.ResumeTrainer():
-                if self._attempt is not None:  # a delivery of an earlier session has no trainer
-                    _ORDERS[type(action)](self._attempt)
+                # a delivery of an earlier session has no trainer, and one that waits for others none yet
+                if attempt := self._attempts.get(action.claim_id):
+                    _ORDERS[type(action)](attempt)
             case t.Discard():
-                attempt = self._attempt or self._new_attempt(action.assignment)
-                attempt.discard(job_over=action.job_over, delivered=action.delivered)
-                self._attempt = None
+                attempt = self._attempts.pop(action.assignment.claim_id, None) or self._new_attempt(action.assignment)
+                attempt.discard(job_over=action.job_over, delivered=action.delivered, in_use=self._in_hand())
             case t.SetAside():
                 self._set_aside(action)
             case t.Persist():
-                self._persist(action.saved)
+                self._persist(action)
             case t.WakeAt():
                 self._wake_at(action.at)
             case t.Say():

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -128,10 +128,11 @@ class Attempt:
         if self._process is not None:
             self._process.resume()
 
-    def discard(self, *, job_over: bool, delivered: bool = False) -> None:
+    def discard(self, *, job_over: bool, delivered: bool = False, in_use: Collection[t.Assignment] = ()) -> None:
         """Remove the files of an ended attempt when ``delivered``; of others the newest stay for inspection.
 
-        On a nearly full disk none stay: they would keep the host from further work.
+        On a nearly full disk none stay: they would keep the host from further work. Those of attempts ``in_use`` stay
+        in any case.
         """
         crashpoint("worker.discard")
         with suppress(OSError, BadSpecError):
@@ -146,9 +147,10 @@ class Attempt:
                 shutil.rmtree(folders.reports, ignore_errors=True)
         if job_over:
             saved_states.forget(self._resume)
-        saved_states.prune(self._resume.parent)
+        root = self._resume.parent
+        saved_states.prune(root, in_use={saved_states.folder_of(root, each.job_id) for each in in_use})
         with suppress(OSError):  # another program tidies up, too; next time, then
-            prune(self._places.artifacts, self._places.reports)
+            prune(self._places.artifacts, self._places.reports, in_use=in_use)
 
     @property
     def _folders(self) -> AttemptFolders:

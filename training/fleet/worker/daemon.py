@@ -28,7 +28,7 @@ from training.fleet.client.client import ClientError, FleetClient, Unavailable, 
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.process.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.worker import reports
+from training.fleet.worker import reports, saved_states
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import Attempt
 from training.fleet.worker.certificate import Standing
@@ -41,7 +41,8 @@ from training.fleet.worker.self_test import SelfTest
 from training.fleet.worker.set_aside import SetAside
 from training.fleet.worker.sizes import grown
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.step import Chance, State, step
+from training.fleet.worker.state.slots import Slots, step
+from training.fleet.worker.state.state import Chance
 from training.fleet.worker.state.trainer import measure_s
 from training.fleet.worker.state_folder import StateError, StateFolder
 from training.printable import printable
@@ -100,14 +101,14 @@ class TrainerWorker:
                 granted_by=self._granted_by,
             )
         self._disk = StateFolder(options.state_dir, options.own_folders, options.host_id)
-        self._datasets = DatasetCache(options.cache_dir, options.cache_bytes)
+        self._datasets = DatasetCache(options.cache_dir, options.cache_bytes, in_use=self._datasets_in_use)
         if options.state_dir not in options.cache_dir.parents:  # perhaps another worker's, too
             self._hold_datasets()
         self._aside = SetAside(options.aside)
         self._outbox = Outbox(options.outbox)
         self._runner = runner or LocalRunner(self._disk.folder)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
-        self._state = State(session_id=self._disk.session_id)
+        self._state = Slots.of(self._disk.session_id)
         self._wake_at: float | None = None
         self._exit: t.Exit | None = None
         asker = Asker(
@@ -116,7 +117,7 @@ class TrainerWorker:
             self._present,
             trainer_digests,
             self._lying_here,
-            Leftovers(options.resume, self._clock.now).drop,
+            Leftovers(options.resume, self._clock.now, self._resumes_in_use).drop,
         )
         self._calls = Calls(*self._clients, asker, self._outbox.read, self.post)
         self._actions = Actions(
@@ -128,6 +129,7 @@ class TrainerWorker:
             wake_at=self._wake,
             say=lambda said: log.log(logging.WARNING if said.warning else logging.INFO, "%s", said.text),
             leave=self._leave,
+            in_hand=self._in_hand,
         )
 
     def post(self, event: t.Event) -> None:
@@ -146,7 +148,7 @@ class TrainerWorker:
         try:
             if leftovers := end_leftovers(self._disk.folder):
                 log.warning("ended %d processes of an earlier session", len(leftovers))
-            self._handle(self._actions.beginning(self._disk.load()))
+            self._handle(self._actions.beginning(self._disk.load(), self._disk.load_others()))
             while self._exit is None:
                 event = self._next_event()
                 slept_s, asleep_s = self._asleep_s() - asleep_s, self._asleep_s()
@@ -186,14 +188,23 @@ class TrainerWorker:
 
     def _granted_by(self) -> str | None:
         """Return the database of the work in hand; called on other threads, too."""
-        work = self._state.work
-        return None if work is None else work.assignment.database_id
+        return next((each.database_id for each in self._in_hand()), None)
+
+    def _in_hand(self) -> list[t.Assignment]:
+        """List the jobs in hand; called on other threads, too."""
+        return [work.assignment for work in self._state.works.values()]
+
+    def _datasets_in_use(self) -> set[str]:
+        return {each.dataset for each in self._in_hand() if each.dataset is not None}
+
+    def _resumes_in_use(self) -> set[Path]:
+        return {saved_states.folder_of(self._options.resume, each.job_id) for each in self._in_hand()}
 
     def _asleep_s(self) -> float:
         return self._clock.monotonic() - self._clock.awake()
 
     def _next_event(self) -> t.Event:
-        patience = IDLE_S if self._state.work is None else LOOK_AROUND_S
+        patience = LOOK_AROUND_S if self._state.works else IDLE_S
         if self._wake_at is not None:
             patience = min(patience, max(0.0, self._wake_at - self._clock.monotonic()))
         try:
@@ -214,7 +225,7 @@ class TrainerWorker:
         self._exit = action
 
     def _new_attempt(self, assignment: t.Assignment) -> Attempt:
-        resume = self._options.resume / assignment.job_id[:64]
+        resume = saved_states.folder_of(self._options.resume, assignment.job_id)
         return Attempt(
             assignment,
             self._options.own_places,
@@ -228,9 +239,9 @@ class TrainerWorker:
             measure_s=measure_s(assignment, self._options.settings),
         )
 
-    def _persist(self, saved: t.Saved) -> None:
+    def _persist(self, action: t.Persist) -> None:
         try:
-            self._disk.save(saved)
+            self._disk.save(action.saved, action.slot)
         except OSError as error:
             log.warning(
                 "%s cannot be written (%s): a crash now may cost the job in hand", self._disk.folder, error.strerror

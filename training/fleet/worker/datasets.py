@@ -21,7 +21,7 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,11 +88,14 @@ class DatasetCache:
         *,
         chance: Callable[[], float] = random.random,
         free_bytes: Callable[[Path], int] = free_bytes,
+        in_use: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        """``in_use`` lists the data sets of the jobs in hand: none of them makes room for another."""
         self.folder = folder
         self._bytes_max = bytes_max
         self._chance = chance
         self._free_bytes = free_bytes
+        self._in_use = in_use
         self._one_at_a_time = threading.Lock()
         self._held: ExitStack | None = None
 
@@ -251,7 +254,8 @@ class DatasetCache:
                 f"data set {dataset_id[:12]} has {listing.size / GIB:.2f} GiB and this host keeps at most "
                 f"{self._bytes_max / GIB:.2f}; raise --cache-gib"
             )
-        others = [each for each in self._by_age() if each.name != dataset_id]
+        in_use = {dataset_id, *self._in_use()}
+        others = [each for each in self._by_age() if each.name not in in_use]
         sizes = {each: _size(each) for each in others}
         here = _size(self.folder / "fetching" / dataset_id)
         while True:

@@ -1,8 +1,8 @@
 """The worker's requests, sent on threads of their own; each ends in exactly one event.
 
 Heartbeats have a thread to themselves: they must not wait for a long claim or a large upload. So has the output of
-attempts that are over. Each request is sent
-once; whether and when it is sent again is the state machine's decision.
+attempts that are over. Of claims and reports each has one while it is on its way, so that no job waits for another's.
+Each request is sent once; whether and when it is sent again is the state machine's decision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from training.contract import spec_hash
 from training.crashpoint import crashpoint
 from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
-from training.fleet.wire.constants import ID_PATTERN, ProblemType
+from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
 from training.fleet.wire.constants import Action as Order
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
@@ -54,6 +54,7 @@ class _QueueThread:
 
     name: str
     todo: SimpleQueue[Callable[[], None]] = field(default_factory=SimpleQueue)
+    waiting: int = 0  # calls that are not done yet
 
     def __post_init__(self) -> None:
         threading.Thread(target=self._work, name=self.name, daemon=True).start()
@@ -73,16 +74,36 @@ class Calls:
         self._lines = lines
         self._post = post
         self._aborted: set[int] = set()
-        self._lane = _QueueThread("calls")
+        self._lock = threading.Lock()
+        self._lanes: list[_QueueThread] = [_QueueThread("calls")]
         self._beat_lane = _QueueThread("heartbeats")
         self._output_lane: _QueueThread | None = None  # seldom needed
 
     def send(self, request: Request) -> None:
         """Send a request: returns at once; the event comes later."""
-        thread = self._beat_lane if isinstance(request, t.SendHeartbeat) else self._lane
-        if isinstance(request, t.SendOutput):
+        if isinstance(request, t.SendHeartbeat):
+            thread = self._beat_lane
+        elif isinstance(request, t.SendOutput):
             thread = self._output_lane = self._output_lane or _QueueThread("output")
-        thread.todo.put(lambda: self._post(self._carry_out(request)))
+        else:
+            thread = self._free_lane()
+        with self._lock:
+            thread.waiting += 1
+        thread.todo.put(lambda: self._work(thread, request))
+
+    def _free_lane(self) -> _QueueThread:
+        """Return the first thread without work: there are as many as calls were ever on their way at once."""
+        for lane in self._lanes:
+            if not lane.waiting:
+                return lane
+        self._lanes.append(_QueueThread("calls"))
+        return self._lanes[-1]
+
+    def _work(self, thread: _QueueThread, request: Request) -> None:
+        event = self._carry_out(request)
+        with self._lock:
+            thread.waiting -= 1
+        self._post(event)
 
     def abort(self, call: int) -> None:
         """Abort this call before its start, or in its upload."""
@@ -139,16 +160,26 @@ class Calls:
             crashed_claims=request.crashed,
             echo=request.echo,
             set_aside=self._asker.set_aside(),
+            slot=request.slot,
+            delivering=request.delivering,
             tries=1,
         )
         if not isinstance(answer, Grant):
             self._asker.at_leisure(self._client)
             wait_s = None if answer.retry_after_s is None else _seconds(answer.retry_after_s)
             return t.ClaimAnswered(
-                call=request.call, reason=answer.reason, retry_after_s=wait_s, echo=_echo(answer.echo)
+                call=request.call,
+                reason=answer.reason,
+                retry_after_s=wait_s,
+                echo=_echo(answer.echo),
+                slots=_slots(answer.slots),
             )
         return t.ClaimAnswered(
-            call=request.call, assignment=_assignment(answer), lease_s=_seconds(answer.lease_s), echo=_echo(answer.echo)
+            call=request.call,
+            assignment=_assignment(answer),
+            lease_s=_seconds(answer.lease_s),
+            echo=_echo(answer.echo),
+            slots=_slots(answer.slots),
         )
 
     def _heartbeat(self, request: t.SendHeartbeat) -> t.Event:
@@ -172,6 +203,7 @@ class Calls:
             lease_s=_seconds(reply.lease_s),
             log_next=int(reply.log_next),
             echo=_echo(reply.echo),
+            slots=_slots(reply.slots),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -249,6 +281,10 @@ def with_lines(request: Request, lines: Lines) -> Request:
 
 def _echo(said: object) -> str | None:
     return said if isinstance(said, str) and re.fullmatch(ID_PATTERN, said) else None
+
+
+def _slots(said: object) -> int | None:
+    return said if isinstance(said, int) and not isinstance(said, bool) and 1 <= said <= SLOTS_MAX else None
 
 
 def _assignment(grant: Grant) -> t.Assignment:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,11 @@ class Kept:
         return cls(folder, written_at, sum(each.st_size for each in abouts))
 
 
+def folder_of(root: Path, job_id: str) -> Path:
+    """Return the folder of a job's saved state."""
+    return root / job_id[:64]
+
+
 def begin(folder: Path, database_id: str | None) -> None:
     """Make a job's folder, and note the granting database beside it. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,34 +62,38 @@ def forget(folder: Path) -> None:
         _note(folder).unlink(missing_ok=True)
 
 
-def prune(root: Path, now: float | None = None) -> None:
-    """Remove all but the newest states; with ``now``, in epoch seconds, also old ones."""
+def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()) -> None:
+    """Remove all but the newest states; with ``now``, in epoch seconds, also old ones. Those ``in_use`` stay."""
     kept = sorted(_all(root), key=lambda each: each.written_at, reverse=True)
     size = 0
     for place, each in enumerate(kept):
         size += each.bytes if place else 0
         old = now is not None and each.written_at < now - AGE_MAX_S
-        if place >= KEPT_MAX or size > BYTES_MAX or old:
+        if (place >= KEPT_MAX or size > BYTES_MAX or old) and each.folder not in in_use:
             forget(each.folder)
 
 
 class Leftovers:
     """Saved states of jobs that ended elsewhere."""
 
-    def __init__(self, root: Path, now: Callable[[], float]) -> None:
-        """``now``: epoch seconds."""
+    def __init__(self, root: Path, now: Callable[[], float], in_use: Callable[[], Collection[Path]] = tuple) -> None:
+        """``now``: epoch seconds; ``in_use`` lists the folders of the jobs in hand."""
         self._root = root
         self._now = now
+        self._in_use = in_use
         self._asked_at: float | None = None
 
     def drop(self, client: FleetClient) -> None:
-        """Ask for each job's status, now and then. To be called while no trainer of this worker runs."""
+        """Ask for each job's status, now and then, unless it is in hand."""
         now = self._now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return
         self._asked_at = now
-        prune(self._root, now)
+        in_use = self._in_use()
+        prune(self._root, now, in_use=in_use)
         for each in sorted(_all(self._root), key=lambda each: each.written_at):
+            if each.folder in in_use:
+                continue
             granted_by = _granted_by(each.folder)
             if granted_by is None:  # saved by an older release without the note
                 continue

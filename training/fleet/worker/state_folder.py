@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -53,16 +54,17 @@ class StateFolder:
     def _leave_work_of_another(self) -> None:
         """Refuse a folder with another host's finished work: the receiver would refuse that, and the worker move it
         away from the host that can deliver it."""
-        delivery, theirs = self.load().delivery, self._saved_for
-        if delivery is None or not theirs or not self._host_id:
-            return
-        if theirs.lower() != self._host_id.lower():
-            self.close()
-            raise StateError(
-                f"{self.folder} holds finished work of host {theirs} ({delivery.assignment.name}) that is not "
-                f"delivered: start the worker with --host-id {theirs} until it is, or, if this is a copy of that "
-                "machine's folder, run it once with --new-identity"
-            )
+        for slot in (0, *self._slots()):
+            delivery, theirs = self.load(slot).delivery, self._saved_for
+            if delivery is None or not theirs or not self._host_id:
+                continue
+            if theirs.lower() != self._host_id.lower():
+                self.close()
+                raise StateError(
+                    f"{self.folder} holds finished work of host {theirs} ({delivery.assignment.name}) that is not "
+                    f"delivered: start the worker with --host-id {theirs} until it is, or, if this is a copy of that "
+                    "machine's folder, run it once with --new-identity"
+                )
 
     def _share_not(self, folder: Path, flag: str) -> None:
         """Lock a further folder. One that is not writable is left to the self-test, which looks again."""
@@ -91,9 +93,9 @@ class StateFolder:
                 f"the state directory {folder} cannot be used ({error.strerror}); name another with --state-dir"
             ) from None
 
-    def load(self) -> Saved:
-        """Load what the last session saved. An unreadable file is set aside and reported."""
-        path = self.folder / "saved.json"
+    def load(self, slot: int = 0) -> Saved:
+        """Load what the last session saved of a slot. An unreadable file is set aside and reported."""
+        path = self._file(slot)
         try:
             document = strict_json.loads(path.read_bytes())
             saved, theirs = _saved(document), document.get("host_id")
@@ -108,19 +110,37 @@ class StateFolder:
                 LocalFs().replace(path, path.with_suffix(".corrupt"))
             return Saved()
 
-    def save(self, saved: Saved) -> None:
-        """Save the state: it survives a crash of the process, an attempt's outcome also a power cut. OSError."""
+    def load_others(self) -> dict[int, Saved]:
+        """Load what the last session saved of slots but the first, as far as they held anything."""
+        return {slot: self.load(slot) for slot in self._slots()}
+
+    def _slots(self) -> list[int]:
+        """List the slots but the first that have a file."""
+        found = (re.fullmatch(r"saved-([1-9]\d{0,4})\.json", path.name) for path in self.folder.glob("saved-*.json"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def _file(self, slot: int) -> Path:
+        return self.folder / (f"saved-{slot}.json" if slot else "saved.json")
+
+    def save(self, saved: Saved, slot: int = 0) -> None:
+        """Save a slot's state: it survives a crash of the process, an attempt's outcome also a power cut. OSError.
+
+        Of slots but the first an empty state has no file.
+        """
+        if slot and saved == Saved():
+            self._file(slot).unlink(missing_ok=True)
+            return
         content = json.dumps({**asdict(saved), "host_id": self._host_id}).encode()
         durable = saved.delivery is not None or saved.report is not None
-        _keep(self.folder / "saved.json", content, durable=durable)
+        _keep(self._file(slot), content, durable=durable)
 
     def begin_anew(self) -> str:
         """Make a folder on a copied disk a new installation; returns its instance id.
 
         The original machine keeps the old one's jobs and deliveries.
         """
-        for name in ("saved.json", "sessions"):
-            (self.folder / name).unlink(missing_ok=True)
+        for path in [*map(self._file, (0, *self._slots())), self.folder / "sessions"]:
+            path.unlink(missing_ok=True)
         shutil.rmtree(self.folder / "outbox", ignore_errors=True)
         (self.folder / "instance").unlink(missing_ok=True)
         self.instance_id = self._instance()
@@ -245,7 +265,7 @@ def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> Attemp
     from training.fleet.worker.bundle import bundle_name  # not needed by a worker at rest
 
     job = f"{assignment.model}_{assignment.mode}-{assignment.job_id[:12]}"
-    attempt = f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
+    attempt = attempt_name(assignment)
     return AttemptFolders(
         out=artifacts / job / attempt,
         reports=reports / job / attempt,
@@ -265,11 +285,17 @@ def make_folders(folders: AttemptFolders) -> None:
         file.unlink(missing_ok=True)
 
 
-def prune(*roots: Path) -> None:
-    """Remove all but the newest ended attempts. Other files and folders are left alone.
+def attempt_name(assignment: Assignment) -> str:
+    """Return the name of an attempt's folder, which its other files share."""
+    return f"attempt-{assignment.attempt}-{assignment.claim_id[:8]}"
+
+
+def prune(*roots: Path, in_use: Collection[Assignment] = ()) -> None:
+    """Remove all but the newest ended attempts, and those ``in_use``. Other files and folders are left alone.
 
     The roots are one worker's alone: in shared ones, the worker with the shortest jobs would own all the newest.
     """
+    kept = set(map(attempt_name, in_use))
     for root in roots:
         newest: dict[Path, float] = {}  # by an attempt's folder, or where that is gone its log
         for path in root.glob("*-*/attempt-*-*"):
@@ -278,6 +304,8 @@ def prune(*roots: Path) -> None:
                 moment = path.lstat().st_mtime
                 newest[folder] = moment if path == folder else newest.get(folder, moment)
         for folder in sorted(newest, key=lambda each: newest[each], reverse=True)[KEPT_ATTEMPTS:]:
+            if folder.name in kept:
+                continue
             shutil.rmtree(folder, ignore_errors=True)
             for log in folder.parent.glob(f"{folder.name}.log*"):
                 log.unlink(missing_ok=True)

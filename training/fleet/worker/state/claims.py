@@ -30,7 +30,7 @@ def ask(transition: Transition) -> None:
         transition.set(requests=number, request_id=request_id, request_is_fresh=True)
     request_id = transition.state.request_id or ""
     transition.persist(t.Saved(request_id=request_id, crashed=transition.state.crashed))
-    transition.set(phase=Phase.ASKING)
+    transition.set(phase=Phase.ASKING, unanswered=True)
     wait_s = transition.settings.wait_s
     transition.do(
         t.SendClaim(
@@ -47,6 +47,8 @@ def answered(transition: Transition, answer: t.Event) -> None:
     """Handle the end of the claim: answer or failure."""
     fresh = transition.state.request_is_fresh
     transition.set(phase=Phase.IDLE, request_is_fresh=False)
+    if isinstance(answer, t.ClaimAnswered | t.Refused):
+        transition.set(unanswered=False)
     if isinstance(answer, t.ClaimAnswered):
         transition.set(crashed=(), echo=answer.echo or transition.state.echo)
     match answer:

@@ -141,6 +141,7 @@ class Found:
     ended: Ended | None = None
     printed: int = 0
     last_words: tuple[str, ...] = ()
+    beside: bool = False  # other trainers ran then
 
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────
@@ -153,6 +154,7 @@ class Begin:
     saved: Saved = field(default_factory=Saved)
     found: Found = field(default_factory=Found)
     backlog: tuple[Backlog, ...] = ()  # other attempts' output
+    others: tuple[tuple[int, Saved, Found], ...] = ()  # of slots but the first: which, and what is theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ class ClaimAnswered:
     reason: str = ""
     retry_after_s: float | None = None
     echo: str | None = None  # to be brought back with the next claim
+    slots: int | None = None  # how many jobs this worker may train at once; None: as said before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,7 @@ class HeartbeatAnswered:
     lease_s: float = 600.0
     log_next: int = 0  # number of the first line that the receiver does not have
     echo: str | None = None  # as in ClaimAnswered
+    slots: int | None = None  # as in ClaimAnswered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,6 +341,8 @@ class SendClaim:
     wait_s: float
     crashed: tuple[str, ...] = ()  # claims of crashed sessions
     echo: str = ""  # of the last answer to this session
+    slot: int = 0  # whose job it will be
+    delivering: tuple[str, ...] = ()  # the worker's claims whose trainers have ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -459,6 +465,7 @@ class Persist:
     """
 
     saved: Saved
+    slot: int = 0  # each has a file of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

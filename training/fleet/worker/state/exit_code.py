@@ -64,6 +64,12 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
     return Failure(EndReason.TRAINER_FAILED, error_text(text, more), code, lacking)
 
 
+def crowded_out(failure: Failure) -> Failure:
+    """Return the end of a trainer that ran out of memory beside others: nobody's fault, and no word on its needs."""
+    text = f"it ran out of memory beside other trainers of its host and is trained alone there next: {failure.error}"
+    return Failure(EndReason.INTERRUPTED, text[:ERROR_CHARS_MAX], failure.exit_code)
+
+
 def _adds_to(text: str, words: str, line: str) -> bool:
     """Return True when a line of output adds to ``text``, of which ``words`` are the trainer's part."""
     repeats = line.strip() in text or (words and words in line)

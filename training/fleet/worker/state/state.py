@@ -91,6 +91,8 @@ class Work:
     stop_by: float | None = None  # when patience with a stopping trainer ends
     failure: Failure | None = None  # the outcome to report
     usage: Mapping[str, Any] = field(default_factory=dict)
+    beside_at: float | None = None  # when another slot's trainer last ran beside its own
+    crowded: bool = False  # memory ran out while others used it, too
     delivery: t.Delivery | None = None
     faults: int = 0  # refused uploads
 
@@ -105,6 +107,8 @@ class State:
     saved: t.Saved = field(default_factory=t.Saved)  # the saved facts
     request_id: str | None = None  # the id of the claim to repeat until it is answered
     request_is_fresh: bool = True  # that was sent once at most, and in this session
+    unanswered: bool = False  # it may have been granted
+    benched: bool = False  # another slot asks, or none may
     crashed: tuple[str, ...] = ()  # claims to be named as lost in a crash with the next request
     requests: int = 0
     echo: str = ""  # of the last answer to a claim or heartbeat

@@ -162,7 +162,7 @@ def _begin(transition: Transition, begin: t.Begin) -> None:
     transition.persist(saved)
     transition.set(crashed=saved.crashed)
     if saved.request_id is not None:
-        transition.set(request_id=saved.request_id, request_is_fresh=False)
+        transition.set(request_id=saved.request_id, request_is_fresh=False, unanswered=True)
     assignment = saved.assignment
     if assignment is None:
         return
@@ -173,7 +173,7 @@ def _begin(transition: Transition, begin: t.Begin) -> None:
         return
     transition.say(f"goes on delivering {assignment.name}")
     transition.take_on(assignment, renewed_at=transition.now, lease_s=UNKNOWN_LEASE_S, beat_at=transition.now)
-    transition.set_work(started_at=None)
+    transition.set_work(started_at=None, beside_at=transition.now if found.beside else None)
     # Progress of this session must count as newer than an earlier one's, whose number is lost.
     transition.set_work(printed=found.printed, seq=_sessions(transition.state.session_id) * BEATS_A_SESSION)
     if saved.delivery is not None:
@@ -245,7 +245,7 @@ def _catch_up(transition: Transition) -> None:
     if transition.state.work is not None:
         worker_heartbeats.catch_up(transition)
     if transition.state.call is None and is_due(transition.state.call_at, transition.now):
-        if transition.phase is Phase.IDLE:
+        if transition.phase is Phase.IDLE and not transition.state.benched:
             worker_claims.ask(transition)
         elif transition.phase in REPORTING:
             worker_reports.send(transition)
@@ -256,7 +256,7 @@ def _catch_up(transition: Transition) -> None:
 
 def _next_wake(transition: Transition) -> float | None:
     times = [transition.state.leave_by, worker_backlog.next_wake(transition)]
-    if transition.state.call is None:
+    if transition.state.call is None and not (transition.phase is Phase.IDLE and transition.state.benched):
         times.append(transition.state.call_at)
     if transition.state.work is not None:
         times += [no_answer.stop_by(transition), *worker_heartbeats.next_wake(transition)]

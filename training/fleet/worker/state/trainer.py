@@ -8,7 +8,7 @@ from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.wire.progress import parse_progress
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import no_answer
-from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, judge
+from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, crowded_out, judge
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, Transition, is_due
 
 News = (
@@ -18,6 +18,7 @@ News = (
 
 MEASURE_S = 10.0
 STEP_MAX_S = 60.0  # the time between two looks at a trainer counts up to this: the host may have slept
+COMPANY_S = 60.0  # two that run out of memory together are heard to end one after the other
 CPU_SHARE = 0.001  # share of its limit on silence: less CPU time counts as none
 
 
@@ -161,9 +162,18 @@ def _ended(transition: Transition, ended: Ended) -> None:
         words = f"{work.assignment.name}: {ended.left} processes that its trainer started cannot be ended"
         transition.say(f"{words}; look for them with ps and end them as root", warning=True)
     failure = judge(ended, work.last_words, work.complaint)
+    if failure is not None and failure.out_of_memory is not None and _had_company(transition):
+        transition.set_work(crowded=True)
+        failure = crowded_out(failure)
     if failure is not None and transition.phase is Phase.STOPPING:
         failure = work.failure or SHUTDOWN  # it ended on our request, for that reason
     _over(transition, failure)
+
+
+def _had_company(transition: Transition) -> bool:
+    """Return True when another trainer of this worker ran until a moment ago."""
+    beside_at = transition.work.beside_at
+    return beside_at is not None and transition.now - beside_at <= COMPANY_S
 
 
 def _over(transition: Transition, failure: Failure | None) -> None:

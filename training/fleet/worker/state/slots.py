@@ -1,0 +1,380 @@
+"""PURE: several jobs at once. A state machine (step.py) for each job in hand, and at most one more that asks for work.
+
+Every rule about one job is that machine's. Here is only what concerns several: to whom an event belongs, which machine
+may ask, whose trainer has to wait, and when the worker is gone.
+
+======================  =========================================================================================
+whose is an event       An answer belongs to the machine that waits for its number, which no other call has; an event
+                        of a trainer to the machine that holds its claim. What nobody waits for only shows the time.
+who asks                One machine, without a job. It asks while fewer trainers run than the receiver last
+                        allowed and finished work does not pile up. With one allowed, it asks when nothing is in
+                        hand. A request that may have been granted is repeated in any case.
+whose trainer waits     One whose job another machine holds still, until that has let go of it. One whose job has to
+                        be trained alone, until the others have ended; meanwhile nobody asks.
+who is trained alone    A job whose trainer ran out of memory beside others, and jobs that a crash found together: no
+                        more is known of any of them than that it was not alone. Until it was, once.
+when it is gone         When every machine is.
+======================  =========================================================================================
+
+The number of trainers is that of a moment: a receiver that allows fewer takes none away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from training.fleet.wire.constants import SLOTS_MAX
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state import step as machine
+from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Phase, State, Work
+
+__all__ = ["Slots", "step"]
+
+PENDING_SHARE = 2  # deliveries for each trainer that is allowed: of more, the network is the bottleneck
+ALONE_KEPT = 100  # jobs, the newest
+_HAS_STARTED = frozenset({Phase.RUNNING, Phase.STOPPING})
+
+
+class _Shared(NamedTuple):
+    """The members of a machine's state that are the worker's: each machine gets them from the one before."""
+
+    calls: int = 0
+    requests: int = 0
+    echo: str = ""
+    idle: str = ""
+    crashed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, state: State) -> _Shared:
+        return cls(*(getattr(state, name) for name in cls._fields))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """The worker's whole state. Begin with :meth:`of` and the event Begin."""
+
+    machines: Mapping[int, State]  # by slot, which is also that of its claim and of its file
+    allowed: int = 1  # trainers at once, as the receiver said last
+    shared: _Shared = field(default_factory=_Shared)
+    wakes: Mapping[int, float | None] = field(default_factory=dict)  # when each machine wants a Tick
+    waiting: Mapping[int, t.Spawn] = field(default_factory=dict)  # trainers that may not start yet
+    alone: tuple[str, ...] = ()  # jobs to be trained alone
+    last_word: t.Exit | None = None  # what the worker ends with, when its jobs have ended
+
+    @classmethod
+    def of(cls, session_id: str) -> Slots:
+        return cls(machines={0: State(session_id=session_id)})
+
+    @property
+    def works(self) -> Mapping[int, Work]:
+        """The jobs in hand, by slot."""
+        return {slot: one.work for slot, one in self.machines.items() if one.work is not None}
+
+    @property
+    def training(self) -> list[int]:
+        """The slots of trainers that run, or will when their data are there."""
+        return [slot for slot, one in self.machines.items() if one.phase in WITH_TRAINER]
+
+    @property
+    def delivering(self) -> tuple[str, ...]:
+        """The claims whose trainers have ended, and that are still packed, uploaded or reported."""
+        return tuple(
+            one.work.assignment.claim_id
+            for one in self.machines.values()
+            if one.work is not None and one.phase not in WITH_TRAINER
+        )
+
+    @property
+    def gone(self) -> bool:
+        return all(one.phase is Phase.GONE for one in self.machines.values())
+
+    @property
+    def leaving(self) -> bool:
+        return any(one.leaving for one in self.machines.values())
+
+    def waits_for(self, call: int) -> int | None:
+        """Return the slot that waits for the answer to this call."""
+        for slot, one in self.machines.items():
+            if call in (one.call, one.output_call, one.work and one.work.beat_call):
+                return slot
+        return None
+
+    def holder(self, claim_id: str) -> int | None:
+        """Return the slot that holds this claim."""
+        return next((slot for slot, work in self.works.items() if work.assignment.claim_id == claim_id), None)
+
+
+def step(
+    slots: Slots, event: t.Event, now: float, settings: t.Settings, chance: Chance
+) -> tuple[Slots, tuple[t.Action, ...]]:
+    """Return the worker's next state and its actions when ``event`` happens at ``now``."""
+    if slots.gone:
+        return slots, ()
+    turn = _Turn(slots, now, lambda state, event: machine.step(state, event, now, settings, chance))
+    turn.take(event)
+    return turn.slots, tuple(turn.actions)
+
+
+class _Turn:
+    """One step of the worker while it is being worked out."""
+
+    def __init__(
+        self, slots: Slots, now: float, move: Callable[[State, t.Event], tuple[State, tuple[t.Action, ...]]]
+    ) -> None:
+        self.slots = slots
+        self.now = now
+        self.actions: list[t.Action] = []
+        self._move = move
+        self._said: dict[str, int] = {}
+
+    def take(self, event: t.Event) -> None:
+        before = self.slots
+        self._note_company()
+        match event:
+            case t.Begin():
+                self._begin(event)
+            case t.Tick() | t.SignalReceived() | t.Slept():
+                for slot in sorted(self.slots.machines):
+                    self._step(slot, event)
+            case _:
+                self._hear(event)
+                owner = _owner(self.slots, event)
+                self._step(owner or 0, t.Tick() if owner is None else event)
+        self._settle(before)
+        if not self.slots.gone:
+            times = (at for at in self.slots.wakes.values() if at is not None)
+            self.actions.append(t.WakeAt(at=min(times, default=None)))
+
+    # ── one machine ─────────────────────────────────────────────────────────────────────────
+
+    def _step(self, slot: int, event: t.Event) -> None:
+        before = replace(self.slots.machines[slot], **self.slots.shared._asdict())
+        state, actions = self._move(before, event)
+        self._set(slot, state)
+        self._change(shared=_Shared.of(state))
+        if state.phase is Phase.GONE:
+            self._change(wakes={**self.slots.wakes, slot: None})
+        for action in actions:
+            self._pass_on(slot, action)
+
+    def _pass_on(self, slot: int, action: t.Action) -> None:
+        """Add what only the whole worker knows to a machine's action."""
+        match action:
+            case t.WakeAt():
+                self._change(wakes={**self.slots.wakes, slot: action.at})
+            case t.Exit():
+                self._leave(action)
+            case t.Persist():
+                self.actions.append(replace(action, slot=slot))
+            case t.SendClaim():
+                self.actions += [t.Persist(saved=t.Saved(), slot=other) for other in self._named(slot)]
+                self.actions.append(replace(action, slot=slot, delivering=self.slots.delivering))
+            case t.Spawn() if self._must_wait(slot):
+                self._change(waiting={**self.slots.waiting, slot: action})
+                self._set_work(slot, progress={"event": "waiting"})
+            case t.Say() if self._said.setdefault(action.text, slot) != slot:
+                pass  # as that the machine slept: once for all
+            case _:
+                self.actions.append(action)
+
+    def _named(self, asking: int) -> list[int]:
+        """List the other slots whose file still holds a job that a crash ended: the claim names it, and saved it."""
+        found = [
+            slot
+            for slot, one in self.slots.machines.items()
+            if slot != asking and one.work is None and one.saved.held is not None
+        ]
+        for slot in found:
+            self._set(slot, replace(self.slots.machines[slot], saved=t.Saved()))
+        return found
+
+    def _leave(self, said: t.Exit) -> None:
+        """One machine is gone. The others deliver what they have, and take nothing more."""
+        first = self.slots.last_word
+        if first is None or (said.code and not first.code):
+            self._change(last_word=said)
+        if self.slots.gone:
+            assert self.slots.last_word is not None
+            self.actions.append(self.slots.last_word)
+        elif said.code:
+            self._drain()
+
+    def _drain(self) -> None:
+        for slot, one in self.slots.machines.items():
+            self._set(slot, replace(one, draining=True))
+
+    def _change(self, **changes: object) -> None:
+        self.slots = replace(self.slots, **changes)  # type: ignore[arg-type]
+
+    def _set(self, slot: int, state: State) -> None:
+        self._change(machines={**self.slots.machines, slot: state})
+
+    def _set_work(self, slot: int, **changes: object) -> None:
+        one = self.slots.machines[slot]
+        assert one.work is not None
+        self._set(slot, replace(one, work=replace(one.work, **changes)))  # type: ignore[arg-type]
+
+    # ── what happened before ────────────────────────────────────────────────────────────────
+
+    def _begin(self, begin: t.Begin) -> None:
+        """Begin each slot with its own file; none asks before all have begun."""
+        if not begin.others:
+            self._step(0, begin)
+            return
+        beginnings = {0: begin, **{slot: t.Begin(saved, found) for slot, saved, found in begin.others}}
+        lost = [
+            each.saved.held for each in beginnings.values() if each.saved.held is not None and each.found.ended is None
+        ]
+        several = sum(each.saved.held is not None for each in beginnings.values()) > 1
+        (first,) = self.slots.machines.values()
+        crashed: tuple[str, ...] = ()
+        for slot, each in sorted(beginnings.items()):
+            self._set(slot, State(session_id=first.session_id, benched=True))
+            self._change(shared=self.slots.shared._replace(crashed=()))
+            self._step(slot, replace(each, found=replace(each.found, beside=several)))
+            crashed += self.slots.shared.crashed
+        if len(lost) > 1:  # one of them may have done it, or none
+            crashed = tuple(claim for claim in crashed if claim not in {each.claim_id for each in lost})
+            self._train_alone(*(each.job_id for each in lost))
+        self._change(shared=self.slots.shared._replace(crashed=crashed[-machine.CRASHES_TOLD :]))
+
+    def _hear(self, event: t.Event) -> None:
+        """Take the receiver's word for how many may train."""
+        said = event.slots if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
+        if said is not None and _owner(self.slots, event) is not None:
+            self._change(allowed=max(1, min(said, SLOTS_MAX)))
+
+    def _note_company(self) -> None:
+        """Note for each trainer that others run beside it."""
+        running = [slot for slot, one in self.slots.machines.items() if one.phase in _HAS_STARTED]
+        for slot in running if len(running) > 1 else ():
+            self._set_work(slot, beside_at=self.now)
+
+    # ── what follows for the others ─────────────────────────────────────────────────────────
+
+    def _settle(self, before: Slots) -> None:
+        """Let trainers start that waited, let go of machines that are not needed, and have one ask."""
+        ended = [slot for slot in before.training if slot not in self.slots.training]
+        for slot in ended:
+            self._judge(before.machines[slot], self.slots.works.get(slot))
+        self._start_waiting()
+        if self.slots.leaving:
+            self._end_idle()
+        if not self.slots.gone:
+            self._choose(again=bool(ended))
+
+    def _judge(self, before: State, now: Work | None) -> None:
+        """A trainer has ended: its job has to be trained alone from now on, or not any more."""
+        assert before.work is not None
+        job_id = before.work.assignment.job_id
+        if now is not None and now.crowded:
+            self._train_alone(job_id)
+        elif before.phase in _HAS_STARTED:
+            self._change(alone=tuple(each for each in self.slots.alone if each != job_id))
+
+    def _train_alone(self, *jobs: str) -> None:
+        known = [each for each in self.slots.alone if each not in jobs]
+        self._change(alone=(*known, *jobs)[-ALONE_KEPT:])
+
+    def _is_alone(self, slot: int) -> bool:
+        return self.slots.works[slot].assignment.job_id in self.slots.alone
+
+    def _must_wait(self, slot: int) -> bool:
+        """Return True while this slot's trainer may not start."""
+        job_id = self.slots.works[slot].assignment.job_id
+        others = {other: work for other, work in self.slots.works.items() if other not in (slot, *self.slots.waiting)}
+        if any(work.assignment.job_id == job_id for work in others.values()):
+            return True
+        started = [other for other in self.slots.training if other in others]
+        return bool(started) and (self._is_alone(slot) or any(map(self._is_alone, started)))
+
+    def _start_waiting(self) -> None:
+        for slot, action in sorted(self.slots.waiting.items()):
+            one = self.slots.machines[slot]
+            over = one.work is None or one.phase is not Phase.STARTING or one.work.assignment != action.assignment
+            unwanted = not over and one.work is not None and (one.work.dropped or one.signals > 0)
+            if not (over or unwanted) and self._must_wait(slot):
+                continue
+            self._change(waiting={each: kept for each, kept in self.slots.waiting.items() if each != slot})
+            if unwanted:
+                self._step(slot, t.SpawnFailed(claim_id=action.assignment.claim_id, failure=SHUTDOWN))
+            elif not over:
+                self._set_work(slot, started_at=self.now)
+                self.actions.append(action)
+
+    def _end_idle(self) -> None:
+        """End the machines that hold nothing, when no more is to be taken; one that asks hears its answer first."""
+        for slot, one in self.slots.machines.items():
+            if one.phase is Phase.IDLE and not self.slots.gone:
+                self._set(slot, replace(one, phase=Phase.GONE))
+                self._change(wakes={**self.slots.wakes, slot: None})
+                self._leave(t.Exit())
+
+    def _choose(self, *, again: bool) -> None:
+        """Let the one machine ask that may, and no other. ``again``: a trainer has ended, so there is more room."""
+        wanted = self._asker()
+        if wanted is not None and wanted not in self.slots.machines:
+            (first, *_) = self.slots.machines.values()
+            self._set(wanted, State(session_id=first.session_id, benched=True))
+        machines = {
+            slot: replace(one, benched=slot != wanted or (one.phase is Phase.ASKING and not self._has_room()))
+            for slot, one in self.slots.machines.items()
+            if slot in (0, wanted) or not _is_spent(one)
+        }
+        benched = wanted is not None and self.slots.machines[wanted].benched
+        self._change(machines=machines, wakes={slot: self.slots.wakes.get(slot) for slot in machines})
+        if wanted is None or machines[wanted].phase is not Phase.IDLE:
+            return
+        if benched or (again and not machines[wanted].tries and len(machines) > 1):
+            if not machines[wanted].tries:
+                self._set(wanted, replace(machines[wanted], call_at=self.now))
+            self._step(wanted, t.Tick())
+
+    def _asker(self) -> int | None:
+        """Return the slot that asks, now or when its time has come; a new one if none is free."""
+        machines = sorted(self.slots.machines.items())
+        if len(machines) == 1 and (self.slots.allowed == 1 or machines[0][1].work is None):
+            return machines[0][0]
+        open_requests = [slot for slot, one in machines if one.phase is Phase.ASKING or _is_open(one)]
+        if open_requests:
+            return min(open_requests, key=lambda slot: self.slots.machines[slot].phase is not Phase.ASKING)
+        if not self._has_room():
+            only = list(self.slots.works)
+            return only[0] if self.slots.allowed == 1 and len(only) == 1 else None
+        idle = [slot for slot, one in machines if one.phase is Phase.IDLE]
+        unused = next(slot for slot in range(len(machines) + 1) if slot not in self.slots.machines)
+        return min(idle, key=self._preference, default=unused)
+
+    def _preference(self, slot: int) -> tuple[bool, bool, int]:
+        one = self.slots.machines[slot]
+        return one.benched, one.request_id is None, slot
+
+    def _has_room(self) -> bool:
+        """Return True when one more may be asked for."""
+        works, training = self.slots.works, self.slots.training
+        if self.slots.leaving or self.slots.last_word is not None:
+            return False
+        if self.slots.allowed == 1:
+            return not works
+        full = len(training) >= self.slots.allowed or len(works) >= (1 + PENDING_SHARE) * self.slots.allowed
+        return not full and not any(map(self._is_alone, training))
+
+
+def _owner(slots: Slots, event: t.Event) -> int | None:
+    call, claim_id = getattr(event, "call", None), getattr(event, "claim_id", None)
+    if call is not None:
+        return slots.waits_for(call)
+    return None if claim_id is None else slots.holder(claim_id)
+
+
+def _is_open(one: State) -> bool:
+    """Return True for a machine whose request may have been granted: it repeats that."""
+    return one.phase is Phase.IDLE and one.unanswered and one.request_id is not None
+
+
+def _is_spent(one: State) -> bool:
+    """Return True for a machine that nothing is left of."""
+    at_rest = one.phase is Phase.IDLE and one.work is None and one.call is None
+    return at_rest and not one.backlog and one.saved == t.Saved()
