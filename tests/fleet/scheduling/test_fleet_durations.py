@@ -6,7 +6,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -347,15 +347,24 @@ def test_seeds_are_no_size_and_kinds_are_equal_without_them() -> None:
     assert work(epochs=5).kind != work(epochs=6).kind
 
 
-@given(st.lists(st.tuples(st.sampled_from(FAMILIES), st.sampled_from("ab"), st.floats(allow_nan=True)), max_size=30))
-def test_no_nonsense_makes_an_estimate_nonsense(told: list[tuple[str, str, float]]) -> None:
+sizes = st.floats(1e-300, 1e300)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(FAMILIES), st.sampled_from("ab"), sizes, st.floats(allow_nan=True)), max_size=30
+    ),
+    sizes,
+)
+def test_no_nonsense_makes_an_estimate_nonsense(told: list[tuple[str, str, float, float]], size: float) -> None:
     speeds = Speeds()
-    for model, host, seconds in told:
-        speeds.learn(work(model), Machine(host), seconds)
+    for model, host, of_size, seconds in told:
+        speeds.learn(work(model, n=of_size), Machine(host), seconds)
     for model in FAMILIES:
-        found = speeds.predict(work(model), Machine("a"))
+        found = speeds.predict(work(model, n=size), Machine("a"))
         assert 0.01 <= found.seconds <= 30 * 86_400
         assert 0 < found.spread < 20
+        assert math.hypot(*astuple(speeds.doubt(work(model, n=size), Machine("a")))) == pytest.approx(found.spread)
         assert found.at(0.1) <= found.seconds <= found.at(0.9)
 
 

@@ -361,7 +361,7 @@ def test_a_loss_is_given_back_once(fleet: Fleet) -> None:
         assert attempt.job_id == "id-one"
         fleet.queue.settle(fleet.job("one"), attempt, R.HOST_LOST)
     for _ in range(2):
-        fleet.queue.quarantines.refund(claims[:1])
+        fleet.queue.quarantines.refund(2 * claims[:1])
         assert fleet.job("one").host_losses == 2
 
 

@@ -97,8 +97,12 @@ class Quarantines:
         return deaths, [row["claim_id"] for row in rows]
 
     def refund(self, claims: Iterable[str]) -> None:
-        """Count these ends against no job: a machine and a copy of it took the jobs from each other."""
-        known = [attempt for claim_id in claims if (attempt := self._attempts.by_claim(claim_id)) is not None]
+        """Count these ends against no job: a machine and a copy of it took the jobs from each other.
+
+        One that was taken, heard again and taken again is named twice, and was lost once.
+        """
+        each_once = dict.fromkeys(claims)
+        known = [attempt for claim_id in each_once if (attempt := self._attempts.by_claim(claim_id)) is not None]
         self._refund(
             attempt.claim_id for attempt in known if attempt.end_reason is EndReason.HOST_LOST and not attempt.pardoned
         )

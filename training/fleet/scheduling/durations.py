@@ -33,6 +33,7 @@ LEAST_S, MOST_S = 0.01, 30 * 86_400.0  # what is taken for a duration; what is l
 _SEEDS = frozenset({"seed", "random_state", "random_seed"})  # hyperparameters that change no duration
 _LINEAR = ("epoch", "round", "step", "tree", "iter", "estimator")  # in the names of sizes that tell how often
 _SIZE_STEP = 1.25  # factor between two sizes that make different kinds
+_SPREAD_MOST = math.log(MOST_S / LEAST_S)  # more says no more: anything between these two is possible
 _MEAN_MOST = math.log(4.0)  # the mean over the median, at most
 _SURPRISE = 9.0  # an attempt beyond three standard deviations
 _LONGEST_S = 100 * 365 * 86_400.0  # no attempt has trained for longer
@@ -465,7 +466,7 @@ class Speeds:
         mean = base.mean + sum(weight * belief.mean for belief, weight in told)
         doubt = base.variance + sum(weight**2 * belief.variance for belief, weight in told)
         noise, seen = self._noise(work.family), self.seen.get((work.kind, on.name), 0.0)
-        spread = math.sqrt(_of_the_sum(doubt, seen, noise) + noise)
+        spread = min(math.sqrt(_of_the_sum(doubt, seen, noise) + noise), _SPREAD_MOST)
         return Prediction(_bounded(math.exp(min(mean, 50.0))), spread, self._alike(work, on))
 
     def doubt(self, work: Workload, on: Machine) -> Doubt:
@@ -475,8 +476,10 @@ class Speeds:
         where = (pair.variance, 0.0, 0.0, 0.0) if pair is not None else self._table.doubt(work.family, on)
         noise, seen = self._noise(work.family), self.seen.get((work.kind, on.name), 0.0)
         whole = of_kind + sum(where)
-        known = _of_the_sum(whole, seen, noise) / whole
-        return Doubt(math.sqrt(noise), *(math.sqrt(known * each) for each in (of_kind, *where)))
+        after = _of_the_sum(whole, seen, noise)
+        believed = min(1.0, _SPREAD_MOST**2 / (after + noise))
+        known = believed * after / whole
+        return Doubt(math.sqrt(believed * noise), *(math.sqrt(known * each) for each in (of_kind, *where)))
 
     def basis(self, work: Workload, on: Machine) -> Basis:
         """Say what :meth:`predict` rests on."""
