@@ -214,8 +214,11 @@ def ours(work: Work) -> float:
         X=work.raw,
         features=work.features,
         names=(),
+        feature_names=(),
         y=work.y.cpu().numpy(),
         host=np.full(len(work.y), "one"),
+        recording=np.full(len(work.y), ""),
+        behaviour=np.full(len(work.y), ""),
         ordinary=Ordinary(work.raw[:0], work.features[:0], np.zeros(0, dtype=np.str_)),
         classes=2,
         is_benign=work.y.cpu().numpy() == 0,
@@ -437,8 +440,10 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
         def tick(self) -> None: ...
 
     task = Task(
-        model="gbt", X=X, features=X, names=(), y=y, classes=2, is_benign=y == 0, split=all_train(ROWS),
-        host=np.full(len(y), "one"), ordinary=Ordinary(X[:0], X[:0], np.zeros(0, dtype=np.str_)),
+        model="gbt", X=X, features=X, names=(), feature_names=(), y=y, classes=2, is_benign=y == 0,
+        split=all_train(ROWS),
+        host=np.full(len(y), "one"), recording=np.full(len(y), ""), behaviour=np.full(len(y), ""),
+        ordinary=Ordinary(X[:0], X[:0], np.zeros(0, dtype=np.str_)),
         hyper=hyper, seed=0, threads=threads, device=device,
         progress=Progress(io.StringIO(), SystemClock()), stop=Stop(), keeper=Keeper(),
     )  # fmt: skip

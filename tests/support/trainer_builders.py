@@ -135,9 +135,11 @@ def arguments(model: str, data: Path, out: Path, *more: str, mode: str = "oracle
     ]
 
 
-SHORT = {"gbt": ("--n-estimators", "45")} | {
-    model: ("--epochs", "3", "--batch-size", "32") for model in flags.MODELS if model != "gbt"
-}
+SHORT = (
+    {"gbt": ("--n-estimators", "45")}
+    | {model: ("--epochs", "3", "--batch-size", "32") for model in flags.MODELS if model != "gbt"}
+    | {"combined": ("--epochs", "6")}
+)
 
 
 @dataclass(frozen=True)

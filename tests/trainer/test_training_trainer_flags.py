@@ -55,7 +55,7 @@ def test_describe_needs_no_ml_library(program: str) -> None:
 
 def test_every_family_is_described_once() -> None:
     run, ssl = described("run", flags.RUN_MODELS), described("ssl", flags.SSL_MODELS)
-    assert set(run) == {"gbt", "mlp", "cnn", "gru", "lstm", "transformer"}
+    assert set(run) == {"gbt", "mlp", "cnn", "gru", "lstm", "transformer", "combined"}
     assert set(ssl) == {"transformer_ssl"}
     for model in (run | ssl).values():
         assert {"target_fpr", "patience"} <= set(model["hyper"])

@@ -213,11 +213,12 @@ def set_level(model: Model, added: Added, out_dir: Path) -> Path:
         added.require(FEWEST, "a level")
         fitted = settled(model.fitted, added.inputs)
         raw = references_of(fitted, added.inputs, np.arange(added.inputs.reference_host.size), None)
-        if isinstance(fitted, Settling):
-            document["facts"] = {**document["facts"], **fitted.own()}
         levels = Levels.elsewhere(raw.score, raw.host, document["levels"])
         own = {name: level for name, level in levels.known.items() if name in added.hosts}
         document["levels"] = {**document["levels"], "own": {**document["levels"].get("own", {}), **own}}
+    own_model = settled(model.fitted, added.inputs)
+    if isinstance(own_model, Settling):
+        document["facts"] = {**document["facts"], **own_model.own()}
     hosts = hosts_of(model, added, levels)
     told = {**document["threshold"]["hosts"], "levels": hosts.to_dict()["levels"]}
     document["threshold"] = {**document["threshold"], "hosts": told}

@@ -120,8 +120,8 @@ class Progress:
         self._began = clock.monotonic()
         self._last_epoch_line = -math.inf
         self._phase: tuple[int, float] | None = None
-        self._done = self._latest = self._left = 0
-        self._curve = True
+        self._done = self._latest = self._left = self._after = 0
+        self._curve = self._part_curve = True
 
     def event(self, name: str, **fields: Any) -> None:
         clean = {key: _finite(value) for key, value in fields.items()}
@@ -136,7 +136,7 @@ class Progress:
         """
         epoch += self._done
         self._latest = max(self._latest, epoch)  # trees are counted anew by each booster
-        epochs = self._done + epochs + self._left * epochs
+        epochs = self._done + epochs + self._after * epochs
         now = self._clock.monotonic()
         if self._phase is None:
             self._phase = (epoch - 1, self._began)
@@ -146,7 +146,7 @@ class Progress:
         first, since = self._phase
         eta_s = (now - since) / max(epoch - first, 1) * (epochs - epoch)
         fields: dict[str, float | None] = {"epoch": epoch, "epochs": epochs}
-        fields |= {"loss": loss, "metric": metric} if self._curve else {}
+        fields |= {"loss": loss, "metric": metric} if self._curve and self._part_curve else {}
         self.event("epoch", **fields, seconds=round(now - self._began, 3), eta_s=round(eta_s, 1))
 
     def begin_epochs(self, done: int) -> None:
@@ -159,6 +159,15 @@ class Progress:
         Without ``curve`` its losses are told nobody: they are not those of the model that the run makes.
         """
         self._done, self._left, self._curve = self._latest, left, curve
+        self._after, self._part_curve = left, True
+
+    def part(self, number: int, parts: int, *, curve: bool) -> None:
+        """Begin part ``number``, from 1, of the ``parts`` that this training and each that follows consists of.
+
+        Only the losses of a part with ``curve`` are told.
+        """
+        self._done, self._part_curve = self._latest, curve
+        self._after = parts - number + self._left * parts
 
     @property
     def elapsed_s(self) -> float:

@@ -1,4 +1,4 @@
-"""The seven families behind one face. Asking for one imports only the library that it needs."""
+"""The eight families behind one face. Asking for one imports only the library that it needs."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def find(model: str) -> Family:
     """The family of a model that ``flags.MODELS`` names."""
     if model == "gbt":
         return _gbt()
+    if model == "combined":
+        return _combined()
     return _ssl() if model in SSL_MODELS else _network(model)
 
 
@@ -68,6 +70,20 @@ def _network(model: str) -> Family:
         load=lambda facts, sidecar, classes, hyper: supervised.load(
             model, facts, sidecar, classes=classes, hyper=hyper
         ),
+    )
+
+
+def _combined() -> Family:
+    from training.trainer import combined
+
+    return Family(
+        takes=Takes.TENSORS,
+        supervised=True,
+        suffix=combined.SIDECAR,
+        libraries=combined.LIBRARIES,
+        prefers_cuda=False,
+        fit=combined.fit,
+        load=lambda facts, sidecar, classes, hyper: combined.load(facts, sidecar, classes=classes, hyper=hyper),
     )
 
 

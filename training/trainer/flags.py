@@ -165,6 +165,14 @@ def _attention(hidden: int) -> tuple[Hyper, ...]:
     )
 
 
+SUPERVISED = ("gbt", "mlp", "cnn", "gru", "lstm", "transformer")
+ANOMALIES = ("views", "transformer_ssl")
+
+
+def _choice(key: str, default: str, choices: tuple[str, ...], help: str) -> Hyper:  # noqa: A002
+    return Hyper(key=key, type=FlagType.STR, default=default, choices=choices, help=help)
+
+
 MODELS: Mapping[str, tuple[Hyper, ...]] = {
     "gbt": (
         *_common(patience=40),
@@ -220,6 +228,15 @@ MODELS: Mapping[str, tuple[Hyper, ...]] = {
         _perturb(),
         *_attention(hidden=48),
     ),
+    "combined": (
+        _TARGET_FPR,
+        _choice("supervised", "gbt", SUPERVISED, "family of the part that knows classes"),
+        _choice("anomaly", "views", ANOMALIES, "part that knows benign windows: plain views, or with a network's"),
+        _fraction("new_share", 0.5, "share of the malicious-like windows to come that show a new behaviour"),
+        _int("neighbours", 10, 1, 1_000, "neighbours that the anomaly part looks at"),
+        _int("epochs", 0, 0, 10_000, "most epochs (gbt: trees) of a part; 0: its family's own default"),
+        _int("patience", 0, 0, None, "epochs (gbt: trees) without improvement before a part stops; 0: its own default"),
+    ),
     "transformer_ssl": (
         *_torch(epochs=40, batch=64, lr=0.002, decay=0.02, dropout=0.0, patience=8),
         *_attention(hidden=48),
@@ -228,7 +245,7 @@ MODELS: Mapping[str, tuple[Hyper, ...]] = {
     ),
 }
 SSL_MODELS = ("transformer_ssl",)
-BOUND_BY = {model: BoundBy.BRANCHES if model == "gbt" else BoundBy.STEPS for model in MODELS}
+BOUND_BY = {model: BoundBy.BRANCHES if model in ("gbt", "combined") else BoundBy.STEPS for model in MODELS}
 RUN_MODELS = tuple(model for model in MODELS if model not in SSL_MODELS)
 
 

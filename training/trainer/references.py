@@ -60,25 +60,32 @@ class Joined:
     features: NDArray[np.float32]
     y: IntArray
     host: NDArray[np.str_]
+    recording: NDArray[np.str_]
+    behaviour: NDArray[np.str_]
     split: Split
 
     def of_task(self, classes: Classes) -> dict[str, Any]:
         """The fields of a task that depend on which windows train."""
         own = {"X": self.X, "features": self.features, "y": self.y, "host": self.host, "split": self.split}
+        own |= {"recording": self.recording, "behaviour": self.behaviour}
         return {**own, "is_benign": classes.is_benign(self.y)}
 
 
 def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
     """Put the reference windows ``train`` behind the others, on the training side; no other side changes."""
     if not train.size:
-        return Joined(inputs.X, inputs.features, inputs.y, inputs.rows.host, split)
+        rows = inputs.rows
+        return Joined(inputs.X, inputs.features, inputs.y, rows.host, rows.recording, inputs.behaviour, split)
     n = inputs.y.size
     benign = inputs.classes.names.index(inputs.classes.benign[0])
+    none = np.full(train.size, "")
     return Joined(
         X=stacked(inputs.X, inputs.reference[train]),
         features=np.concatenate((inputs.features, inputs.reference_features[train])),
         y=np.concatenate((inputs.y, np.full(train.size, benign))),
         host=np.concatenate((inputs.rows.host, inputs.reference_host[train])),
+        recording=np.concatenate((inputs.rows.recording, none)),
+        behaviour=np.concatenate((inputs.behaviour, none)),
         split=replace(split, train=np.concatenate((split.train, np.arange(n, n + train.size)))),
     )
 

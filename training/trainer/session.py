@@ -32,10 +32,10 @@ from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.lacking import prices
 from training.trainer.levels import Levels
 from training.trainer.ranges import ranges_of
-from training.trainer.reasons import reported
+from training.trainer.reasons import feature_names, reported
 from training.trainer.references import Added, Joined, Parted, join, ordinary_of, part, references_of, settled
 from training.trainer.seen import keep
-from training.trainer.task import Fitted, IntArray, Task
+from training.trainer.task import Fitted, IntArray, Settling, Task, Weighed
 from training.trainer.unshown import Plan, Stages, plan
 
 NOTHING_HIDDEN = (
@@ -88,6 +88,7 @@ def train(
     task = Task(
         model=args.model,
         names=inputs.names,
+        feature_names=tuple(feature_names(inputs)),
         ordinary=ordinary_of(inputs),
         classes=len(inputs.classes),
         hyper=args.hyper,
@@ -115,6 +116,8 @@ def train(
         keeper.save()
         raise
     document = {**_document(args, judged, point, key), "channels": channels}
+    if added is not None and isinstance(fitted, Settling):  # other data may bring no reference of these hosts
+        document["facts"] = {**document["facts"], **fitted.own()}
     document |= {} if added is None else {"adapted": {**added.to_dict(), "trained": True}}
     document["incidents"] = None if choice is None else choice.to_dict()
     path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.suffix)
@@ -307,11 +310,13 @@ def _judge(
             baselines=baselines,
             choice=choice,
             incidents=incidents,
+            weighed_by=judged.fitted.chosen_by if isinstance(judged.fitted, Weighed) else None,
         ),
         notes=[*_notes(args, judged), *notes_on_hosts(hosts), *([] if choice is None else [choice.note])],
         extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
         | _new_behaviours(args, judged, left_out, tried, test, point)
-        | ({"scores": facts["judgement"]} if "judgement" in facts else {}),
+        | ({"scores": facts["judgement"]} if "judgement" in facts else {})
+        | ({"combined": facts["weights"]} if "weights" in facts and isinstance(judged.fitted, Weighed) else {}),
     )
     return point, choice, channels, report
 
@@ -369,6 +374,8 @@ def _notes(args: TrainerArgs, judged: Judged) -> list[str]:
             f"Of the references of {', '.join(hosts)} the first half has trained as benign windows "
             f"({judged.parted.train.size:,} of them)."
         )
+    if isinstance(judged.fitted, Weighed):
+        notes.append(str(judged.fitted.facts()["weights"]["why"]))
     test = inputs.rows.take(judged.split.test)
     notes += [*place_notes(test, inputs.classes), *order_notes(test, inputs.classes)]
     if args.mode is Mode.ORACLE and inputs.hides_nothing:

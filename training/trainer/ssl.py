@@ -53,13 +53,13 @@ class Sizes:
 
 
 class Detector(nn.Module):
-    """Makes the views of windows: normalising, and the network."""
+    """Makes the views of windows: normalising, and the network where a view needs one."""
 
-    def __init__(self, sizes: Sizes, hyper: Mapping[str, Value]) -> None:
+    def __init__(self, sizes: Sizes, hyper: Mapping[str, Value], *, network: bool = True) -> None:
         super().__init__()
         self.normalise = RobustAsinh(sizes.channels)
         self.scale = RobustAsinh(sizes.features)
-        self.body = MaskedModel(sizes.channels, sizes.samples, hyper)
+        self.body = MaskedModel(sizes.channels, sizes.samples, hyper) if network else None
 
     def tables(self, x: Tensor, features: Tensor, names: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         """The named views of normalised windows ``x`` (n, C, T); what is absent is NaN, but in the embedding.
@@ -75,9 +75,11 @@ class Detector(nn.Module):
                 "features": self.scale(features.unsqueeze(-1)).squeeze(-1),
             }
             if "residuals" in names:
+                assert self.body is not None, "views of a network are asked of one"
                 residuals, errors = self.body.once_each(x)
                 found["residuals"] = residuals.where(~errors.isnan(), torch.nan)
             if "embedding" in names:
+                assert self.body is not None, "views of a network are asked of one"
                 found["embedding"] = self.body.embed(x)
         return {name: found[name].cpu().numpy() for name in names}
 
@@ -109,7 +111,9 @@ class Anomaly:
 
     def settled(self, ordinary: Ordinary) -> Anomaly:
         """The same, measuring the hosts of these reference windows from them."""
-        return replace(self, surprises=self.surprises.settled(self.of_references(ordinary, VIEWS)))
+        return replace(
+            self, surprises=self.surprises.settled(self.of_references(ordinary, tuple(self.surprises.views)))
+        )
 
     def usual(self) -> NDArray[np.float32]:
         """(C, 1) the median of each channel in training."""
@@ -139,7 +143,7 @@ class Anomaly:
         return {
             "normaliser": self.detector.normalise.describe(),
             "sizes": asdict(self.sizes),
-            "views": list(VIEWS),
+            "views": list(self.surprises.views),
             "members": list(self.members),
             "judgement": dict(self.judgement),
         }
@@ -186,44 +190,58 @@ def _joined(parts: Sequence[Sided]) -> Sided:
 
 def fit(task: Task) -> Anomaly:
     """Pre-train on the benign training windows, then fit the views and choose among them."""
+    return fit_views(task, VIEWS)
+
+
+def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> Anomaly:
+    """Like ``fit``, with these views; a network learns only where one of them is its own.
+
+    Without ``by_labels`` the score is the mean of all of them, and labels only keep malicious windows out. Raises
+    ``BadData`` where there are too few benign windows.
+    """
     if not task.is_benign.any():
         raise BadData(
-            "transformer_ssl learns from benign windows, and these data have none: say which class is benign when you "
+            f"{task.model} learns from benign windows, and these data have none: say which class is benign when you "
             "make the data set, or train a model that tells classes apart"
         )
     learn, judge = (side[task.is_benign[side]] for side in (task.split.train, task.split.val))
     if learn.size < LEAST_BENIGN or judge.size < LEAST_JUDGED:
         raise BadData(
-            f"transformer_ssl needs {LEAST_BENIGN} benign windows to learn from and {LEAST_JUDGED} "
+            f"{task.model} needs {LEAST_BENIGN} benign windows to learn from and {LEAST_JUDGED} "
             f"to judge by, and the training side has {learn.size} and {judge.size}: record more"
         )
     torch.manual_seed(task.seed)
     device = torch.device(task.device)
     sizes = Sizes(channels=int(task.X.shape[1]), samples=int(task.X.shape[2]), features=int(task.features.shape[1]))
-    detector = Detector(sizes, task.hyper)
+    network = bool(set(views) & set(NETWORK))
+    detector = Detector(sizes, task.hyper, network=network)
     detector.normalise.fit(task.X, learn)
     detector.scale.fit(task.features[:, :, None], learn)
-    detector.body.to(device)
-    history = _pretrain(task, detector, learn, judge, device)
+    history: History = []
+    if detector.body is not None:
+        detector.body.to(device)
+        history = _pretrain(task, detector, learn, judge, device)
     detector.eval()
     # Views are looked at from here on as they will be when windows are scored: one path for both.
     blank = Anomaly(detector, sizes, Surprises({}), (), {}, device, history)
 
     def sided(rows: IntArray) -> Sided:
         task.stop.check()
-        return _joined(list(blank.seen(task.X, rows, task.features, task.host, VIEWS)))
+        return _joined(list(blank.seen(task.X, rows, task.features, task.host, views)))
 
-    ordinary = blank.of_references(task.ordinary, VIEWS)
-    calm, strange = sided(judge), sided(_strange(task))
+    ordinary = blank.of_references(task.ordinary, views)
+    calm, strange = sided(judge), sided(_strange(task) if by_labels else judge[:0])
     surprises = Surprises.fit(sided(spread(learn, MOST_FITTED)), calm, ordinary, neighbours=task.whole("neighbours"))
     task.stop.check()
     chosen = _choose(surprises.settled(ordinary), calm, strange)
+    if not by_labels:
+        chosen = replace(chosen, why="no label is asked: the mean of all views")
     return replace(blank, surprises=surprises, members=chosen.members, judgement=chosen.to_dict())
 
 
 def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> Chosen:
     said = np.concatenate((surprises.of(calm), surprises.of(strange)))
-    return choose(VIEWS, said, np.arange(len(said)) >= calm.host.size, network=NETWORK)
+    return choose(tuple(surprises.views), said, np.arange(len(said)) >= calm.host.size, network=NETWORK)
 
 
 def _strange(task: Task) -> IntArray:
@@ -234,6 +252,7 @@ def _strange(task: Task) -> IntArray:
 
 def _pretrain(task: Task, detector: Detector, learn: IntArray, judge: IntArray, device: torch.device) -> History:
     body, share = detector.body, task.number("mask_ratio")
+    assert body is not None, "only a network learns"
     train, val = (windows(task.X, rows, detector.normalise, device) for rows in (learn, judge))
 
     def loss_of(rows: Tensor) -> Tensor:
@@ -272,7 +291,7 @@ def load(facts: Mapping[str, Any], sidecar: bytes, *, hyper: Mapping[str, Value]
             "own reference and is no longer computed: train it again"
         )
     sizes = Sizes(**facts["sizes"])
-    detector = Detector(sizes, hyper)
+    detector = Detector(sizes, hyper, network=bool(set(facts["views"]) & set(NETWORK)))
     state = torch.load(io.BytesIO(sidecar), weights_only=True)
     learnt = {name: state.pop(name).numpy() for name in list(state) if name.startswith(SURPRISES)}
     detector.load_state_dict(state)

@@ -40,8 +40,11 @@ class Task:
     X: NDArray[np.float32]
     features: NDArray[np.float32]  # (N, F) of the same windows
     names: tuple[str, ...]  # of the features, or of the channels
+    feature_names: tuple[str, ...]
     y: IntArray  # (N,) class numbers
     host: NDArray[np.str_]  # (N,)
+    recording: NDArray[np.str_]  # (N,) what is divided as one; "" for windows of references
+    behaviour: NDArray[np.str_]  # (N,) of malicious-like windows; "" for benign ones
     ordinary: Ordinary  # of all hosts; what learns from them must not be told their levels by them
     classes: int
     is_benign: NDArray[np.bool_]  # (N,) windows of a benign class; none where no class is benign
@@ -120,6 +123,16 @@ class Settling(Protocol):
 
     def own(self) -> dict[str, Any]:
         """JSON values to put among the facts, for ``load``: what its hosts are measured from."""
+        ...
+
+
+@runtime_checkable
+class Weighed(Protocol):
+    """A trained model that chose weights for its parts by labelled windows."""
+
+    @property
+    def chosen_by(self) -> IntArray:
+        """The rows of the data set that chose; none of the test side."""
         ...
 
 

@@ -42,12 +42,17 @@ def without(split: Split, rows: Rows, behaviour: NDArray[np.str_], name: str) ->
 
     A recording in which nothing else happened goes as a whole: what is called benign around a behaviour may show it.
     """
+    gone = about(rows.recording, behaviour, name)
+    train, val, cal = (rows[~gone[rows]] for rows in map(split.side, (Side.TRAIN, Side.VAL, Side.CAL)))
+    return replace(split, train=train, val=val, cal=cal)
+
+
+def about(recording: NDArray[np.str_], behaviour: NDArray[np.str_], name: str) -> BoolArray:
+    """(N,) the windows of a behaviour, and those of recordings in which nothing else malicious-like happened."""
     here = behaviour == name
-    others = set(rows.recording[~here & (behaviour != BENIGN)].tolist())
-    alone = [recording for recording in set(rows.recording[here].tolist()) if recording not in others]
-    gone = here | np.isin(rows.recording, alone)
-    sides = {side.value: rows[~gone[rows]] for side in (Side.TRAIN, Side.VAL, Side.CAL) for rows in [split.side(side)]}
-    return replace(split, **sides)
+    others = set(recording[~here & (behaviour != BENIGN)].tolist())
+    alone = [one for one in set(recording[here].tolist()) if one not in others]
+    return np.asarray(here | np.isin(recording, alone))
 
 
 def refuse_shown(split: Split, behaviour: NDArray[np.str_], name: str) -> None:

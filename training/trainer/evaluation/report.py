@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training import strict_json
-from training.data.split import Split
+from training.data.split import LeakError, Split
 from training.files import write_whole
 from training.trainer.evaluation import verdict as words
 from training.trainer.evaluation.incidents import Choice
@@ -66,6 +67,7 @@ class Judgement:
     baselines: Mapping[str, Mapping[str, Any]]
     choice: Choice | None = None  # of the rule of incidents
     incidents: Mapping[str, Any] | None = None
+    weighed_by: NDArray[np.int64] | None = None  # rows that chose the weights of a model's parts
 
 
 def build_report(
@@ -78,11 +80,18 @@ def build_report(
 ) -> dict[str, Any]:
     """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores).
 
-    Raises LeakError where windows of the test side chose what judges them: the threshold, the rule for hosts, or that
-    of incidents.
+    Raises LeakError where windows of the test side chose what judges them: the threshold, the rule for hosts, that of
+    incidents, or the weights of a model's parts.
     """
     if judgement.choice is not None:
         judgement.choice.require_none_of(judgement.split)
+    if judgement.weighed_by is not None:
+        both = np.intersect1d(judgement.weighed_by, judgement.split.test)
+        if both.size:
+            raise LeakError(
+                f"the weights of a model's parts were chosen by {both.size} windows of the test side, which would "
+                "judge their own choice: this is a mistake of the program, not of the data: please report it"
+            )
     point, evaluation = judgement.operating_point, judgement.evaluation
     if point is not None:
         point.refuse_test(evaluation.recordings)

@@ -1,0 +1,204 @@
+"""One score of two parts: weights chosen on the training side in folds, one checkpoint, one state, one progress."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trainer_builders import SHORT, arguments, files, make_data, run
+
+from training.contract import Exit
+from training.trainer import combined
+from training.trainer.combined import FIXED, Folds, Parts, Weights, choose
+from training.trainer.contract import Progress, Stop
+from training.trainer.score import score
+
+THREE = ("benign", "dig", "send")
+SPLIT = ("--n-resamples", "0", *SHORT["combined"])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("data"), classes=3, names=THREE)
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("combined")
+    ended = run(arguments("combined", data, out, *SPLIT))
+    assert ended.code == Exit.DONE, ended.sentence
+    lines = [event for event in ended.events if event["event"] == "epoch"]
+    assert lines[-1]["epoch"] == lines[-1]["epochs"], "one progress counts through all parts"
+    told = ["loss" in event for event in lines]
+    assert told == sorted(told, reverse=True), "losses are those of the supervised part alone"
+    assert told[0]
+    assert not told[-1]
+    return out
+
+
+def report_of(out: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((out / "reports" / "combined_oracle_train.json").read_text())
+    return found
+
+
+def test_the_report_says_who_chose_the_weights(trained: Path) -> None:
+    report = report_of(trained)
+    weights = report["combined"]
+    assert weights["left_out"] == ["dig", "send"]
+    assert weights["windows"] > 0
+    assert weights["supervised"] >= 0
+    assert weights["anomaly"] >= 0
+    assert weights["why"] in report["notes"]
+
+
+def test_a_choice_on_the_test_side_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = combined._chosen
+
+    def planted(task: combined.Task, found: list, left_out: tuple[str, ...]) -> Weights:
+        honest = chosen(task, found, left_out)
+        return replace(honest, rows=np.append(honest.rows, task.split.test[:2]))
+
+    monkeypatch.setattr(combined, "_chosen", planted)
+    ended = run(arguments("combined", data, tmp_path, *SPLIT))
+    assert ended.code == Exit.BUG
+    assert "weights of a model's parts were chosen by 2 windows of the test side" in ended.sentence
+    assert not (tmp_path / "reports").exists()
+
+
+def test_equal_windows_get_equal_scores_alone_and_among_others(data: Path, trained: Path) -> None:
+    path = trained / "artifacts" / "combined_oracle.ckpt.json"
+    whole = score(path, data)
+    assert whole["score"].to_list() == score(path, data)["score"].to_list()
+    sums = whole.select([name for name in whole.columns if name.startswith("p_")]).sum_horizontal()
+    assert sums.to_numpy() == pytest.approx(1.0)
+
+
+def test_one_behaviour_leaves_nothing_to_choose_by(tmp_path: Path) -> None:
+    ended = run(arguments("combined", make_data(tmp_path / "data"), tmp_path, *SPLIT))
+    assert ended.code == Exit.DONE, ended.sentence
+    weights = report_of(tmp_path)["combined"]
+    assert "leaving one behaviour out needs two that train (here 1)" in weights["why"]
+    assert (weights["start"], weights["supervised"], weights["anomaly"]) == FIXED
+
+
+def test_a_part_of_itself_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(arguments("combined", data, tmp_path, "--supervised", "combined"))
+    assert ended.value.code == Exit.BAD_ARGUMENTS
+    said = capsys.readouterr().err
+    assert "'combined' is not one of gbt, mlp" in said
+    assert said.count("\n") == 1
+
+
+numbers = st.lists(st.floats(-30, 30), min_size=6, max_size=40)
+
+
+@given(numbers, st.floats(-3, 3), st.floats(0, 3), st.floats(0, 3))
+@settings(max_examples=50)
+def test_more_surprise_never_lowers_an_alarm(values: list[float], start: float, own: float, unlike: float) -> None:
+    weights = Weights(start, own, unlike, "")
+    rising = np.sort(np.array(values))
+    still = np.zeros(rising.size)
+    assert (np.diff(weights.of(rising, still)) >= 0).all()
+    assert (np.diff(weights.of(still, rising)) >= 0).all()
+    assert (weights.of(rising[[0, 0]], rising[[0, 0]]) == weights.of(rising, rising)[0]).all()
+
+
+@given(st.integers(0, 2**20))
+@settings(max_examples=20)
+def test_a_part_that_tells_nothing_weighs_less_than_one_that_tells(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    alarming = np.arange(200) % 2 == 0
+    tells, noise = rng.normal(size=200) + 3.0 * alarming, rng.normal(size=200)
+    even = np.full(200, 1.0)
+    _, first, second = choose(tells, noise, alarming, even)
+    assert first > second >= 0
+    _, first, second = choose(noise, tells, alarming, even)
+    assert second > first >= 0
+
+
+class Memory:
+    """A keeper that keeps what it is told, and answers with it."""
+
+    def __init__(self, saved: bytes | None = None) -> None:
+        self.saved, self.snapshot = saved, None
+
+    def load(self) -> bytes | None:
+        return self.saved
+
+    def watch(self, snapshot: object) -> None:
+        self.snapshot = snapshot
+
+    def tick(self) -> None:
+        pass
+
+
+class Silent(Progress):
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def part(self, number: int, parts: int, *, curve: bool) -> None:
+        self.asked.append((number, parts))
+
+
+def parts_with(keeper: Memory) -> Parts:
+    class Bare:
+        stop, progress = Stop(), Silent()
+
+    Bare.keeper = keeper
+    return Parts(Bare, 3)
+
+
+def test_a_resumed_run_asks_no_fold_twice_and_gives_each_part_its_own_state() -> None:
+    first = Memory()
+    parts = parts_with(first)
+    parts.begin("supervised").watch(lambda: b"trees")
+    parts.end()
+    parts.answer("fold 0", lambda _: np.array([1.0, 2.5]))
+    parts.begin("fold 1").watch(lambda: b"halfway")
+    saved = first.snapshot()
+
+    again = parts_with(Memory(saved))
+    assert again.begin("supervised").load() == b"trees"
+    again.end()
+
+    def never(_: object) -> np.ndarray:
+        raise AssertionError("an answer that is kept is not asked for")
+
+    assert again.answer("fold 0", never).tolist() == [1.0, 2.5]
+    assert again.begin("fold 1").load() == b"halfway"
+    assert again.begin("fold 2").load() is None
+    assert msgspec.msgpack.decode(saved)["name"] == "fold 1"
+
+
+def test_folds_hold_each_training_window_once_and_know_no_other_side() -> None:
+    class Two:
+        behaviour = np.array(["", "", "dig", "dig", "send", "send", "", "dig", "", "send", "", ""])
+        recording = np.array([*"abcdefghijk", ""])
+        host = np.array(["x", "y", "z"] * 4)
+
+        split = SimpleNamespace(
+            train=np.append(np.arange(8), 11), val=np.array([8]), test=np.array([9]), recipe="sample"
+        )
+
+    folds = Folds.of(Two)
+    judged = np.sort(np.concatenate(folds.rows))
+    assert judged.tolist() == list(range(8)), "windows of references judge nothing, other sides neither"
+    for rows, gone in zip(folds.rows, folds.gone, strict=True):
+        assert gone[rows].all()
+    assert set(folds.behaviours) == {"dig", "send"}
+    Two.split.recipe = "host"
+    whole = Folds.of(Two)
+    assert all(len(set(Two.host[rows])) == 1 for rows in whole.rows), "whole hosts where hosts are split"
+
+
+def test_equal_runs_give_equal_files(data: Path, trained: Path, tmp_path: Path) -> None:
+    assert run(arguments("combined", data, tmp_path, *SPLIT)).code == Exit.DONE
+    assert files(tmp_path) == files(trained)

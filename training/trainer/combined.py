@@ -1,0 +1,415 @@
+"""``combined``: one score of a supervised part, which knows classes, and an anomaly part, which knows benign windows.
+
+A classifier does not catch behaviours that it was not shown; distances from a host's own ordinary work do not depend on
+what was shown. Both parts are surprises on one scale, log odds and -log p among benign windows, and a logistic
+regression makes a probability of them. Its weights are chosen on the training side alone, by windows that neither part
+has learnt from: of behaviours that the supervised part was shown, and of behaviours that were left out of it, in the
+shares that ``new_share`` expects. How the alarm divides among the classes is the supervised part's word.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from training.contract import Recipe
+from training.trainer import families, ssl
+from training.trainer.contract import BadData, Keeper, TrainerError
+from training.trainer.evaluation.behaviours import BENIGN, about
+from training.trainer.flags import MODELS, Value
+from training.trainer.reasons import Asked, log_odds
+from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Task
+
+SIDECAR = ".pt"
+LIBRARIES = ("torch", "xgboost", "xgboost-cpu")
+FOLDS = 3
+MOST_LEFT_OUT = 8  # behaviours: of more, evenly drawn
+FARTHEST = 8.0  # a log odds or a surprise beyond this says no more: one part must not drown the other
+RIDGE = 1e-3
+FIXED = (-0.8, 0.8, 0.4)  # weights where none can be chosen; see `Weights`
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The log odds of an alarm are ``start`` + ``odds`` · log odds + ``surprise`` · surprise; the last two not below 0.
+
+    ``rows`` of the data set chose them, ``why`` is said in the report.
+    """
+
+    start: float
+    odds: float
+    surprise: float
+    why: str
+    behaviours: tuple[str, ...] = ()
+    rows: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def of(self, odds: FloatArray, surprise: FloatArray) -> FloatArray:
+        """(n,) the log odds of an alarm."""
+        return self.start + self.odds * _bounded(odds) + self.surprise * _bounded(surprise)
+
+    def to_dict(self) -> dict[str, Any]:
+        found = {"start": self.start, "supervised": self.odds, "anomaly": self.surprise, "why": self.why}
+        return {**found, "left_out": list(self.behaviours), "windows": int(self.rows.size)}
+
+    @classmethod
+    def recorded(cls, found: Mapping[str, Any]) -> Weights:
+        start, odds, surprise = (float(found[name]) for name in ("start", "supervised", "anomaly"))
+        return cls(start, odds, surprise, str(found["why"]), tuple(found["left_out"]))
+
+    @classmethod
+    def fixed(cls, why: str) -> Weights:
+        return cls(*FIXED, f"The weights of the two parts are fixed ones, not chosen by these data: {why}.")
+
+
+def _bounded(values: FloatArray) -> FloatArray:
+    """The same order within ±``FARTHEST``, and hardly bent near 0: ties would lose what a part still tells."""
+    return np.asarray(FARTHEST * np.tanh(values / FARTHEST))
+
+
+def choose(
+    odds: FloatArray, surprise: FloatArray, alarming: NDArray[np.bool_], weight: FloatArray
+) -> tuple[float, float, float]:
+    """``start``, ``odds`` and ``surprise`` of `Weights`: the logistic regression of least weighted loss.
+
+    All arrays (n,). Neither part ever speaks against an alarm for being more surprised.
+    """
+    both = np.stack((np.ones_like(odds), _bounded(odds), _bounded(surprise)), axis=1)
+    sign = np.where(alarming, 1.0, -1.0)
+    share = weight / weight.sum()
+
+    def loss(b: FloatArray) -> tuple[float, FloatArray]:
+        margin = sign * (both @ b)
+        slope = -(share * sign / (1 + np.exp(np.clip(margin, -500, 500)))) @ both
+        value = float(share @ np.logaddexp(0.0, -margin)) + RIDGE * float(b[1:] @ b[1:])
+        return value, slope + 2 * RIDGE * np.array([0.0, b[1], b[2]])
+
+    found = minimize(loss, np.array(FIXED), jac=True, method="L-BFGS-B", bounds=[(None, None), (0, None), (0, None)])
+    start, own, unlike = (round(float(one), 6) for one in found.x)
+    if own + unlike == 0:  # nothing told the windows apart
+        return FIXED
+    return start, own, unlike
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Both parts, trained, and their weights. ``alarm`` (K,) has the classes that are not benign."""
+
+    supervised: Fitted
+    name: str  # of the supervised part
+    anomaly: ssl.Anomaly
+    weights: Weights
+    alarm: NDArray[np.bool_]
+
+    @property
+    def history(self) -> History:
+        return self.supervised.history
+
+    @property
+    def chosen_by(self) -> IntArray:
+        return self.weights.rows
+
+    def predict(
+        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
+    ) -> Outputs:
+        taken = features if by_features(self.name) else X
+        proba = self.supervised.predict(taken, rows, features=features, host=host).proba
+        score = self.anomaly.predict(X, rows, features=features, host=host).score
+        assert proba is not None, "a supervised part answers with probabilities"
+        assert score is not None, "an anomaly part answers with scores"
+        if not rows.size:
+            return Outputs(proba=proba)
+        # Logs keep the digits of probabilities close to 0 or 1.
+        alarm = self.weights.of(log_odds(proba, self.alarm), score)
+        made = np.empty_like(proba)
+        for mine, sign in ((self.alarm, -1.0), (~self.alarm, 1.0)):
+            within = proba[:, mine].clip(1e-12)
+            made[:, mine] = within / within.sum(axis=1, keepdims=True) / (1 + np.exp(sign * alarm))[:, None]
+        return Outputs(proba=made)
+
+    def settled(self, ordinary: Ordinary) -> Combined:
+        """The same, whose anomaly part measures the hosts of these reference windows from them."""
+        return replace(self, anomaly=self.anomaly.settled(ordinary))
+
+    def own(self) -> dict[str, Any]:
+        """JSON values for a checkpoint that is adapted to hosts: what it measures them from."""
+        return self.anomaly.own()
+
+    def usual(self) -> NDArray[np.float32]:
+        """(C, 1) the median of each channel in training."""
+        return self.anomaly.usual()
+
+    def carried(self, asked: Asked) -> FloatArray:
+        """(n, C): what each channel adds to the log odds, by the weights of the parts."""
+        mine = asked
+        if by_features(self.name):
+            usual = self.supervised.usual()
+            mine = replace(asked, X=asked.features, usual=lambda: np.broadcast_to(usual, asked.features.shape).copy())
+        own = self.weights.odds * self.supervised.carried(mine)
+        return own + self.weights.surprise * self.anomaly.carried(asked)
+
+    def sidecar(self) -> bytes:
+        """Both parts' own bytes as tensors of one ``.pt``."""
+        parts = {"supervised": self.supervised.sidecar(), "anomaly": self.anomaly.sidecar()}
+        buffer = io.BytesIO()
+        torch.save({name: torch.from_numpy(np.frombuffer(one, np.uint8).copy()) for name, one in parts.items()}, buffer)
+        return buffer.getvalue()
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "normaliser": {"kind": "of its parts", "why": "each part has its own"},
+            "supervised": {"model": self.name, **self.supervised.facts()},
+            "anomaly": self.anomaly.facts(),
+            "weights": self.weights.to_dict(),
+            "alarm": np.flatnonzero(self.alarm).tolist(),
+        }
+
+
+def by_features(name: str) -> bool:
+    return families.find(name).takes is families.Takes.FEATURES
+
+
+def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, hyper: Mapping[str, Value]) -> Combined:
+    """Both parts of a verified sidecar, on the CPU."""
+    found = torch.load(io.BytesIO(sidecar), weights_only=True)
+    parts = {name: found[name].numpy().tobytes() for name in ("supervised", "anomaly")}
+    own = dict(facts["supervised"])
+    name = str(own.pop("model"))
+    supervised = families.find(name).load(own, parts["supervised"], classes, _hyper(name, hyper))
+    unlike = {**facts["anomaly"], "centres": facts.get("centres", {})}
+    anomaly = ssl.load(unlike, parts["anomaly"], hyper=_hyper("transformer_ssl", hyper))
+    alarm = np.isin(np.arange(classes), facts["alarm"])
+    return Combined(supervised, name, anomaly, Weights.recorded(facts["weights"]), alarm)
+
+
+def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
+    """The hyperparameters of a part: its family's defaults, and those asked for."""
+    found: dict[str, Value] = {one.key: one.default for one in MODELS[part]}
+    most = int(hyper.get("epochs", 0))
+    if most:
+        found["n_estimators" if part == "gbt" else "epochs"] = most
+    if int(hyper.get("patience", 0)):
+        found["patience"] = hyper["patience"]
+    return found | {key: hyper[key] for key in ("target_fpr", "neighbours") if key in found and key in hyper}
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def fit(task: Task) -> Combined:
+    """Train both parts on all of the training side, then again in folds, whose windows choose the weights."""
+    learnt = np.concatenate((task.split.train, task.split.val))
+    if not task.is_benign.any() or task.is_benign[learnt].all():
+        raise BadData(
+            "combined tells benign windows from others, and the training side has only one of the two: say which class "
+            "is benign when you make the data set, or train another model"
+        )
+    folds = Folds.of(task)
+    parts = Parts(task, folds.parts)
+    name = str(task.hyper["supervised"])
+    supervised = _supervised(task, parts.begin("supervised", curve=True))
+    parts.end()
+    anomaly = _anomaly(task, parts.begin("anomaly"))
+    parts.end()
+    classes = np.unique(task.y[task.is_benign])
+    alarm = ~np.isin(np.arange(task.classes), classes)
+    return Combined(supervised, name, anomaly, _weights(task, folds, parts, alarm), alarm)
+
+
+def _supervised(task: Task, keeper: Keeper) -> Fitted:
+    name = str(task.hyper["supervised"])
+    features = by_features(name)
+    X, names = (task.features, task.feature_names) if features else (task.X, task.names)
+    own = replace(task, model=name, X=X, names=names, hyper=_hyper(name, task.hyper), keeper=keeper)
+    return families.find(name).fit(own)
+
+
+def _anomaly(task: Task, keeper: Keeper) -> ssl.Anomaly:
+    views = ssl.VIEWS if task.hyper["anomaly"] == "transformer_ssl" else ssl.PLAIN
+    own = replace(task, hyper=_hyper("transformer_ssl", task.hyper), keeper=keeper)
+    return ssl.fit_views(own, views, by_labels=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """The windows of the training side in folds, and the behaviours to leave out, each with the fold that judges it.
+
+    A fold has whole hosts where the split asks for hosts and enough of them train, else whole recordings.
+    """
+
+    rows: tuple[IntArray, ...]  # to be judged, of each fold
+    gone: tuple[NDArray[np.bool_], ...]  # (N,) windows that the training of a fold is not shown
+    behaviours: Mapping[str, int]
+    why: str | None = None  # nothing can be chosen: why not
+
+    @property
+    def parts(self) -> int:
+        return 2 + (0 if self.why else 2 * len(self.rows) + len(self.behaviours))
+
+    @classmethod
+    def of(cls, task: Task) -> Folds:
+        train = task.split.train
+        shown = train[task.recording[train] != ""]  # windows of references are judged by nobody
+        names = sorted(set(task.behaviour[shown].tolist()) - {BENIGN})
+        if len(names) < 2:
+            return cls((), (), {}, f"leaving one behaviour out needs two that train (here {len(names)})")
+        hosts = Recipe(task.split.recipe).by_host and np.unique(task.host[shown]).size >= FOLDS
+        of = task.host if hosts else task.recording
+        units = sorted(
+            {(max(task.behaviour[shown][of[shown] == one].tolist()), one) for one in np.unique(of[shown]).tolist()}
+        )
+        gone = tuple(np.isin(of, [one for _, one in units[fold::FOLDS]]) for fold in range(FOLDS))
+        rows = tuple(shown[mask[shown]] for mask in gone)
+        if len(names) > MOST_LEFT_OUT:
+            names = [names[place] for place in np.linspace(0, len(names) - 1, MOST_LEFT_OUT).astype(int).tolist()]
+        judge = {}
+        for number, name in enumerate(names):
+            order = [(number + step) % FOLDS for step in range(FOLDS)]
+            judge[name] = max(order, key=lambda fold: int((task.behaviour[rows[fold]] == name).sum()))
+        return cls(rows, gone, judge)
+
+
+def _weights(task: Task, folds: Folds, parts: Parts, alarm: NDArray[np.bool_]) -> Weights:
+    if folds.why:
+        return Weights.fixed(folds.why)
+
+    def split_without(gone: NDArray[np.bool_]) -> Task:
+        train, val = (rows[~gone[rows]] for rows in (task.split.train, task.split.val))
+        own = replace(task, split=replace(task.split, train=train, val=val))
+        learnt = own.is_benign[own.split.train]
+        if not own.split.val.size or learnt.all() or not learnt.any():
+            raise BadData("a fold has too little to learn from")
+        return own
+
+    def known(gone: NDArray[np.bool_], rows: IntArray, keeper: Keeper) -> FloatArray:
+        model = _supervised(split_without(gone), keeper)
+        X = task.features if by_features(str(task.hyper["supervised"])) else task.X
+        proba = model.predict(X, rows, features=task.features, host=task.host).proba
+        assert proba is not None
+        return log_odds(proba, alarm)
+
+    def unlike(gone: NDArray[np.bool_], rows: IntArray, keeper: Keeper) -> FloatArray:
+        model = _anomaly(split_without(gone), keeper).settled(task.ordinary)
+        score = model.predict(task.X, rows, features=task.features, host=task.host).score
+        assert score is not None
+        return score
+
+    found: list[tuple[IntArray, FloatArray, FloatArray, bool]] = []  # rows, log odds, surprises, of a new behaviour
+    surprises: list[FloatArray | None] = []
+    for number, (rows, gone) in enumerate(zip(folds.rows, folds.gone, strict=True)):
+        odds = parts.answer(f"fold {number}", partial(known, gone, rows))
+        unusual = parts.answer(f"surprise {number}", partial(unlike, gone, rows))
+        surprises.append(unusual)
+        if odds is not None and unusual is not None:
+            found.append((rows, odds, unusual, False))
+    left_out = []
+    for name, fold in folds.behaviours.items():
+        rows = folds.rows[fold]
+        mine = np.isin(task.behaviour[rows], (name, BENIGN))
+        gone = folds.gone[fold] | about(task.recording, task.behaviour, name)
+        odds = parts.answer(f"without {name}", partial(known, gone, rows[mine]))
+        unusual = surprises[fold]
+        if odds is not None and unusual is not None:
+            found.append((rows[mine], odds, unusual[mine], True))
+            left_out.append(name)
+    if len(left_out) < 2 or all(new for *_, new in found):
+        return Weights.fixed("in folds of the training side too little is left to learn from without a behaviour")
+    return _chosen(task, found, tuple(left_out))
+
+
+def _chosen(
+    task: Task, found: list[tuple[IntArray, FloatArray, FloatArray, bool]], left_out: tuple[str, ...]
+) -> Weights:
+    rows, odds, surprise = (np.concatenate([one[place] for one in found]) for place in range(3))
+    new = np.concatenate([np.full(one[0].size, one[3]) for one in found])
+    benign = task.is_benign[rows]
+    share = task.number("new_share")
+    weight = np.zeros(rows.size)
+    # Benign windows count as much as all others; of new behaviours each as much as another.
+    for mine, total in ((benign, 1.0), (~benign & ~new, 1 - share)):
+        weight[mine] = total / max(int(mine.sum()), 1)
+    for name in left_out:
+        mine = ~benign & new & (task.behaviour[rows] == name)
+        weight[mine] = share / len(left_out) / max(int(mine.sum()), 1)
+    numbers = choose(odds, surprise, ~benign, weight)
+    chosen = np.unique(rows)
+    why = (
+        f"The weights of the two parts were chosen by {chosen.size:,} windows of the training side in folds, with "
+        f"{', '.join(left_out)} left out of the supervised part in turn; {share:.0%} of what is malicious-like is "
+        "expected to be new."
+    )
+    return Weights(*numbers, why, left_out, chosen)
+
+
+class _Kept(msgspec.Struct):
+    """The state of a run: of the part under way, of the two parts that ended, and the folds' answers."""
+
+    name: str = ""
+    now: bytes | None = None
+    states: dict[str, bytes] = {}
+    answers: dict[str, bytes | None] = {}  # None where a fold had too little to learn from
+
+
+class Parts:
+    """Trains several parts of one model as one run with one state and one progress; to each it is its keeper.
+
+    Of the model's own parts the last state stays, and a resumed run makes them from it; of a fold its answers do.
+    """
+
+    def __init__(self, task: Task, parts: int) -> None:
+        self._task, self._parts, self._number = task, parts, 0
+        saved = task.keeper.load()
+        self._kept = _Kept() if saved is None else msgspec.msgpack.decode(saved, type=_Kept)
+        self._name = ""
+        self._snapshot: Callable[[], bytes] | None = None
+
+    def begin(self, name: str, *, curve: bool = False) -> Keeper:
+        """Begin a part."""
+        self._task.stop.check()
+        self._number += 1
+        self._task.progress.part(self._number, self._parts, curve=curve)
+        self._name, self._snapshot = name, None
+        self._task.keeper.watch(self._pack)
+        return self
+
+    def end(self) -> None:
+        """End one of the model's own parts."""
+        if self._name not in self._kept.states and self._snapshot is not None:
+            self._kept.states[self._name] = self._snapshot()
+        self._snapshot = None
+
+    def answer(self, name: str, ask: Callable[[Keeper], FloatArray]) -> FloatArray | None:
+        """The answers of a fold (n,), kept or made; None where it had too little to learn from."""
+        keeper = self.begin(name)
+        if name not in self._kept.answers:
+            try:
+                found: bytes | None = ask(keeper).astype(np.float64).tobytes()
+            except TrainerError:
+                found = None
+            self._kept.answers[name] = found
+            self._snapshot = None
+        kept = self._kept.answers[name]
+        return None if kept is None else np.frombuffer(kept)
+
+    def load(self) -> bytes | None:
+        own = self._kept.now if self._kept.name == self._name else None
+        return self._kept.states.get(self._name, own)
+
+    def watch(self, snapshot: Callable[[], bytes]) -> None:
+        self._snapshot = snapshot
+
+    def tick(self) -> None:
+        self._task.keeper.tick()
+
+    def _pack(self) -> bytes:
+        kept = self._kept
+        now = self.load() if self._snapshot is None else self._snapshot()
+        return msgspec.msgpack.encode(_Kept(self._name, now, kept.states, kept.answers))
