@@ -965,6 +965,16 @@ def test_a_new_session_goes_on_with_what_it_says_it_delivers(receiver: Receiver)
     refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat("id-two", beat))
 
 
+def test_what_may_still_be_adopted_is_not_given_again_to_the_host_that_delivers_it(receiver: Receiver) -> None:
+    receiver.service.reload([a_job("one")], Plan(hosts={"pi": {"slots": 2}}))
+    late = receiver.granted()
+    receiver.queue.sweep_stale(stale_after_s=-1.0)
+    reply = receiver.claim(a_worker_claim(slot=1, delivering=[late]))
+    assert reply.job_id is None
+    assert reply.reason == "host pi first delivers one, which was given up for lost and may be adopted"
+    assert receiver.claim(a_worker_claim(slot=1)).job_id is not None, "it is not delivered any more"
+
+
 def test_nobody_delivers_for_another_installation(receiver: Receiver) -> None:
     held = receiver.granted()
     refused(

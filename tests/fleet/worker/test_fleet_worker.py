@@ -32,7 +32,7 @@ from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import HEADER_DATABASE
 from training.fleet.wire.messages import ProblemType
-from training.fleet.worker import saved_states
+from training.fleet.worker import gpus, saved_states
 from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
 from training.fleet.worker.daemon import TrainerWorker, main
 from training.fleet.worker.environment import trainer_environment
@@ -57,6 +57,7 @@ from training.fleet.worker.tail import OutputTail
 from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_command
 
 INPUTS = Inputs(Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors"))
+PLANNED = {"CUDA_VISIBLE_DEVICES": "7"}
 JOB = t.Assignment(job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model": "gbt", "mode": "oracle"})
 
 
@@ -368,6 +369,63 @@ def test_what_is_in_hand_is_not_tidied_away(tmp_path: Path) -> None:
     assert folders.out.is_dir()
     prune(tmp_path / "a")
     assert not folders.out.exists()
+
+
+def _devices(*free_gib: float) -> list[dict[str, Any]]:
+    return [{"name": "gpu", "vram_free_gib": gib} for gib in free_gib]
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "visible", "taken", "asked_gib", "chosen"),
+    [
+        ([24.0], None, [], 0.0, None),  # no choice
+        ([24.0, 24.0], None, [], 0.0, "0"),
+        ([20.0, 24.0], None, [], 0.0, "1"),
+        ([20.0, 24.0], None, ["1"], 0.0, "0"),
+        ([4.0, 24.0], None, ["1"], 8.0, "1"),  # the other is too small
+        ([4.0, 24.0], None, ["1", "1", "0"], 0.0, "0"),
+        ([4.0, 4.0], None, ["0"], 8.0, "1"),  # neither is large enough: as the receiver granted it, it may try
+        ([24.0, 24.0], "2,GPU-ab", ["2"], 0.0, "GPU-ab"),
+        ([24.0, 24.0], "3", [], 0.0, None),  # these are not the devices that were probed
+        ([None, "x"], None, [], 0.0, "0"),
+    ],
+)
+def test_a_trainer_beside_others_gets_a_gpu_of_its_own(
+    free_gib: list[Any], visible: str | None, taken: list[str], asked_gib: float, chosen: str | None
+) -> None:
+    devices = _devices(*free_gib)
+    assert gpus.choose(devices, gpus.names_of(devices, visible), taken, asked_gib) == chosen
+
+
+@pytest.mark.parametrize(("slots", "env", "seen"), [(2, {}, {"0", "1"}), (1, {}, {None}), (2, PLANNED, {"7"})])
+def test_the_plans_gpu_goes_before_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, env: dict[str, str], seen: set[str | None]
+) -> None:
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    receiver, runner = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending")), FakeRunner(None)
+    worker = work(tmp_path, receiver, runner)
+    worker._capability = lambda: {"cuda_devices": _devices(24.0, 24.0)}
+    asked: list[int] = []
+
+    def claim(_: dict[str, Any]) -> Response:
+        asked.append(1)
+        if len(asked) > slots:
+            return NOTHING
+        number = len(asked)
+        return reply(**{**GRANT, "job_id": f"{number:064d}", "claim_id": f"{number:032d}", "env": env, "slots": slots})
+
+    receiver.routes["claim"] = claim
+    stopper = threading.Thread(target=lambda: _stop_when(lambda: len(runner.processes) == slots, worker))
+    stopper.start()
+    assert worker.run() == 0
+    stopper.join()
+    assert {spec.env.get(gpus.VISIBLE) for spec in runner.specs} == seen
+
+
+def _stop_when(condition: Callable[[], bool], worker: TrainerWorker) -> None:
+    while not condition():
+        threading.Event().wait(0.01)
+    worker.post(t.SignalReceived())
 
 
 def test_saved_states_are_bounded_by_size_and_age_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.messages import Action as Order
 from training.fleet.wire.messages import ProblemType
 from training.fleet.worker.state import events as t
+from training.fleet.worker.state.claims import WAIT_BESIDE_S
 from training.fleet.worker.state.exit_code import Failure, Memory
 from training.fleet.worker.state.slots import PENDING_SHARE, Slots, step
 from training.fleet.worker.state.state import Phase
@@ -313,6 +314,32 @@ def test_a_signal_stops_all_and_the_last_one_ends_the_worker() -> None:
     assert worker.one(t.Exit) == t.Exit()
     assert worker.slots.gone
     assert worker.take(t.Tick()).actions == []
+
+
+def test_what_a_worker_that_leaves_is_given_meanwhile_is_handed_back_too() -> None:
+    worker = Worker(allowed=2).training(ONE)
+    asked = worker.one(t.SendClaim)
+    assert asked.wait_s == WAIT_BESIDE_S, "so long it may take"
+    worker.take(t.SignalReceived()).ended(ONE, Ended(EndKind.EXITED, code=75))
+    worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
+    assert not worker.all(t.Exit), "its claim may be granted what it has just handed back"
+    again = a_job(1, attempt=2)
+    worker.take(t.ClaimAnswered(call=asked.call, assignment=again, slots=2))
+    assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
+    assert worker.one(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
+    worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
+    assert worker.one(t.Exit) == t.Exit()
+
+
+def test_a_worker_that_leaves_waits_for_no_answer_that_does_not_come() -> None:
+    worker = Worker(allowed=2).training(ONE)
+    asked = worker.one(t.SendClaim)
+    worker.take(t.SignalReceived()).ended(ONE, Ended(EndKind.EXITED, code=75))
+    worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
+    assert not worker.take(t.Tick(), after_s=1.0).all(t.Exit)
+    worker.take(t.Tick(), after_s=worker.settings.leave_s)
+    assert worker.one(t.Exit) == t.Exit()
+    assert worker.saved[asked.slot].request_id == asked.request_id, "the next session asks"
 
 
 def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first() -> None:

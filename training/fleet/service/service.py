@@ -214,6 +214,10 @@ class Service:
         full = rules.is_full(host, held)
         if full is not None:  # nor does it wait: a waiting host counts as idle
             return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
+        late = self._may_be_adopted(request)
+        if late is not None:
+            reason = f"host {host.name} first delivers {late.name}, which was given up for lost and may be adopted"
+            return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)
         first_come = self.plan.scheduling is Scheduling.FIRST_COME
         outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out), first_come=first_come)
         if isinstance(outcome, NoJob):
@@ -224,6 +228,17 @@ class Service:
                 echo=self._round(request.host_id),
             )
         return self._granted(outcome, self.policy.stale_after_s)
+
+    def _may_be_adopted(self, request: ClaimRequest) -> Job | None:
+        """Find a job whose lost attempt this worker still delivers: granted again, the finished work would be lost."""
+        for claim_id in request.delivering:
+            attempt = self.queue.attempts.by_claim(claim_id)
+            if attempt is None or attempt.live or attempt.instance_id != request.instance_id:
+                continue
+            job = self._job(attempt.job_id)
+            if rules.may_adopt(job, attempt):
+                return job
+        return None
 
     def _asked_before(self, request: ClaimRequest) -> Attempt | None:
         """Find the attempt that this request was already granted."""

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,13 +86,18 @@ class Attempt:
         *,
         fetch: Fetch | None = None,
         measure_s: float = MEASURE_S,
+        variables: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """``fetch`` brings data sets; ``measure_s``: between two looks at the trainer's CPU time."""
+        """``fetch`` brings data sets; ``measure_s``: between two looks at the trainer's CPU time.
+
+        ``variables`` are this worker's for the trainer that begins; the plan's go before.
+        """
         self._fetch = fetch
         self._fetched_parts = -1
         self._order = Order(self._fetching)
         self.assignment = assignment
         self._measure_s = measure_s
+        self._variables = variables
         self._outbox = outbox
         self._places = places
         self._resume = resume
@@ -176,6 +181,7 @@ class Attempt:
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports)
         environment = {
             **trainer_environment(os.environ),
+            **self._variables(),
             **planned(spec, self.assignment.env),
             STATE_VARIABLE: str(self._resume),
         }

@@ -15,6 +15,7 @@ import queue
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -28,7 +29,7 @@ from training.fleet.client.client import ClientError, FleetClient, Unavailable, 
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.process.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.worker import reports, saved_states
+from training.fleet.worker import gpus, reports, saved_states
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import Attempt
 from training.fleet.worker.certificate import Standing
@@ -109,6 +110,9 @@ class TrainerWorker:
         self._runner = runner or LocalRunner(self._disk.folder)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
         self._state = Slots.of(self._disk.session_id)
+        self._devices: list[Mapping[str, object]] = []  # as the last claim described them
+        self._gpus: dict[str, str] = {}  # claim → its trainer's GPU
+        self._choosing = threading.Lock()
         self._wake_at: float | None = None
         self._exit: t.Exit | None = None
         asker = Asker(
@@ -237,7 +241,25 @@ class TrainerWorker:
                 dataset_id, self._clients[0].about(assignment.database_id).datasets, order
             ),
             measure_s=measure_s(assignment, self._options.settings),
+            variables=lambda: self._gpu_of(assignment),
         )
+
+    def _gpu_of(self, assignment: t.Assignment) -> dict[str, str]:
+        """Choose the GPU of a trainer that begins, if others may run beside it; called on its thread."""
+        if self._state.allowed < 2:
+            return {}
+        names = gpus.names_of(self._devices, os.environ.get(gpus.VISIBLE))
+        asked = assignment.spec.get("min_vram_gib")
+        with self._choosing:
+            training = {self._state.works[slot].assignment.claim_id for slot in self._state.training}
+            self._gpus = {claim: name for claim, name in self._gpus.items() if claim in training}
+            least = float(asked) if isinstance(asked, int | float) else 0.0
+            chosen = gpus.choose(self._devices, names, list(self._gpus.values()), least)
+            if chosen is None:
+                return {}
+            self._gpus[assignment.claim_id] = chosen
+        log.info("%s gets GPU %s", assignment.name, chosen)
+        return {gpus.VISIBLE: chosen}
 
     def _persist(self, action: t.Persist) -> None:
         try:
@@ -278,7 +300,10 @@ class TrainerWorker:
                 log.info("this host is well again")
             else:
                 log.warning("this host gets no work: %s", complaint)
-        return {**self._capability(), "healthy": complaint is None, "unhealthy_because": complaint}
+        capability = self._capability()
+        devices = capability.get("cuda_devices")
+        self._devices = devices if isinstance(devices, list) else []
+        return {**capability, "healthy": complaint is None, "unhealthy_because": complaint}
 
 
 def _new_identity(options: Options) -> int:

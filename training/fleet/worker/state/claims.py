@@ -10,6 +10,8 @@ from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.heartbeats import interval_s
 from training.fleet.worker.state.state import Phase, Transition
 
+WAIT_BESIDE_S = 10.0  # a worker that is told to stop waits so long for the answer to its claim
+
 # Refused for good: the worker must be started differently, or enrolled again.
 HOPELESS = frozenset(
     {
@@ -31,7 +33,7 @@ def ask(transition: Transition) -> None:
     request_id = transition.state.request_id or ""
     transition.persist(t.Saved(request_id=request_id, crashed=transition.state.crashed))
     transition.set(phase=Phase.ASKING, unanswered=True)
-    wait_s = transition.settings.wait_s
+    wait_s = _wait_s(transition)
     transition.do(
         t.SendClaim(
             call=transition.begin_call(),
@@ -41,6 +43,11 @@ def ask(transition: Transition) -> None:
             echo=transition.state.echo,
         )
     )
+
+
+def _wait_s(transition: Transition) -> float:
+    """Return for how long the receiver may keep the claim: beside other jobs not so long, for who stops must hear."""
+    return min(transition.settings.wait_s, WAIT_BESIDE_S) if transition.state.beside else transition.settings.wait_s
 
 
 def answered(transition: Transition, answer: t.Event) -> None:
@@ -70,7 +77,7 @@ def _no_job(transition: Transition, answer: t.ClaimAnswered) -> None:
         transition.set(idle=idle)
         transition.say(f"idle: {answer.reason}")
     waited_s = transition.now - transition.state.call_sent_at
-    if waited_s >= transition.settings.wait_s / 2 > 0:
+    if waited_s >= _wait_s(transition) / 2 > 0:
         transition.set(call_at=transition.now)
         return
     pause_s = transition.settings.poll_s * (0.5 + 0.5 * transition.chance())

@@ -112,7 +112,7 @@ def step(
     """Return the worker's next state and its actions when ``event`` happens at ``now``."""
     if slots.gone:
         return slots, ()
-    turn = _Turn(slots, now, lambda state, event: machine.step(state, event, now, settings, chance))
+    turn = _Turn(slots, now, settings.leave_s, lambda state, event: machine.step(state, event, now, settings, chance))
     turn.take(event)
     return turn.slots, tuple(turn.actions)
 
@@ -121,11 +121,16 @@ class _Turn:
     """One step of the worker while it is being worked out."""
 
     def __init__(
-        self, slots: Slots, now: float, move: Callable[[State, t.Event], tuple[State, tuple[t.Action, ...]]]
+        self,
+        slots: Slots,
+        now: float,
+        leave_s: float,
+        move: Callable[[State, t.Event], tuple[State, tuple[t.Action, ...]]],
     ) -> None:
         self.slots = slots
         self.now = now
         self.actions: list[t.Action] = []
+        self._leave_s = leave_s
         self._move = move
         self._said: dict[str, int] = {}
 
@@ -135,6 +140,12 @@ class _Turn:
         match event:
             case t.Begin():
                 self._begin(event)
+            case t.SignalReceived() if (asking := self._asks_beside()) is not None:
+                for slot in sorted(self.slots.machines):
+                    if slot != asking:
+                        self._step(slot, event)
+                    else:
+                        self._hear_first(slot)
             case t.Tick() | t.SignalReceived() | t.Slept():
                 for slot in sorted(self.slots.machines):
                     self._step(slot, event)
@@ -150,7 +161,8 @@ class _Turn:
     # ── one machine ─────────────────────────────────────────────────────────────────────────
 
     def _step(self, slot: int, event: t.Event) -> None:
-        before = replace(self.slots.machines[slot], **self.slots.shared._asdict())
+        beside = any(other != slot for other in self.slots.works)
+        before = replace(self.slots.machines[slot], beside=beside, **self.slots.shared._asdict())
         state, actions = self._move(before, event)
         self._set(slot, state)
         self._change(shared=_Shared.of(state))
@@ -171,7 +183,7 @@ class _Turn:
             case t.SendClaim():
                 self.actions += [t.Persist(saved=t.Saved(), slot=other) for other in self._named(slot)]
                 self.actions.append(replace(action, slot=slot, delivering=self.slots.delivering))
-            case t.Spawn() if self._must_wait(slot):
+            case t.Spawn() if self._must_wait(slot) or self.slots.machines[slot].signals:
                 self._change(waiting={**self.slots.waiting, slot: action})
                 self._set_work(slot, progress={"event": "waiting"})
             case t.Say() if self._said.setdefault(action.text, slot) != slot:
@@ -245,6 +257,19 @@ class _Turn:
         said = event.slots if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
         if said is not None and _owner(self.slots, event) is not None:
             self._change(allowed=max(1, min(said, SLOTS_MAX)))
+
+    def _asks_beside(self) -> int | None:
+        """Return the slot that asks while others hold jobs: what they hand back may be given to it."""
+        asking = (slot for slot, one in self.slots.machines.items() if one.phase is Phase.ASKING)
+        return next(asking, None) if self.slots.works else None
+
+    def _hear_first(self, slot: int) -> None:
+        """Have a machine leave when its claim is answered; what it is given it hands back."""
+        one = self.slots.machines[slot]
+        leave_by = next((other.leave_by for other in self.slots.machines.values() if other.leave_by is not None), None)
+        leave_by = leave_by or self.now + self._leave_s
+        self._set(slot, replace(one, signals=one.signals + 1, leave_by=one.leave_by or leave_by))
+        self._step(slot, t.Tick())
 
     def _note_company(self) -> None:
         """Note for each trainer that others run beside it."""

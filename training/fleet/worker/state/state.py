@@ -109,6 +109,7 @@ class State:
     request_is_fresh: bool = True  # that was sent once at most, and in this session
     unanswered: bool = False  # it may have been granted
     benched: bool = False  # another slot asks, or none may
+    beside: bool = False  # other slots hold jobs
     crashed: tuple[str, ...] = ()  # claims to be named as lost in a crash with the next request
     requests: int = 0
     echo: str = ""  # of the last answer to a claim or heartbeat
