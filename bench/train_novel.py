@@ -1,6 +1,6 @@
 """New behaviours: what a model does with a behaviour that it was not shown, on a host that nobody trained on.
 
-    python bench/train_novel.py [--models gbt,…] [--seeds 0,1,2] [--hosts attic-pi,…] [--mode realistic] [--json]
+    python bench/train_novel.py [--json] [--models gbt,…] [--seeds 0,1,2] [--hosts attic-pi,…] [--mode realistic]
 
 The recorded sample, each host unseen in turn, each malicious-like behaviour left out of a training of its own (split
 recipe `behaviour`: all of it happens in one job). `known` is the model of the report, which was shown everything; `new`

@@ -162,3 +162,14 @@ def test_an_anomaly_score_gets_a_level_and_no_training(
     asked = [str(base), str(data), "--data", str(data), "--out-dir", str(tmp_path / "fit")]
     assert main(asked) == Exit.BAD_DATA
     assert "without another training" in capsys.readouterr().err
+
+
+def test_a_combined_score_keeps_what_it_measures_the_host_from(data: Path, tmp_path: Path) -> None:
+    base = trained("combined", data, tmp_path / "base")
+    assert main([str(base), str(data), "--out-dir", str(tmp_path / "level")]) == Exit.DONE
+    adapted = tmp_path / "level" / base.name
+    assert all(list(own) == ["gamma"] for own in document(adapted)["facts"]["centres"].values())
+    bare, whole = (make_data(tmp_path / name, reference=name == "whole") for name in ("bare", "whole"))
+    scores = [score(path, at) for path, at in ((adapted, bare), (base, whole), (base, bare))]
+    told = [one.filter(one["host"] == "gamma")["score"].to_list() for one in scores]
+    assert told[0] == told[1] != told[2]
