@@ -411,8 +411,8 @@ def test_the_plans_gpu_goes_before_the_workers(
         asked.append(1)
         if len(asked) > slots:
             return NOTHING
-        number = len(asked)
-        return reply(**{**GRANT, "job_id": f"{number:064d}", "claim_id": f"{number:032d}", "env": env, "slots": slots})
+        number = str(len(asked))
+        return reply(**{**GRANT, "job_id": number * 64, "claim_id": number * 32, "env": env, "slots": slots})
 
     receiver.routes["claim"] = claim
     stopper = threading.Thread(target=lambda: _stop_when(lambda: len(runner.processes) == slots, worker))
