@@ -15,7 +15,7 @@ from rich.console import Console
 from tools import demo
 from training.fleet.cli import program
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.forecast import rendered, sentence
+from training.fleet.cli.forecast import clock, rendered, sentence
 
 NOW = 1_700_000_000.0
 
@@ -67,6 +67,7 @@ def test_who_trains_what_when_and_when_all_is_done() -> None:
     assert questions == [None]
     flat = " ".join(said.split())
     assert said.startswith("4 jobs are done in about 1 h 07 min, at ")
+    assert f"foretold at {clock(NOW, NOW)}" in flat
     assert "laptop takes no part: not seen for 3 h" in flat
     assert "waits: desk will have cnn done at" in flat
     assert "big is trained nowhere: desk: vram_free 8.0 < 24.0 GiB" in flat
@@ -137,7 +138,7 @@ def test_the_picture_has_the_width_of_the_terminal(width: int, encoding: str) ->
 
 def test_nothing_to_do_and_nothing_known_are_said() -> None:
     nothing = {**ANSWER, "done_at": None, "jobs": [], "count": 0, "hosts": [], "nowhere": {}, "held": 0}
-    assert asked(answer=nothing)[0] == "Nothing is to be trained.\n"
+    assert asked(answer=nothing)[0] == f"Nothing is to be trained.\n\nforetold at {clock(NOW, NOW)}\n"
     assert asked(answer={**nothing, "nowhere": {"a": "no host"}})[0].startswith("No job that waits can be trained now.")
     assert sentence({**ANSWER, "learned_from": 0}).endswith("so this is a guess.")
     assert sentence({**ANSWER, "left_out": 7}).startswith("The first 4 jobs are done")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,7 +191,7 @@ def test_what_was_foretold_is_kept_once_and_held_against_what_came(fleet: Fleet)
     granted = fleet.claim("desk")
     fleet.clock.advance(11)
     (begun,) = fleet.forecasts.to_keep()
-    keep(fleet.queue.db, [begun])
+    keep(fleet.queue.db, [replace(begun, at=begun.at - 11)])  # early enough to be judged
     assert (begun.job_id, begun.attempt, begun.host) == (granted.job.job_id, 1, "desk")
     fleet.clock.advance(60)
     fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 30.0})
@@ -204,6 +205,17 @@ def test_what_was_foretold_is_kept_once_and_held_against_what_came(fleet: Fleet)
         ("plan", granted.job.name, "desk"),
         ("grant", granted.job.name, "desk"),
     ]
+
+
+def test_what_is_foretold_near_the_end_of_a_job_is_not_judged(fleet: Fleet) -> None:
+    granted = fleet.claim("desk")
+    fleet.clock.advance(11)
+    (begun,) = [each for each in fleet.forecasts.to_keep() if each.attempt]
+    whole = begun.ends_at - granted.attempt.granted_at
+    late = replace(begun, at=granted.attempt.granted_at + 0.51 * whole)
+    keep(fleet.queue.db, [late])
+    fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 30.0})
+    assert [each.jobs for each in fleet.forecasts.review().told] == [0, 0]
 
 
 def test_a_job_that_another_host_ends_sooner_counts_as_neither(fleet: Fleet) -> None:

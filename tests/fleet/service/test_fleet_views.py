@@ -383,6 +383,13 @@ def test_explain_counts_down_what_time_will_remove(fleet: Looking) -> None:
     assert "waits for pi to ask for work" in fleet.views.explain("id-one").summary
 
 
+def test_explain_says_that_a_busy_host_ends_a_job_first(fleet: Looking) -> None:
+    fleet.plan(a_job("one"), a_job("two", seed=1))
+    fleet.claim("pi")
+    waits = next(job.job_id for job in fleet.views.jobs(limit=9).jobs if job.status == "pending")
+    assert fleet.views.explain(waits).summary.startswith("it waits for pi to end a job that is trained there")
+
+
 def test_explain_tells_back_off_and_avoidance(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
     fleet.claim("desktop")

@@ -126,7 +126,7 @@ def rendered(answer: Json) -> RenderableType:
     parts: list[RenderableType] = [Text(sentence(answer), "bold")]
     if jobs:
         parts += [Text(), Gantt(jobs, now, number(answer.get("done_at")) or now)]
-    notes = list(_notes(answer, now))
+    notes = [Text(f"foretold at {clock(now, now)}", "dim"), *_notes(answer, now)]
     if notes:
         parts += [Text(), *notes]
     if jobs:

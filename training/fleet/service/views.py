@@ -508,7 +508,11 @@ class Views:
             return lacks or "no known host can run it"
         ready = [each.host for each in fitting if each.reason == "ok"]
         if ready:
-            return f"it waits for {', '.join(ready)} to ask for work, behind jobs of higher priority or age"
+            busy = [host for host in ready if self._db.all("live_attempts_of_host", host=host)]
+            idle = [host for host in ready if host not in busy]
+            to_ask = [f"for {', '.join(idle)} to ask for work"] if idle else []
+            to_end = [f"for {', '.join(busy)} to end a job that is trained there"] if busy else []
+            return f"it waits {' or '.join(to_ask + to_end)}, behind jobs of higher priority or age"
         return "it waits: " + "; ".join(f"{each.host}: {each.reason}" for each in fitting)
 
 

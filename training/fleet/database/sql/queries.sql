@@ -170,10 +170,11 @@ ON CONFLICT (job_id, generation, attempt) DO NOTHING
 -- name: forget_forecasts — but for the newest
 DELETE FROM forecasts WHERE seq <= (SELECT max(seq) FROM forecasts) - :most
 
--- name: forecasts_reviewed — the forecasts of completed attempts, the newest end first
+-- name: forecasts_reviewed — the forecasts of completed attempts, the newest end first; none made when half of it was over
 SELECT f.job_id, j.name, f.attempt, f.at, f.host, f.ends_at, f.low_at, f.high_at, a.ended_at, a.host AS ended_on
 FROM attempts AS a JOIN forecasts AS f
   ON f.job_id = a.job_id AND f.generation = a.generation AND f.attempt IN (0, a.attempt)
+  AND (f.attempt = 0 OR 2 * f.at <= a.granted_at + f.ends_at)
 JOIN jobs AS j ON j.job_id = a.job_id
 WHERE a.end_reason = 'completed' ORDER BY a.ended_at DESC, f.attempt, f.seq LIMIT :most
 
