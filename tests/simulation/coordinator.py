@@ -229,8 +229,7 @@ class Coordinator:
 
     def _tick(self) -> None:
         self._run(Call("tick"), self._look())
-        if self.delivery.index_stale:
-            self.delivery.index_stale = not self._repaired()
+        self.mend_index()
         if not self._folds:
             self._folds = True
             self._run(Call("fold"), self._fold())
@@ -280,6 +279,11 @@ class Coordinator:
 
     def reload(self) -> messages.ReloadReply:
         return self.service.reload(self.jobs, self.plan)
+
+    def mend_index(self) -> None:
+        """Repair the index if a line of it is due."""
+        if self.delivery.index_stale:
+            self.delivery.index_stale = not self._repaired()
 
     def _repaired(self) -> bool:
         try:

@@ -86,7 +86,7 @@ class Endpoints:
         if reply.job_id is not None or reply.ask_again or message.wait_s <= 0:
             return reply
         service = self._at.service
-        service.wait_begins(message.host_id)
+        poll = service.wait_begins(message.host_id, message.slot)
         try:
             while not (reply.job_id or reply.ask_again) and self._at.world.now < deadline:
                 again_s = deadline if reply.retry_after_s is None else reply.retry_after_s
@@ -95,7 +95,7 @@ class Endpoints:
                 if process.gone:
                     break
                 news = self._at.news
-                reply = yield Commit(call, lambda: service.claim(message))
+                reply = yield Commit(call, lambda: service.claim_again(message, poll))
         finally:
             service.wait_ends(message.host_id)
         return reply

@@ -60,7 +60,7 @@ STORE_BUGS = (
     Mutant(
         "a late word takes lines of output back",
         keep_lines,
-        "log.total > attempt.log_total",
+        "log.total >= attempt.log_next and log.total > (attempt.log_total or -1)",
         "log.total != attempt.log_total",
         seed=721,
     ),

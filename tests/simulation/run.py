@@ -27,9 +27,9 @@ from simulation.shared import WorkerDisk, few_kept, is_shared
 from simulation.storm import Storm
 from simulation.trainer import Trainer
 from simulation.unlike import slowest
-from simulation.witness import Checker, Violation, Witness
+from simulation.witness import Checker, Witness
 from simulation.worker_checkers import WorkerChecker
-from simulation.world import World
+from simulation.world import Violation, World
 from training.fleet.process.ended import Ended
 from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
@@ -328,6 +328,7 @@ class Simulation:
     def _judge_store(self) -> None:
         """The index says what the database says, and nothing lies about that nobody names."""
         receiver = self.receiver
+        receiver.mend_index()  # a line may be due at the next tick
         store: ArtifactStore = receiver.store
         path = store.root / "index.jsonl"
         found = b"".join(receiver.disk.read(path)) if receiver.disk.size(path) is not None else b""

@@ -20,6 +20,7 @@ from simulation.mutate import Mutant
 from simulation.planted_bugs import BUGS
 from simulation.report import Report, run_many
 from simulation.run import run_seed
+from simulation.world import Violation, World
 
 FIRST, FEWEST, MOST = 72, 60, 200  # fleets; from this one on, all that can happen soon has
 
@@ -53,6 +54,17 @@ def test_a_seed_replays_byte_for_byte() -> None:
     assert here.trace_hash == run_seed(88).trace_hash
     assert here.trace_hash == _traced(88, "1") == _traced(88, "2")
     assert here.trace_hash != run_seed(89).trace_hash
+
+
+def test_a_run_in_which_time_stands_still_is_a_violation() -> None:
+    world = World(0)
+
+    def again() -> None:
+        world.after(0.0, again)
+
+    world.after(1.0, again)
+    with pytest.raises(Violation, match=r"events at 1.000 s, and no end"):
+        world.run(2.0)
 
 
 def test_a_timeline_can_be_read() -> None:

@@ -11,13 +11,9 @@ from typing import Any, NamedTuple
 
 from simulation.coordinator import Coordinator
 from simulation.steps import Call
-from simulation.world import World
+from simulation.world import Violation, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, DatabaseFull
-
-
-class Violation(AssertionError):  # noqa: N818 - it is what a checker finds
-    """A promise was broken. The message names the checker, the seed and the time."""
 
 
 class Facts(NamedTuple):

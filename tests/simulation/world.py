@@ -10,7 +10,13 @@ from collections.abc import Callable
 
 EPOCH = 1_800_000_000.0  # what the receiver's wall clock shows when a simulation begins
 
+AT_ONCE_MAX = 100_000  # events at one moment, of which a sound run has hundreds
+
 Thunk = Callable[[], None]
+
+
+class Violation(AssertionError):  # noqa: N818 - it is what a checker finds
+    """A promise was broken. The message names the checker, the seed and the time."""
 
 
 class Timer:
@@ -55,13 +61,17 @@ class World:
         return self.at(self.now + delay_s, thunk)
 
     def run(self, until: float, done: Callable[[], bool] = lambda: False) -> None:
-        """Let things happen up to ``until``, or until ``done``."""
+        """Let things happen up to ``until``, or until ``done``. Raises Violation when time stands still for ever."""
+        at_once = 0
         while self._heap and not done():
             when, _, timer = self._heap[0]
             if when > until:
                 break
             heapq.heappop(self._heap)
             if timer.thunk is not None:
+                at_once = at_once + 1 if when == self.now else 0
+                if at_once > AT_ONCE_MAX:
+                    raise Violation(f"seed {self.seed}: {AT_ONCE_MAX} events at {when:.3f} s, and no end of them")
                 self.now = when
                 self.happened += 1
                 timer.thunk()

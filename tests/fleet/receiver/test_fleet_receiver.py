@@ -470,6 +470,19 @@ def test_a_waiting_claim_is_told_why_when_the_time_is_over(receiver: Receiver) -
     assert receiver.room.waiting.acquire(timeout=0)
 
 
+def test_the_newest_of_a_hosts_waiting_claims_waits_alone(receiver: Receiver) -> None:
+    """Or each would tell another capability on every turn, and make a new schedule, after which both ask again."""
+    claimed(receiver.client("desktop"))
+    before, after = receiver.client(), receiver.client()
+    with in_background(lambda: before.ask(a_capability(), wait_s=30)) as outdated:
+        assert receiver.room.waiting.acquire(timeout=30)
+        with in_background(lambda: after.ask(a_capability(cpu_cores=3), wait_s=30)) as result:
+            assert receiver.room.waiting.acquire(timeout=30)
+            receiver.add(a_job("mlp-oracle"))
+    assert result[0].name == "mlp-oracle"
+    assert outdated[0] == NoWork("a newer request of host pi waits for work", retry_after_s=10.0)
+
+
 def test_a_waiting_claim_does_not_hold_a_stop_up(receiver: Receiver) -> None:
     claimed(receiver.client("desktop"))
     client = receiver.client()

@@ -184,6 +184,27 @@ def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arriv
     assert len(fleet.losses()) == 4
 
 
+def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete(fleet: Fleet) -> None:
+    def brought(*lines: str, first: int, total: int | None) -> None:
+        log = LogLines(first=first, lines=[*lines], total=total)
+        fleet.service.output(JOB, OutputRequest(claim_id=claim_id, log=log))
+
+    def total() -> int | None:
+        attempt = fleet.service.queue.attempts.by_claim(claim_id)
+        assert attempt is not None
+        return attempt.log_total
+
+    claim_id = fleet.claim()
+    brought(told(1), first=0, total=1)
+    assert total() == 1
+    brought(told(2), told(3), first=1, total=None)
+    assert total() is None, "more lines came than were said to be all"
+    brought(first=0, total=1)
+    assert total() is None, "fewer than are stored"
+    brought(first=3, total=3)
+    assert total() == 3
+
+
 # ── bounds ──────────────────────────────────────────────────────────────────────────────────
 
 

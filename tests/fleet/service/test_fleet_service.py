@@ -317,6 +317,27 @@ def test_every_message_shows_that_a_host_lives(receiver: Receiver) -> None:
     refused(ProblemType.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
 
 
+@pytest.mark.parametrize("how", ["repeated", "refused", "held back"])
+def test_a_claim_that_moves_nothing_shows_that_a_host_lives(receiver: Receiver, how: str) -> None:
+    first = a_worker_claim(session_id="0000000001-aa", request_id="first", echo="")
+    receiver.claim(first)
+    receiver.claim(a_worker_claim(session_id="0000000002-bb", request_id="second", echo=""))
+    match how:
+        case "repeated":
+            claim = a_worker_claim(session_id="0000000002-bb", request_id="second", echo="")
+        case "refused":
+            claim = a_worker_claim(session_id="0000000002-bb", request_id="first", echo="")
+        case _:
+            claim = a_worker_claim(session_id="0000000001-aa", request_id="third", echo="")
+    receiver.watch(POLICY.stale_after_s - 10)
+    if how == "refused":
+        refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.claim(claim))
+    else:
+        assert receiver.claim(claim).repeated is (how == "repeated")
+    receiver.watch(20)
+    refused(ProblemType.HOST_ID_CONFLICT, lambda: receiver.granted(instance_id="clone"))
+
+
 def test_hosts_are_remembered_over_a_restart(receiver: Receiver) -> None:
     receiver.granted()
     receiver.restart()

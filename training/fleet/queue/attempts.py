@@ -131,6 +131,10 @@ class Attempts:
         """Note how many lines an attempt printed, now that its trainer has ended."""
         self._db.run("note_log_total", claim_id=attempt.claim_id, total=total)
 
+    def correct_total(self, attempt: Attempt, least: int) -> None:
+        """Forget a total that fewer lines than are stored would be: a copied disk said it, its trainer goes on."""
+        self._db.run("correct_log_total", claim_id=attempt.claim_id, least=least)
+
     def restore_output(self, attempt: Attempt, log_next: int) -> None:
         """Note how many lines of an attempt the files of a store have, in a database that knew of none."""
         self._db.run("move_log_next", claim_id=attempt.claim_id, log_next=log_next)

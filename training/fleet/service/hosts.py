@@ -127,6 +127,8 @@ class HostRegistry:
         self._datasets: frozenset[str] | None = None
         self._hosts: dict[str, Host] = {}
         self._waiting: dict[str, int] = {}  # host → its open polls
+        self._newest_poll: dict[str, dict[int, int]] = {}  # waiting host → slot → the number of its newest poll
+        self._polls = 0  # so many have begun
 
     @property
     def plan(self) -> Plan:
@@ -272,9 +274,16 @@ class HostRegistry:
             self._unseen = comings, tuple(Host.of(name, _AT_BEST, said) for name, said in declared.items())
         return self._unseen[1]
 
-    def wait_begins(self, host: str) -> None:
-        """Count an open claim of ``host`` that waits for work."""
+    def wait_begins(self, host: str, slot: int = 0) -> int:
+        """Count an open claim of ``host`` that waits for work; returns its number."""
         self._waiting[host] = self._waiting.get(host, 0) + 1
+        self._polls += 1
+        self._newest_poll.setdefault(host, {})[slot] = self._polls
+        return self._polls
+
+    def is_overtaken(self, host: str, poll: int, slot: int = 0) -> bool:
+        """Return True when a newer claim for the same slot waits: what the older one says of the host is outdated."""
+        return self._newest_poll[host].get(slot, poll) > poll
 
     def waiting_claims(self) -> int:
         """Count the open claims that wait for work."""
@@ -283,7 +292,7 @@ class HostRegistry:
     def wait_ends(self, host: str) -> None:
         self._waiting[host] -= 1
         if not self._waiting[host]:
-            del self._waiting[host]
+            del self._waiting[host], self._newest_poll[host]
 
 
 def _remedy(name: str, known: Collection[str]) -> str:

@@ -22,7 +22,7 @@ def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
     """Store output lines and the epochs in them; returns the number of the next line that is not stored."""
     if log is None:
         return attempt.log_next
-    if log.total is not None and (attempt.log_total is None or log.total > attempt.log_total):
+    if log.total is not None and log.total >= attempt.log_next and log.total > (attempt.log_total or -1):
         # A late word, or that of a copied disk, knows of fewer lines; none was taken back.
         queue.attempts.note_total(attempt, log.total)
     if not log.lines:
@@ -33,6 +33,7 @@ def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
         for line in log.lines[:LOG_LINES_MAX]
     ]
     after = queue.attempts.append_log(attempt, first, lines)
+    queue.attempts.correct_total(attempt, after)
     keep_points(queue, attempt, max(first, attempt.log_next), lines[max(0, attempt.log_next - first) :])
     return after
 

@@ -187,6 +187,23 @@ class Service:
     def claim(self, request: ClaimRequest) -> ClaimReply:
         """Grant the best job for this host, answer a repeated request alike, or give the reason for none."""
         check_claim(request)
+        try:
+            return self._claim(request)
+        finally:
+            self._note_life(request)
+
+    def claim_again(self, request: ClaimRequest, poll: int) -> ClaimReply:
+        """Claim for a request that waits (``poll``: its number of :meth:`wait_begins`), unless a newer one waits.
+
+        Two open claims of one host, whose capability changed between them, would otherwise undo each other's word on
+        every turn, and each change of a host makes a new schedule, after which both ask again.
+        """
+        if self.host_registry.is_overtaken(request.host_id, poll, request.slot):
+            reason = f"a newer request of host {request.host_id} waits for work"
+            return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)
+        return self.claim(request)
+
+    def _claim(self, request: ClaimRequest) -> ClaimReply:
         before = self._asked_before(request)
         if before is not None and before.session_id in (None, request.session_id):
             return self._repeat(before)
@@ -289,6 +306,12 @@ class Service:
             lease_s=lease_s,
             repeated=repeated,
         )
+
+    def _note_life(self, request: ClaimRequest) -> None:
+        """Note that the known installation of a host lives: a claim refused or held back is a sign of it, too."""
+        known = self.host_registry.known.get(request.host_id)
+        if known is not None and known.instance_id in (None, request.instance_id):
+            self.host_registry.heard(known.name, self._clock.now())
 
     def _guard_identity(self, request: ClaimRequest) -> ClaimReply | None:
         """Admit one living installation per host id; of its sessions only the newest may claim, of copies none.

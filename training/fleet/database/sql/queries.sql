@@ -564,6 +564,9 @@ UPDATE attempts SET log_next = :log_next WHERE claim_id = :claim_id
 -- name: note_log_total — its trainer has ended, after so many lines
 UPDATE attempts SET log_total = :total WHERE claim_id = :claim_id
 
+-- name: correct_log_total — more lines came than were said to be all
+UPDATE attempts SET log_total = NULL WHERE claim_id = :claim_id AND log_total < :least
+
 -- name: drop_chunks — these lines are in a file now
 DELETE FROM log_chunks WHERE job_id = :job_id AND attempt = :attempt AND first < :end
 

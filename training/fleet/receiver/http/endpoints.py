@@ -108,9 +108,12 @@ async def claim(context: Context, request: Request) -> Response:
     return reply(answer)
 
 
-async def _ask(context: Context, request: Request, body: ClaimRequest) -> ClaimReply:
+async def _ask(context: Context, request: Request, body: ClaimRequest, poll: int | None = None) -> ClaimReply:
+    service = context.service
     with context.tally.claims.timing(context.clock):
-        return await context.act(request, lambda: context.service.claim(body))
+        return await context.act(
+            request, lambda: service.claim(body) if poll is None else service.claim_again(body, poll)
+        )
 
 
 async def _wait_for_job(
@@ -119,7 +122,7 @@ async def _wait_for_job(
     """Ask again at every wake, and when the next gate opens. End early when the client has gone."""
     end = context.clock.monotonic() + wait_s
     gone = asyncio.ensure_future(_disconnect(request))
-    context.service.wait_begins(body.host_id)
+    poll = context.service.wait_begins(body.host_id, body.slot)
     try:
         while answer.job_id is None and not answer.ask_again and not context.room.closed:
             left = end - context.clock.monotonic()
@@ -130,7 +133,7 @@ async def _wait_for_job(
             if gone.done():
                 break
             news = context.room.news
-            answer = await _ask(context, request, body)
+            answer = await _ask(context, request, body, poll)
     finally:
         context.service.wait_ends(body.host_id)
         gone.cancel()
