@@ -62,7 +62,7 @@ STORE_BUGS = (
         keep_lines,
         "log.total >= attempt.log_next and log.total > (attempt.log_total or -1)",
         "log.total != attempt.log_total",
-        seed=721,
+        seen_by="test_fleet_curves:test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete",
     ),
     Mutant(
         "output is stored twice", Attempts.append_log, "start = max(first, attempt.log_next)", "start = first", seed=98

@@ -184,7 +184,9 @@ def test_a_curve_is_complete_when_its_attempt_ended_and_all_its_output_has_arriv
     assert len(fleet.losses()) == 4
 
 
-def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete(fleet: Fleet) -> None:
+def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete() -> None:
+    fleet = Fleet()
+
     def brought(*lines: str, first: int, total: int | None) -> None:
         log = LogLines(first=first, lines=[*lines], total=total)
         fleet.service.output(JOB, OutputRequest(claim_id=claim_id, log=log))
@@ -203,6 +205,7 @@ def test_a_copied_disk_that_knows_of_fewer_lines_makes_no_output_complete(fleet:
     assert total() is None, "fewer than are stored"
     brought(first=3, total=3)
     assert total() == 3
+    fleet.queue.close()
 
 
 # ── bounds ──────────────────────────────────────────────────────────────────────────────────
