@@ -28,7 +28,7 @@ from typing import NamedTuple
 from training.fleet.wire.constants import SLOTS_MAX
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
-from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Phase, State, Work
+from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Phase, State, Work, changed
 
 __all__ = ["Slots", "step"]
 
@@ -51,7 +51,7 @@ class _Shared(NamedTuple):
         return cls(*(getattr(state, name) for name in cls._fields))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Slots:
     """The worker's whole state. Begin with :meth:`of` and the event Begin."""
 
@@ -162,7 +162,7 @@ class _Turn:
 
     def _step(self, slot: int, event: t.Event) -> None:
         beside = any(other != slot for other in self.slots.works)
-        before = replace(self.slots.machines[slot], beside=beside, **self.slots.shared._asdict())
+        before = changed(self.slots.machines[slot], {"beside": beside, **self.slots.shared._asdict()})
         state, actions = self._move(before, event)
         self._set(slot, state)
         self._change(shared=_Shared.of(state))
@@ -218,7 +218,7 @@ class _Turn:
             self._set(slot, replace(one, draining=True))
 
     def _change(self, **changes: object) -> None:
-        self.slots = replace(self.slots, **changes)  # type: ignore[arg-type]
+        self.slots = changed(self.slots, changes)
 
     def _set(self, slot: int, state: State) -> None:
         self._change(machines={**self.slots.machines, slot: state})
@@ -226,7 +226,7 @@ class _Turn:
     def _set_work(self, slot: int, **changes: object) -> None:
         one = self.slots.machines[slot]
         assert one.work is not None
-        self._set(slot, replace(one, work=replace(one.work, **changes)))  # type: ignore[arg-type]
+        self._set(slot, changed(one, {"work": changed(one.work, changes)}))
 
     # ── what happened before ────────────────────────────────────────────────────────────────
 
@@ -344,7 +344,7 @@ class _Turn:
             (first, *_) = self.slots.machines.values()
             self._set(wanted, State(session_id=first.session_id, benched=True))
         machines = {
-            slot: replace(one, benched=slot != wanted or (one.phase is Phase.ASKING and not self._has_room()))
+            slot: changed(one, {"benched": slot != wanted or (one.phase is Phase.ASKING and not self._has_room())})
             for slot, one in self.slots.machines.items()
             if slot in (0, wanted) or not _is_spent(one)
         }

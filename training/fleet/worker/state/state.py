@@ -6,9 +6,9 @@ A :class:`Transition` is one step of the state machine while it is being worked 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import ProblemType
@@ -18,6 +18,7 @@ from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.usage import Usage
 
 Chance = Callable[[], float]  # a number from 0 up to 1
+Record = TypeVar("Record")  # a frozen dataclass without slots
 
 SHUTDOWN = Failure(EndReason.WORKER_SHUTDOWN, "worker shutdown")
 
@@ -57,7 +58,7 @@ REPORTING = DELIVERING | {Phase.FAILING}
 FINISHED = DELIVERING | {Phase.PACKING}  # the result may be adopted, even without the lease
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """The job in hand."""
 
@@ -97,7 +98,7 @@ class Work:
     faults: int = 0  # refused uploads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class State:
     """The worker's whole state. Begin with ``State(session_id=…)`` and the event Begin."""
 
@@ -134,6 +135,21 @@ class State:
         return self.draining or self.signals > 0
 
 
+def changed(record: Record, changes: Mapping[str, Any]) -> Record:
+    """Return the record with these members, as ``dataclasses.replace`` does, at a tenth of its cost.
+
+    Each step of the state machine changes a dozen members of records of two dozen. Raises TypeError for a member that
+    the record has not.
+    """
+    members = vars(record)
+    if not changes.keys() <= members.keys():
+        raise TypeError(f"{type(record).__name__} has no {sorted(changes.keys() - members.keys())}")
+    new = object.__new__(type(record))
+    vars(new).update(members)
+    vars(new).update(changes)
+    return new
+
+
 def is_due(at: float | None, now: float) -> bool:
     return at is not None and at <= now
 
@@ -160,10 +176,10 @@ class Transition:
         return self.state.work
 
     def set(self, **changes: Any) -> None:
-        self.state = replace(self.state, **changes)
+        self.state = changed(self.state, changes)
 
     def set_work(self, **changes: Any) -> None:
-        self.set(work=replace(self.work, **changes))
+        self.set(work=changed(self.work, changes))
 
     def do(self, action: t.Action) -> None:
         self.actions.append(action)
