@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 import statistics
@@ -20,6 +21,7 @@ from training.fleet.scheduling.durations import (
     Machine,
     Prediction,
     Speeds,
+    Word,
     Workload,
     calibrated,
     middle,
@@ -258,6 +260,43 @@ def test_one_hiccup_is_forgotten() -> None:
     assert speeds.predict(work(), Machine("desk")).seconds < 200
     speeds.learn(work(), Machine("desk"), 60.0)
     assert 50 < speeds.predict(work(), Machine("desk")).seconds < 75
+
+
+@pytest.mark.parametrize("factor", [2.0, 3.0, 10.0, 0.1])
+def test_after_a_surprise_nothing_is_sure_of_its_family_there_until_it_comes_again(factor: float) -> None:
+    """The next attempt may be as before or as the surprise: eight of ten ranges hold both."""
+    speeds, desk, large = Speeds(), Machine("desk"), work(epochs=40)
+    for _ in range(10):
+        speeds.learn(work(), desk, 100.0)
+        speeds.learn(large, desk, 400.0)
+        speeds.learn(work("small-net"), desk, 100.0)
+        speeds.learn(work(), Machine("laptop"), 100.0)
+    elsewhere = [speeds.predict(work("small-net"), desk).spread, speeds.predict(work(), Machine("laptop")).spread]
+
+    speeds.learn(work(), desk, 100.0 * factor)
+
+    for job, seconds in ((work(), 100.0), (large, 400.0)):
+        told = speeds.predict(job, desk)
+        assert told.at(0.05) <= seconds * min(1.0, factor)
+        assert told.at(0.95) >= seconds * max(1.0, factor)
+    assert [
+        speeds.predict(work("small-net"), desk).spread,
+        speeds.predict(work(), Machine("laptop")).spread,
+    ] == pytest.approx(elsewhere, rel=0.1)
+    speeds.learn(work(), desk, 100.0 * factor)
+    again, other = speeds.predict(work(), desk), speeds.predict(large, desk)
+    assert again.at(0.1) <= 100.0 * factor <= again.at(0.9)
+    assert again.spread < min(0.15, other.spread), "of the larger ones nothing was seen since"
+
+
+def test_a_running_attempt_that_surprises_changes_nothing_that_was_learned() -> None:
+    speeds, desk = Speeds(), Machine("desk")
+    for _ in range(10):
+        speeds.learn(work(), desk, 100.0)
+    before = copy.deepcopy(speeds)
+    heard = speeds.with_words([Word(work(), desk, 1000.0, 0.9)])
+    assert heard.predict(work(), desk).spread > 2 * speeds.predict(work(), desk).spread
+    assert speeds == before
 
 
 @given(st.lists(st.floats(0.05, 50), min_size=6, max_size=12, unique=True), st.floats(5, 500))

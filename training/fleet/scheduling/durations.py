@@ -409,6 +409,7 @@ class Speeds:
             # A hiccup, or a host that is another now. It counts as much as three deviations would, and the host's
             # time is open for what comes next.
             noise = max(noise, error**2 / _SURPRISE - doubt)
+            self._begin_anew(pair)
         elif not unsure:
             self._hear_noise(work.family, error, _of_the_sum(doubt, self.seen.get(cell, 0.0), noise))
         for term, weight, belief in terms:
@@ -424,7 +425,7 @@ class Speeds:
         if not unsure:
             hosts = self.exact.setdefault(work, {})
             hosts[on.name] = hosts.get(on.name, 0) + 1
-            self.seen[cell] = 1.0 + (0.0 if unexpected else 0.95 * self.seen.get(cell, 0.0))
+            self.seen[cell] = 0.0 if unexpected else 1.0 + 0.95 * self.seen.get(cell, 0.0)
 
     def expect(self, works: Iterable[Workload]) -> None:
         """Note which sizes jobs of families have that nobody has trained: their middle is what is guessed of."""
@@ -453,6 +454,7 @@ class Speeds:
             beliefs=dict(self.beliefs),
             pairs=dict(self.pairs),
             sorts=dict(self.sorts),
+            seen=dict(self.seen),
             centres=dict(self.centres),
         )
         for word in told:
@@ -540,6 +542,13 @@ class Speeds:
 
     def _pair(self, family: str, on: Machine) -> Gauss:
         return self.pairs.get((on.name, family)) or self._table.expected(family, on)
+
+    def _begin_anew(self, pair: tuple[str, str]) -> None:
+        """Let the attempts of a family on a host vouch for nothing any more: one was as none of them lets expect."""
+        host, family = pair
+        for work, hosts in self.exact.items():
+            if work.family == family and host in hosts:
+                self.seen[work.kind, host] = 0.0
 
     def _noise(self, family: str) -> float:
         squares, n = self.noise.get(family, (0.0, 0.0))
