@@ -30,6 +30,7 @@ from training.fleet.service.service import Plan, Service
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
+from training.fleet.store.states import StateStore
 from training.fleet.wire.messages import ReloadReply
 
 TOKEN = "sesame, öffne dich"
@@ -103,6 +104,7 @@ class Receiver:
             authority=security.authority if security else None,
             reload=self._reload,
             datasets=DatasetStore(folder / "datasets", self.disk),
+            states=StateStore(folder / "states", self.disk),
         )
         self.hub: Context = app.state.context
         self.room = self.hub.room = WatchedRoom()

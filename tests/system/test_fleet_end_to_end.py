@@ -254,6 +254,65 @@ def test_sigterm_hands_the_job_back_and_the_next_worker_goes_on(fleet: Fleet) ->
     until(lambda: fleet.job("long")["job"]["attempt"] == 2)
 
 
+def goes_on_from(fleet: Fleet, name: str) -> list[int]:
+    """The epochs from which the attempts at a job went on, as their trainers printed."""
+    found = [fleet.client.log(name, attempt=each["attempt"]) for each in fleet.job(name)["attempts"]]
+    texts = ["\n".join(each["lines"]) for each in found]
+    return [int(match[1]) for text in texts if (match := re.search(r"goes on from (\d+)", text))]
+
+
+def epoch_of(fleet: Fleet, name: str) -> int:
+    return int((fleet.job(name)["job"]["progress"] or {}).get("epoch") or 0)
+
+
+def test_a_job_that_is_handed_back_goes_on_on_another_host_where_it_was(fleet: Fleet) -> None:
+    fleet.plan(long="counts")
+    fleet.start_receiver()
+    first = fleet.start_worker(name="first")
+    until(lambda: epoch_of(fleet, "long") > 3)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(30.0) == 0
+    (kept,) = (fleet.folder / "states" / "jobs").iterdir()
+    assert fleet.receiver is not None
+    fleet.receiver.send_signal(signal.SIGTERM)
+    fleet.receiver.wait()
+    fleet.start_receiver()
+    fleet.start_worker(name="second")
+    begun = until(lambda: goes_on_from(fleet, "long")[1:])
+    reached = json.loads(kept.read_text())["stretches"][-1]["ends"]
+    assert begun == [reached]
+    assert reached > 3
+    until(lambda: epoch_of(fleet, "long") > reached)
+    (fleet.folder / "go").touch()
+    until(lambda: fleet.status("long") == "completed")
+
+    record = fleet.job("long")["attempts"][1]["record"]
+    (one, two) = record["stretches"]
+    assert (one["host"], one["begins"], one["ends"]) == ("first", 0, reached)
+    assert (two["host"], two["begins"]) == ("second", reached)
+    assert two["ends"] > reached
+    (provenance,) = (fleet.folder / "models").glob("**/provenance/*.json")
+    assert json.loads(provenance.read_text())["record"]["stretches"] == record["stretches"]
+    until(lambda: not kept.exists())
+
+
+def test_a_crash_costs_no_more_than_since_the_last_state_that_was_brought(fleet: Fleet) -> None:
+    fleet.plan(long="counts")
+    fleet.start_receiver(state_every_s=0.5)
+    first = fleet.start_worker(name="first")
+    jobs = fleet.folder / "states" / "jobs"
+    (kept,) = until(lambda: list(jobs.iterdir()) if jobs.exists() else [])
+    first.kill()
+    first.wait()
+    reached = json.loads(kept.read_text())["stretches"][-1]["ends"]
+    fleet.client.requeue("long")
+    fleet.start_worker(name="second")
+    (begun,) = until(lambda: goes_on_from(fleet, "long")[1:])
+    assert begun >= reached >= 1
+    fleet.client.cancel("long")
+    until(lambda: not kept.exists())
+
+
 def test_kill_9_of_the_worker_leaves_no_trainer_and_its_next_session_begins_anew(fleet: Fleet) -> None:
     fleet.plan(deaf="deaf")
     fleet.start_receiver()

@@ -281,6 +281,38 @@ def test_a_state_returns_to_the_run_that_left_it(tmp_path: Path) -> None:
     assert StateFile(path, "key", FakeClock()).load() is None
 
 
+def _moved(path: Path, *facts: dict[str, object]) -> StateFile:
+    """Keep a state on one machine after the other; returns the last one's keeper."""
+    for each in facts:
+        kept = StateFile(path, json.dumps(each), FakeClock(), facts=each)
+        assert kept.stranger() is None
+        kept.load()
+        kept.watch(lambda: b"weights")
+        kept.save()
+    return kept
+
+
+def test_a_state_goes_on_on_another_processor_and_tells_of_all(tmp_path: Path) -> None:
+    desk, pi = ({"spec": 1, "cpu": name, "threads": 2} for name in ("avx2", "neon"))
+    assert _moved(tmp_path / "one", desk, desk).mixed == []
+    moved = _moved(tmp_path / "two", desk, pi, desk, pi)
+    assert [each["cpu"] for each in moved.mixed] == ["avx2", "neon"]
+    assert moved.load() == b"weights"
+    more_threads = {**pi, "threads": 4}
+    assert [each["threads"] for each in _moved(tmp_path / "two", more_threads).mixed] == [2, 2, 4]
+
+
+@pytest.mark.parametrize("name", ["spec", "data", "code", "versions", "device", "what nobody knows yet"])
+def test_a_state_of_another_run_is_refused_wherever_it_was_trained(tmp_path: Path, name: str) -> None:
+    facts = {"spec": 1, "data": 1, "code": 1, "versions": 1, "device": "cpu", "cpu": "avx2"}
+    _moved(tmp_path / "x.state", facts)
+    other = {**facts, name: "another", "cpu": "neon"}
+    kept = StateFile(tmp_path / "x.state", "another key", FakeClock(), facts=other)
+    assert kept.load() is None
+    assert (kept.stranger() or "").endswith("changed since")
+    assert kept.mixed == []
+
+
 @pytest.mark.parametrize("cut", [0, 1, 20, 90, -1])
 def test_a_torn_state_counts_as_none(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "x.state"

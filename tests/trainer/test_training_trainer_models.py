@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 
 from training.contract import Exit
-from training.trainer import flags, gbt, linear, supervised
+from training.trainer import flags, gbt, linear, machine, supervised
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
@@ -69,6 +69,30 @@ def test_a_state_of_another_run_is_not_taken_up(data: Path, tmp_path: Path) -> N
     assert run(arguments("mlp", data, tmp_path / "b", *SHORT["mlp"], "--seed", "1")).code == 0
     assert run(arguments("mlp", data, tmp_path / "a", *SHORT["mlp"], "--seed", "1")).code == 0
     assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+@pytest.mark.parametrize("model", ["mlp", "gbt"])
+def test_a_run_that_moved_to_another_processor_goes_on_and_never_passes_for_a_run_of_one(
+    model: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = run(arguments(model, data, tmp_path / "a", *SHORT[model]))
+    assert alone.code == Exit.DONE
+    with monkeypatch.context() as there:
+        there.setattr(machine, "cpu", lambda **_: {"machine": "aarch64"})
+        assert run(arguments(model, data, tmp_path / "b", *SHORT[model]), stop=StopAfter(24)).code == Exit.INTERRUPTED
+    ended = run(arguments(model, data, tmp_path / "b", *SHORT[model]))
+    assert ended.code == Exit.DONE
+    assert [event["event"] for event in ended.events].count("afresh") == 0
+
+    documents = [
+        json.loads((tmp_path / run / "artifacts" / f"{model}_oracle.ckpt.json").read_text()) for run in ("a", "b")
+    ]
+    (one, moved) = (document["run_key"] for document in documents)
+    assert "mixed" not in one
+    assert [each["cpu"]["machine"] for each in moved["mixed"]] == ["aarch64", one["cpu"]["machine"]]
+    assert moved["digest"] != one["digest"]
+    report = json.loads((tmp_path / "b" / "reports" / f"{model}_oracle_train.json").read_text())
+    assert any("unlike processors" in note for note in report["notes"])
 
 
 @pytest.mark.parametrize("model", OVER_TIME)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +33,10 @@ class RunKey:
 
     def to_dict(self) -> dict[str, Any]:
         return {"digest": self.digest, **self.facts}
+
+    def with_processors(self, mixed: Sequence[Mapping[str, Any]]) -> RunKey:
+        """Return the key of a run that unlike processors trained in turn, which no run of one of them has."""
+        return self if not mixed else RunKey({**self.facts, "mixed": [dict(each) for each in mixed]})
 
 
 def run_key(

@@ -42,6 +42,10 @@ NOTHING_HIDDEN = (
     "No channel of these data is for the oracle mode alone: this model has seen what a realistic one sees, and their "
     "difference says nothing about oracle channels."
 )
+MIXED = (
+    "This run moved while it trained: {n} unlike processors (or thread counts) had it in turn, each of which rounds "
+    "differently, so that no run on one host gives the same bytes. The run key names them."
+)
 CALIBRATED_ON = "benign windows of the calibration side, which trained and stopped nothing"
 
 
@@ -105,6 +109,7 @@ def train(
         progress.training(left=len(left_out.left_out))
         fitted = settled(family.fit(task), inputs)
         stages.trained()
+        key = key.with_processors(keeper.mixed)
         trained_s = progress.elapsed_s
         progress.event("evaluate")
         levels = None if family.supervised else _levels(inputs, split, fitted, parted.level)
@@ -312,7 +317,7 @@ def _judge(
             incidents=incidents,
             weighed_by=judged.fitted.chosen_by if isinstance(judged.fitted, Weighed) else None,
         ),
-        notes=[*_notes(args, judged), *notes_on_hosts(hosts), *([] if choice is None else [choice.note])],
+        notes=[*_notes(args, judged, key), *notes_on_hosts(hosts), *([] if choice is None else [choice.note])],
         extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
         | _new_behaviours(args, judged, left_out, tried, test, point)
         | ({"scores": facts["judgement"]} if "judgement" in facts else {})
@@ -364,10 +369,12 @@ def _incidents(
     return called(cal, test, point, inputs.classes, rows=split.cal, nominal_s=nominal_s, curve=True)
 
 
-def _notes(args: TrainerArgs, judged: Judged) -> list[str]:
+def _notes(args: TrainerArgs, judged: Judged, key: machine.RunKey) -> list[str]:
     """Collect the sentences, beside those on the split, that a reader of the numbers must know."""
     inputs = judged.inputs
     notes = [] if judged.levels is None else judged.levels.notes(inputs.rows.host)
+    if "mixed" in key.facts:
+        notes.append(MIXED.format(n=len(key.facts["mixed"])))
     if judged.parted.train.size:
         hosts = sorted(set(inputs.reference_host[judged.parted.train].tolist()))
         notes.append(

@@ -138,6 +138,8 @@ class Grant(_Record):
     env: dict[str, str] | None = None  # the plan's variables for trainers on this host
     echo: str | None = None  # to be brought back with the next claim of this session
     slots: int | None = None  # how many jobs this host may train at once; None: as said before, or one
+    state: dict[str, Any] | None = None  # the saved state to go on from (``StateView``)
+    state_every_s: float | None = None  # between two that are brought of a long job; None: an older receiver takes none
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ from training.fleet.client.answers import (
     verdict,
 )
 from training.fleet.client.bundles import SLOW_S, Progress, Upload, fetch
-from training.fleet.client.datasets import DatasetCalls
+from training.fleet.client.datasets import DatasetCalls, StateCalls
 from training.fleet.client.retry import Caller
 from training.fleet.client.strangers import shown_by
 from training.fleet.client.transport import HttpTransport, Transport
@@ -405,6 +405,10 @@ class FleetClient:
     def datasets(self) -> DatasetCalls:
         """The calls about data sets, over the same connections."""
         return DatasetCalls(self._caller)
+
+    def state(self, job_id: str, claim_id: str) -> StateCalls:
+        """The calls about the saved state of a job that this host holds a live claim on."""
+        return StateCalls(self._caller, job_id, claim_id, self.host_id)
 
     # -- operator and readers ---------------------------------------------------------------------------------
     # These answer with the JSON objects of docs/protocol.md as they are; REF is a job's name, id or unique prefix.

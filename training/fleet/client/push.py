@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from training import strict_json
 from training.contract import HOSTS_FILE
 from training.fleet.client.bundles import Progress
-from training.fleet.client.datasets import DatasetCalls
+from training.fleet.client.datasets import ChunkCalls, DatasetCalls
 from training.fleet.wire.dataset_listing import (
     CHUNK_BYTES,
     FILES_MAX,
@@ -125,18 +125,26 @@ def push(
             sent, done = sent + travelled, done + place.length
             del first[sha256]
             progress(done, whole)
-    for places in together(first.values(), lambda place: place.length):
-        chunks = []
+    for size in send(calls, root, listing, first.values()):
+        sent, done = sent + size, done + size
+        progress(done, whole)
+    return calls.publish(listing.dataset_id, name, recording_hosts(root)), sent
+
+
+def send(calls: ChunkCalls, root: Path, listing: Listing, chunks: Iterable[Place]) -> Iterator[int]:
+    """Upload these chunks of what was announced, small ones together; yields the bytes of each request.
+
+    Raises FolderError when a file changed meanwhile, ClientError, OSError.
+    """
+    for places in together(chunks, lambda place: place.length):
+        batch = []
         for place in places:
             data = _bytes_at(root, place)
             if hashlib.sha256(data).hexdigest() != place.sha256:
                 raise FolderError(f"{root / place.path} changed while it was pushed; push again")
-            chunks.append((place.sha256, data))
-        calls.bring(listing.dataset_id, chunks, tries=PUSH_TRIES)
-        size = sum(len(data) for _, data in chunks)
-        sent, done = sent + size, done + size
-        progress(done, whole)
-    return calls.publish(listing.dataset_id, name, recording_hosts(root)), sent
+            batch.append((place.sha256, data))
+        calls.bring(listing.dataset_id, batch, tries=PUSH_TRIES)
+        yield sum(len(data) for _, data in batch)
 
 
 class _Older:

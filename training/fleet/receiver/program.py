@@ -46,6 +46,7 @@ from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.store.locking import lock_of, store_lock
 from training.fleet.store.mark import MARK, another_database
+from training.fleet.store.states import StateStore
 from training.fleet.wire.constants import TOKEN_VARIABLE
 from training.fleet.wire.messages import Refusal, ReloadReply
 from training.installed import own_version
@@ -66,6 +67,7 @@ def create_app(
     authority: Authority | None = None,
     reload: Callable[[str], ReloadReply] | None = None,
     datasets: DatasetStore | None = None,
+    states: StateStore | None = None,
     previews: Previews | None = None,
 ) -> Starlette:
     """Make the application over ready objects; it starts no timer, and threads for file work only.
@@ -83,7 +85,7 @@ def create_app(
     registry = writer.submit(lambda: Registry(service.queue.db, clock)).result()
     authenticator = Authenticator(registry, clock, settings.operator_token, secure=settings.secure)
     context = Context(
-        service, writer, store, reader, clock, settings, authenticator, authority, datasets, reload, previews
+        service, writer, store, reader, clock, settings, authenticator, authority, datasets, states, reload, previews
     )
     app.state.context = context
     return app
@@ -143,6 +145,7 @@ def serve(args: argparse.Namespace) -> int:
             authority=security.authority if security else None,
             reload=reloader,
             datasets=dataset_store,
+            states=StateStore(args.models_dir.with_name("states")),
             previews=Previews(reloader, reader),
         )
         stack.callback(app.state.context.close)

@@ -30,6 +30,7 @@ def grown_files(state: State) -> Iterator[Grown]:
     yield _files("files of models", state.models, _RETENTION, _GC, without=(uploads, logs))
     yield _files("files of output", logs, f"{size(LOG_BYTES_MAX)} of text an attempt, a tenth of that on the disk", _GC)
     yield _files("data sets", state.datasets, "none", "cis490-jobs dataset remove NAME")
+    yield _files("saved states of trainers", state.saved_states, "the newest of each job that is not over, 4 GiB a job")
     name = state.db.name
     ours = (".lock", kept_beside(state.db).suffix, noted_beside(state.db).suffix)
     beside = [path for path in state.db.parent.glob(f"{name}.*") if path.suffix not in ours]

@@ -41,6 +41,7 @@ class Policy:
     short_run_s: float = 5.0  # a run that was interrupted sooner waits a moment: …
     short_pause_s: float = 1.0  # … this long, doubled by each further one in a row …
     short_pause_max_s: float = 60.0  # … up to this
+    state_every_s: float = 600.0  # between two saved states that a host brings of a job it trains; 0: none
     reschedule_s: float = 10.0  # the schedule is made anew after so long, though nothing has happened
 
 

@@ -67,6 +67,7 @@ from training.fleet.wire.messages import (
     ReloadReply,
     StatusReply,
 )
+from training.fleet.wire.states import StateView
 from training.printable import duration
 
 SPARE_HOSTS_KEPT = 2_000  # hosts remembered that never had a job …
@@ -123,6 +124,7 @@ class Service:
         known = [KnownHost(row.pop("hostname"), **row) for row in queue.workers()]
         self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
         self.data_bytes: Callable[[str], float | None] = lambda _dataset_id: None  # the size of a data set, if known
+        self.state_of: Callable[[str], StateView | None] = lambda _job_id: None  # a job's newest saved state
         queue.ahead.kinds.learned = self.learned(queue.db)
         self.wait_begins, self.wait_ends = self.host_registry.wait_begins, self.host_registry.wait_ends
 
@@ -305,6 +307,8 @@ class Service:
             attempt=grant.attempt.attempt,
             lease_s=lease_s,
             repeated=repeated,
+            state=self.state_of(grant.job.job_id),
+            state_every_s=self.policy.state_every_s,
         )
 
     def _note_life(self, request: ClaimRequest) -> None:
@@ -490,7 +494,7 @@ class Service:
 
     def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
         """Renew the lease of the live attempt; a host given up for lost may be readmitted."""
-        job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
+        job, attempt = self.claimed(job_id, request.claim_id, request.host_id)
         known = self.host_registry.known.get(attempt.host)
         _, line = self._lines.get(attempt.host, ("", None))
         if line is not None:  # of another installation's sessions it knows none
@@ -553,7 +557,7 @@ class Service:
 
     def output(self, job_id: str, request: OutputRequest) -> OutputReply:
         """Keep an attempt's output, also after its end: it renews no lease."""
-        _, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
+        _, attempt = self.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         return OutputReply(log_next=keep_lines(self.queue, attempt, request.log))
 
     def completable(self, job_id: str, request: CompleteRequest) -> tuple[Job, Attempt] | None:
@@ -566,7 +570,7 @@ class Service:
 
     def complete(self, job_id: str, request: CompleteRequest, kept: Kept | None = None) -> CompleteReply:
         """Accept the artifact of the live attempt, or adopt that of the last one; ``kept`` is the report beside it."""
-        job, attempt = self._claimed(job_id, request.claim_id, request.host_id, or_completed=True)
+        job, attempt = self.claimed(job_id, request.claim_id, request.host_id, or_completed=True)
         if attempt.end_reason is EndReason.COMPLETED:
             keep_last_words(self.queue, attempt, request)
             return self._receipt_again(job, attempt, request.artifact_id)
@@ -613,7 +617,7 @@ class Service:
     def fail(self, job_id: str, request: FailRequest) -> StatusReply:
         """End the live attempt without an artifact; the policy decides what follows."""
         reason = reported_reason(request)
-        job, attempt = self._claimed(job_id, request.claim_id, request.host_id)
+        job, attempt = self.claimed(job_id, request.claim_id, request.host_id)
         if attempt.end_reason is reason:
             keep_last_words(self.queue, attempt, request)
             return StatusReply(job_id=job.job_id, status=job.status)
@@ -669,7 +673,7 @@ class Service:
 
     def _delivering(self, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:
         """The attempt whose bundle may come, and its job as it was granted."""
-        job, attempt = self._claimed(job_id, claim_id, host_id, or_completed=True)
+        job, attempt = self.claimed(job_id, claim_id, host_id, or_completed=True)
         if not (attempt.live or rules.may_adopt(job, attempt) or attempt.end_reason is EndReason.COMPLETED):
             raise ended(attempt)
         job = job.granted(attempt)
@@ -927,7 +931,7 @@ class Service:
             raise Refusal(ProblemType.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
         return job
 
-    def _claimed(
+    def claimed(
         self, job_id: str, claim_id: str | None, host_id: str | None, *, or_completed: bool = False
     ) -> tuple[Job, Attempt]:
         """Find the caller's job and attempt, live or not.

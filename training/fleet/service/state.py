@@ -62,6 +62,11 @@ class State:
         """Return the default folder of data sets."""
         return self.models.with_name("datasets")
 
+    @property
+    def saved_states(self) -> Path:
+        """Return the folder of what trainers saved to resume from; no backup has it."""
+        return self.models.with_name("states")
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the state as a receiver does; RecoveryError while one runs."""

@@ -111,6 +111,10 @@ class DatasetStore:
                 return None
         return self._sizes[dataset_id]
 
+    def announced_size(self, dataset_id: str) -> int:
+        """Return the bytes of a data set that was announced, or published. Raises NoDataset."""
+        return self._announced(dataset_id).size
+
     def listing(self, dataset_id: str) -> bytes:
         """Read the listing's bytes; raises NoDataset."""
         return self._listing("sets", dataset_id).document

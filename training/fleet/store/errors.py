@@ -11,6 +11,7 @@ The tree::
     ├── NotStored              no such artifact
     ├── Damaged                an artifact's bytes are not what its name says
     ├── NoDataset              no such data set, or no such chunk of it
+    ├── NoState                no saved state of this job
     ├── ChunksMissing          a data set lacks chunks, or some are damaged; pushing it again mends it
     └── UploadError            one upload
         ├── TooManyParts       as many uploads of this claim as there may be are under way
@@ -69,6 +70,10 @@ class Damaged(StoreError):
 
 class NoDataset(StoreError):
     """There is no such data set, or it has no such chunk."""
+
+
+class NoState(StoreError):
+    """There is no saved state of this job, or another has taken its place."""
 
 
 class ChunksMissing(StoreError):

@@ -73,6 +73,7 @@ class ProblemType(StrEnum):
     UNKNOWN_JOB = "unknown_job", 404
     NO_ARTIFACT = "no_artifact", 404
     UNKNOWN_DATASET = "unknown_dataset", 404  # or no such chunk of it
+    UNKNOWN_STATE = "unknown_state", 404  # the job has no saved state here, or a newer one
     UNKNOWN_NAME = "unknown_name", 404  # no certificate or token has this name
     NOT_FOUND = "not_found", 404
     METHOD_NOT_ALLOWED = "method_not_allowed", 405

@@ -34,6 +34,7 @@ from training.fleet.wire.constants import (
     Action,
     ProblemType,
 )
+from training.fleet.wire.states import StateView
 from training.fleet.wire.views import (
     AttemptView,
     CurveAttempt,
@@ -197,6 +198,8 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     echo: str | None = None  # to be brought back with the next request of this session
     ask_again: bool = False  # the receiver could not keep the claim waiting; pause, then ask again
     slots: int | None = None  # how many jobs this host may train at once; null: as said before, or one
+    state: StateView | None = None  # the state to go on from, if the job was trained elsewhere before
+    state_every_s: float | None = None  # between two states that are brought of a long job; 0: none; null: never said
 
 
 class LogLines(Wire, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from training.fleet.wire.forecasts import ForecastReply, ForecastRequest, Foreca
 from training.fleet.wire.incidents import IncidentsReply, IncidentView, JudgeRequest, WatchReply, WatchRequest
 from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.plans import PlanReply, PlanRequest
+from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView
 
 HTML = "text/html"
 EVENTS = "text/event-stream"
@@ -60,6 +61,7 @@ class Route:
 
 _JOB = "/v1/job/{job_id}"
 _SET = "/v1/dataset/{dataset_id}"
+_STATE = f"{_JOB}/state/{{state_id}}"
 
 _PAGE = ("after", "limit")
 _UPLOAD = (wire.HEADER_CLAIM_ID, wire.HEADER_HOST_ID, wire.HEADER_SHA256, wire.HEADER_BY_HAND)
@@ -69,6 +71,9 @@ _MOVED = (ProblemType.UNKNOWN_JOB, ProblemType.WRONG_STATE)
 _NAMED = (ProblemType.UNKNOWN_NAME,)
 _FETCHED = (ProblemType.UNKNOWN_DATASET, ProblemType.INCOMPLETE_DATASET, ProblemType.NOT_YOURS)
 _LOOKED = (ProblemType.UNKNOWN_JOB, ProblemType.NOT_YOURS)
+_HELD = (*_CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.UNKNOWN_STATE, ProblemType.UNKNOWN_DATASET,
+         ProblemType.INCOMPLETE_DATASET)  # fmt: skip
+_HOLDER = (wire.HEADER_CLAIM_ID, wire.HEADER_HOST_ID)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -96,6 +101,30 @@ ROUTES: tuple[Route, ...] = (
         "POST", f"{_JOB}/log", Access.WORKER, "output",
         "Append lines of the trainer's output, also after the attempt", wire.OutputRequest, wire.OutputReply,
         (*_CLAIMED, ProblemType.JOB_CANCELLED)),
+    Route(
+        "PUT", _STATE, Access.WORKER, "announce_state",
+        "Announce what a trainer saved; the answer names the missing pieces", reply=StateDraftReply,
+        problem_types=(*_HELD, ProblemType.WRONG_DIGEST), parameters=_HOLDER, upload=True),
+    Route(
+        "PUT", f"{_STATE}/piece/{{sha256}}", Access.WORKER, "bring_state_piece",
+        "Upload a piece of a saved state", problem_types=(*_HELD, ProblemType.WRONG_DIGEST), parameters=_HOLDER,
+        upload=True, media=""),
+    Route(
+        "PUT", f"{_STATE}/pieces", Access.WORKER, "bring_state_pieces",
+        "Upload many small pieces of a saved state in one body", problem_types=(*_HELD, ProblemType.WRONG_DIGEST),
+        parameters=_HOLDER, upload=True, media=""),
+    Route(
+        "POST", f"{_STATE}/keep", Access.WORKER, "keep_state",
+        "Keep a saved state as the job's newest, for its next attempt to go on from", StateKeepRequest, StateView,
+        _HELD, parameters=_HOLDER),
+    Route(
+        "GET", _STATE, Access.WORKER, "state",
+        "Get the listing of the job's newest saved state", problem_types=_HELD, parameters=_HOLDER,
+        media="application/json"),
+    Route(
+        "GET", f"{_STATE}/piece/{{sha256}}", Access.WORKER, "state_piece",
+        "Download a piece of the job's newest saved state", problem_types=_HELD, parameters=_HOLDER,
+        media="application/octet-stream"),
     Route(
         "PUT", "/v1/model/{job_id}", Access.WORKER, "upload",
         "Upload a bundle, or the rest of one", reply=wire.UploadReply, problem_types=(*_CLAIMED,

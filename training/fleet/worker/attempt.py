@@ -36,6 +36,7 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
 from training.fleet.worker.state.trainer import MEASURE_S
 from training.fleet.worker.state_folder import AttemptFolders, folders_of, make_folders, prune
+from training.fleet.worker.state_transfer import StateTransfer, stretches_noted
 from training.fleet.worker.tail import POLLS_A_LOOK, OutputTail
 from training.fleet.worker.trained_on import at_start, by_checkpoint, note, noted
 from training.fleet.worker.trainer_command import BadSpecError, Inputs, names, trainer_command
@@ -87,8 +88,11 @@ class Attempt:
         fetch: Fetch | None = None,
         measure_s: float = MEASURE_S,
         variables: Callable[[], Mapping[str, str]] = dict,
+        transfer: StateTransfer | None = None,
     ) -> None:
         """``fetch`` brings data sets; ``measure_s``: between two looks at the trainer's CPU time.
+
+        ``transfer`` brings the trainer's saved state to the receiver, and fetches it from there.
 
         ``variables`` are this worker's for the trainer that begins; the plan's go before.
         """
@@ -98,6 +102,7 @@ class Attempt:
         self.assignment = assignment
         self._measure_s = measure_s
         self._variables = variables
+        self._transfer = transfer
         self._outbox = outbox
         self._places = places
         self._resume = resume
@@ -178,6 +183,9 @@ class Attempt:
         inputs = self._inputs()
         make_folders(folders)
         saved_states.begin(self._resume, self.assignment.database_id)
+        if self._transfer is not None:
+            self._transfer.fetch(self._order)
+            self._transfer.note(folders.stretches)
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports)
         environment = {
             **trainer_environment(os.environ),
@@ -197,6 +205,10 @@ class Attempt:
             self._watch(process, OutputTail(folders.log))
         finally:  # also after an error of watching, report the trainer's end
             ended = process.wait() or process.stop(0.0)
+            if self._transfer is not None:
+                self._transfer.note(folders.stretches)
+                if ended.code != Exit.DONE:
+                    self._transfer.bring_last()
             crashpoint("worker.trainer_ended")
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
 
@@ -246,12 +258,15 @@ class Attempt:
         """Pass the trainer's output on until it has ended; watch the disk, and its CPU time."""
         stopped = False
         measure_every = max(1, int(self._measure_s / LOOK_S))
+        every_s = 0.0 if self._transfer is None else self._transfer.every_s
         for look in itertools.count():
             if process.wait(LOOK_S) is not None:
                 break
             self._print(tail)
             if look % measure_every == 0:
                 self._post(t.Measured(claim_id=self.assignment.claim_id, **asdict(process.used())))
+            if self._transfer is not None and every_s and (look + 1) % max(1, int(every_s / LOOK_S)) == 0:
+                self._transfer.begin_bringing()
             harm = None if stopped else self._harm(tail)
             if harm is not None:
                 stopped = True
@@ -269,6 +284,8 @@ class Attempt:
     def _pass_on(self, tail: OutputTail, lines: list[str]) -> None:
         if lines:
             self._outbox.append(self.assignment, tail.path, lines, tail.position)
+            if self._transfer is not None:
+                self._transfer.heed(lines)
             crashpoint("worker.printed")
             self._post(t.Printed(claim_id=self.assignment.claim_id, lines=tuple(lines)))
 
@@ -321,6 +338,7 @@ class Attempt:
                 record={
                     "bundle_bytes": packed.size,
                     "trained": self._trained(folders),
+                    **stretches_noted(folders.stretches),
                     **({} if why_not is None else {"no_report": why_not}),
                     **self._timing(folders.reports),
                 },

@@ -46,6 +46,7 @@ from training.fleet.worker.state.slots import Slots, step
 from training.fleet.worker.state.state import Chance
 from training.fleet.worker.state.trainer import measure_s
 from training.fleet.worker.state_folder import StateError, StateFolder
+from training.fleet.worker.state_transfer import StateTransfer
 from training.printable import printable
 from training.streams import replace_unprintable
 
@@ -242,6 +243,12 @@ class TrainerWorker:
             ),
             measure_s=measure_s(assignment, self._options.settings),
             variables=lambda: self._gpu_of(assignment),
+            transfer=StateTransfer(
+                assignment,
+                resume,
+                self._options.host_id,
+                lambda: self._clients[0].about(assignment.database_id).state(assignment.job_id, assignment.claim_id),
+            ),
         )
 
     def _gpu_of(self, assignment: t.Assignment) -> dict[str, str]:

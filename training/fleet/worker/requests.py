@@ -22,6 +22,7 @@ from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
 from training.fleet.wire.constants import Action as Order
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
+from training.fleet.worker.state_transfer import sound
 
 log = logging.getLogger(__name__)
 
@@ -303,6 +304,8 @@ def _assignment(grant: Grant) -> t.Assignment:
         database_id=grant.database_id,
         spec=grant.spec,
         env=grant.env or {},
+        state=sound(grant.state),
+        state_every_s=0.0 if grant.state_every_s is None else _seconds(grant.state_every_s),
     )
 
 

@@ -198,6 +198,7 @@ _KINDS: Mapping[Any, Any] = {
     "str": str,
     "str | None": str | None,
     "int": int,
+    "float": float | int,
     "Mapping[str, Any]": dict,
     "Mapping[str, str]": dict,
 }
@@ -257,6 +258,7 @@ class AttemptFolders:
     log: Path
     end: Path  # its trainer's end, if unrequested
     trained: Path  # its inputs
+    stretches: Path  # what earlier attempts on other hosts had trained, where it went on from their state
     bundle: Path
 
 
@@ -272,6 +274,7 @@ def folders_of(artifacts: Path, reports: Path, assignment: Assignment) -> Attemp
         log=artifacts / job / f"{attempt}.log",
         end=artifacts / job / f"{attempt}.log.end",
         trained=artifacts / job / f"{attempt}.log.trained",
+        stretches=artifacts / job / f"{attempt}.log.stretches",
         bundle=artifacts / job / bundle_name(assignment.model, assignment.mode, assignment.job_id),
     )
 
@@ -281,7 +284,7 @@ def make_folders(folders: AttemptFolders) -> None:
     for folder in (folders.out, folders.reports):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    for file in (folders.log, folders.end, folders.trained):
+    for file in (folders.log, folders.end, folders.trained, folders.stretches):
         file.unlink(missing_ok=True)
 
 

@@ -92,6 +92,20 @@ def _as_caller(request: Request, message: T) -> T:
     return msgspec.structs.replace(message, host_id=host_id)
 
 
+async def read_bytes(context: Context, request: Request, bytes_max: int) -> bytes:
+    """Read the whole body of an upload, of ``bytes_max`` bytes at most."""
+    body = bytearray()
+
+    async def take(data: bytes) -> None:
+        nonlocal body
+        if len(body) + len(data) > bytes_max:
+            raise Refusal(ProblemType.TOO_LARGE, f"this body may have at most {bytes_max} bytes")
+        body += data
+
+    await read_upload(context, request, take)
+    return bytes(body)
+
+
 class _Blocks:
     """Blocks of a body: a disk thread hashes and writes one while the next arrives."""
 

@@ -30,10 +30,14 @@ from training.fleet.service.incidents import Incidents
 from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
+from training.fleet.service.states import over as states_over
+from training.fleet.service.states import view as state_view
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
+from training.fleet.store.states import StateStore
 from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, ProblemType, Refusal, ReloadReply
+from training.fleet.wire.states import StateView
 
 if TYPE_CHECKING:
     from training.fleet.receiver.metrics.exposition import Exposition
@@ -144,6 +148,7 @@ class Context:
     authenticator: Authenticator
     authority: Authority | None = None
     datasets: DatasetStore | None = None
+    states: StateStore | None = None
     read_manifest: Callable[[str], ReloadReply] | None = None  # the caller → the changes
     previews: Previews | None = None
     room: WaitingRoom = field(default_factory=WaitingRoom)
@@ -155,6 +160,8 @@ class Context:
         self.own_names = own_names((self.settings.host, *self.settings.names))
         if self.datasets is not None:
             self.service.data_bytes = self.datasets.size_of
+        if self.states is not None:
+            self.service.state_of = self._state_of
         self.views = Views(self.reader, self.service, self.store.logs, self.store)
         self.folding = Folding(self.service, self.store.logs, self.reader)
         self.much_output = asyncio.Event()  # it is time to fold
@@ -330,6 +337,7 @@ class Context:
         if swept:
             logger.warning("%d attempts had no heartbeat for a lease and were ended", swept)
         await self.forget_uploads()
+        await self.forget_states()
         if self.delivery.index_stale:
             await self.repair_index()
 
@@ -359,6 +367,21 @@ class Context:
             logger.info("%d unfinished uploads were removed", removed)
         if self.datasets is not None:
             await self.disk(partial(self.datasets.sweep, before))
+        if self.states is not None:
+            await self.disk(partial(self.states.sweep, before))
+
+    async def forget_states(self) -> None:
+        """Remove the saved states of jobs that are over."""
+        states = self.states
+        if states is None or not (jobs := states.jobs()):
+            return
+        gone = await self.call(lambda: states_over(self.service, jobs))
+        if gone:
+            await self.disk(lambda: states.forget(gone))
+
+    def _state_of(self, job_id: str) -> StateView | None:
+        kept = None if self.states is None else self.states.of(job_id)
+        return None if kept is None else state_view(kept)
 
     def close(self) -> None:
         """End the threads; the caller closes the writer and the reader's connection."""

@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.receiver.http.bodies import acting, proven_host, read_json, read_upload
+from training.fleet.receiver.http.bodies import acting, proven_host, read_bytes, read_json
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service.audit import Act
@@ -57,7 +57,7 @@ async def datasets(context: Context, _request: Request) -> Response:
 async def announce_dataset(context: Context, request: Request) -> Response:
     """Take a listing; the answer names the missing chunks."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
-    document = await _body(context, request, LISTING_BYTES_MAX)
+    document = await read_bytes(context, request, LISTING_BYTES_MAX)
     draft = await context.disk(lambda: dataset_store.begin(dataset_id, document))
     return reply(
         DatasetDraftReply(
@@ -68,7 +68,7 @@ async def announce_dataset(context: Context, request: Request) -> Response:
 
 async def bring_piece(context: Context, request: Request) -> Response:
     dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
-    data = await _body(context, request, CHUNK_BYTES)
+    data = await read_bytes(context, request, CHUNK_BYTES)
     await context.disk(lambda: dataset_store.put(dataset_id, [(sha256, data)]))
     return Response()
 
@@ -76,7 +76,7 @@ async def bring_piece(context: Context, request: Request) -> Response:
 async def bring_pieces(context: Context, request: Request) -> Response:
     """Take many small chunks at once, or a folder of ten thousand files would take as many requests."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
-    body = await _body(context, request, BATCH_BYTES + BATCH_CHUNKS * BATCH_HEAD_BYTES)
+    body = await read_bytes(context, request, BATCH_BYTES + BATCH_CHUNKS * BATCH_HEAD_BYTES)
     try:
         pieces = batched(body)
     except BadListing as error:
@@ -96,7 +96,7 @@ async def chunks(context: Context, request: Request) -> Response:
 async def patch_piece(context: Context, request: Request) -> Response:
     """Take a chunk as a patch of another data set's file."""
     dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
-    body = await _body(context, request, CHUNK_BYTES + HEADER_BYTES_MAX)
+    body = await read_bytes(context, request, CHUNK_BYTES + HEADER_BYTES_MAX)
     try:
         patch = read_patch(body)
     except BadListing as error:
@@ -186,20 +186,6 @@ async def _may_fetch(context: Context, request: Request) -> str:
     if host is not None:
         await context.act(request, lambda: check_fetch(context.service, dataset_id, host))
     return dataset_id
-
-
-async def _body(context: Context, request: Request, bytes_max: int) -> bytes:
-    """Read the whole body, of ``most`` bytes at most."""
-    body = bytearray()
-
-    async def take(data: bytes) -> None:
-        nonlocal body
-        if len(body) + len(data) > bytes_max:
-            raise Refusal(ProblemType.TOO_LARGE, f"this body may have at most {bytes_max} bytes")
-        body += data
-
-    await read_upload(context, request, take)
-    return bytes(body)
 
 
 def _id(request: Request) -> str:

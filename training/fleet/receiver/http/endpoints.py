@@ -31,6 +31,7 @@ from training.fleet.receiver.http import (
     pages,
     plans,
     results,
+    states,
     uploads,
 )
 from training.fleet.receiver.http.bodies import acting, query_number, read_json, resolved
@@ -70,7 +71,8 @@ logger = logging.getLogger(__name__)
 
 _RETRY_LEAST_S = 0.05  # between two looks for one waiting claim
 Endpoint = Callable[[Context, Request], Awaitable[Response]]
-_NEIGHBOURS = (uploads, enrolment, datasets, notify, pages, plans, login, acts, results, gc, forecasts, incidents)
+_WORKERS_AND_DATA = (uploads, enrolment, datasets, states)
+_NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, login, acts, results, gc, forecasts, incidents)
 
 
 def routes() -> list[routing.Route]:

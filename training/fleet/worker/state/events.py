@@ -57,6 +57,8 @@ class Assignment:
     database_id: str | None = None  # the granting database: only its answers count
     spec: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)  # the plan's variables for this host
+    state: Mapping[str, Any] = field(default_factory=dict)  # the saved state to go on from, as the claim told; or none
+    state_every_s: float = 0.0  # between two saved states that are brought to the receiver; 0: none
 
     @property
     def model(self) -> str:

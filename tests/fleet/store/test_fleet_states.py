@@ -1,0 +1,325 @@
+"""Saved states that travel: the newest of each job is kept, and only the holder of its claim brings or gets one."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import an_attempt
+from hypothesis import given
+from hypothesis import strategies as st
+from receiver_running import Receiver, job_id, running
+
+from training.fleet.client.answers import Refused, Unavailable
+from training.fleet.client.datasets import StateCalls
+from training.fleet.client.push import read_folder
+from training.fleet.service.states import kept_by, over
+from training.fleet.store.errors import ChunksMissing, NoState, StoreFull
+from training.fleet.store.states import KeptState, StateStore
+from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing, cut
+from training.fleet.wire.states import STATE_BYTES_MAX, StateKeepRequest, Stretch
+from training.fleet.worker.datasets import Order, Stopped
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state_transfer import StateTransfer, sound, stretches_noted
+
+JOB = job_id({"name": "gbt-realistic"})
+
+
+def listed(**files: bytes) -> Listing:
+    return Listing(tuple(cut(name, iter([data])) for name, data in sorted(files.items())))
+
+
+def bring(store: StateStore, job: str, attempt: int = 1, **files: bytes) -> KeptState:
+    listing = listed(**files)
+    missing = store.begin(listing.dataset_id, listing.document).missing
+    chunks = {hashlib.sha256(data).hexdigest(): data for data in files.values()}
+    store.put(listing.dataset_id, [(each, chunks[each]) for each in missing])
+    kept = KeptState(listing.dataset_id, attempt, "desk", 10.0, listing.size)
+    store.keep(job, kept)
+    return kept
+
+
+def on_disk(store: StateStore) -> set[str]:
+    return {path.name for path in store.root.glob("pieces/*/*")}
+
+
+# ── the store ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_newest_state_of_a_job_is_kept_and_the_one_before_goes(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "states")
+    bring(store, "one", weights=b"first", same=b"same")
+    second = bring(store, "one", weights=b"second", same=b"same")
+    other = bring(store, "two", weights=b"second", same=b"same")
+    assert store.of("one") == second
+    assert on_disk(store) == {hashlib.sha256(data).hexdigest() for data in (b"second", b"same")}
+    again = StateStore(tmp_path / "states")  # after a restart
+    assert (again.of("one"), again.of("two"), again.of("three")) == (second, other, None)
+    assert again.forget(["one", "three"]) == 1
+    assert again.piece("two", hashlib.sha256(b"second").hexdigest()) == b"second", "another job has an equal one"
+    assert again.forget(["two"]) == 1
+    assert not on_disk(again)
+    assert StateStore(tmp_path / "states").jobs() == []
+
+
+def test_a_later_attempts_state_is_never_replaced_by_an_earlier_ones(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "states")
+    kept = bring(store, "one", attempt=2, weights=b"later")
+    with pytest.raises(NoState, match="attempt 2 of this job has brought a later state"):
+        bring(store, "one", attempt=1, weights=b"earlier")
+    assert store.of("one") == kept
+
+
+def test_a_state_without_all_its_chunks_is_not_kept(tmp_path: Path) -> None:
+    store, listing = StateStore(tmp_path / "states"), listed(weights=b"w")
+    store.begin(listing.dataset_id, listing.document)
+    with pytest.raises(ChunksMissing):
+        store.keep("one", KeptState(listing.dataset_id, 1, "desk", 1.0, 1))
+    assert store.of("one") is None
+    store.sweep(older_than=10.0**12)
+    assert not list((tmp_path / "states" / "drafts").iterdir())
+
+
+def test_a_damaged_file_counts_as_no_state_and_its_chunks_are_swept(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "states")
+    bring(store, "one", weights=b"w")
+    bring(store, "two", weights=b"v")
+    (tmp_path / "states" / "jobs" / "one.json").write_bytes(b'{"state_id"')
+    store = StateStore(tmp_path / "states")
+    assert store.jobs() == ["two"]
+    store.sweep(0.0)
+    assert on_disk(store) == {hashlib.sha256(b"v").hexdigest()}
+
+
+def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path: Path) -> None:
+    names = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(STATE_BYTES_MAX // CHUNK_BYTES + 1)]
+    document = Listing(listed(weights=b"w").files).document
+    large = document.replace(b'"size":1', b'"size":%d' % (len(names) * CHUNK_BYTES))
+    chunk, chunks = hashlib.sha256(b"w").hexdigest(), ",".join(f'"{name}"' for name in names)
+    large = large.replace(f'"{chunk}"'.encode(), chunks.encode())
+        f'["{hashlib.sha256(b"w").hexdigest()}"]'.encode(), str(names).replace("'", '"').replace(" ", "").encode()
+    )
+    with pytest.raises(StoreFull, match="it stays on its host"):
+        StateStore(tmp_path / "states").begin(hashlib.sha256(large).hexdigest(), large)
+
+
+EPOCHS = st.none() | st.integers(0, 1000)
+
+
+@given(st.lists(st.tuples(EPOCHS, st.booleans(), st.booleans()), max_size=8))
+def test_stretches_tell_of_each_attempt_once_and_meet(brought: list[tuple[int | None, bool, bool]]) -> None:
+    """Each attempt brings one state or two; one that began from another state tells of no earlier stretch."""
+    before: KeptState | None = None
+    for number, (epoch, goes_on, twice) in enumerate(brought, start=1):
+        begun_from = before.state_id if before is not None and goes_on else None
+        expected = len(before.stretches) + 1 if before is not None and goes_on else 1
+        for part in range(1 + twice):
+            said = StateKeepRequest(epoch=epoch, begun_from=begun_from)
+            attempt = an_attempt(attempt=number, host=f"host-{number}")
+            before = kept_by(attempt, before, said, state_id=f"{number}-{part}", size=1, now=float(number))
+            assert len(before.stretches) == expected
+            assert [each.attempt for each in before.stretches][-1] == number
+            for one, next_one in zip(before.stretches, before.stretches[1:], strict=False):
+                assert one.ends == next_one.begins
+                assert one.attempt < next_one.attempt
+
+
+# ── over the wire ───────────────────────────────────────────────────────────────────────────────
+
+
+def saved(folder: Path, text: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "x.state").write_bytes(text)
+    return folder
+
+
+def granted(receiver: Receiver, host: str) -> t.Assignment:
+    grant = receiver.client(host).claim({"cpu_cores": 4, "ram_available_gib": 8})
+    assert grant is not None
+    return t.Assignment(
+        job_id=grant.job_id,
+        claim_id=grant.claim_id,
+        name=grant.name,
+        attempt=grant.attempt,
+        state=sound(grant.state),
+        state_every_s=grant.state_every_s or 0.0,
+    )
+
+
+def transfer(receiver: Receiver, assignment: t.Assignment, folder: Path, host: str) -> StateTransfer:
+    return StateTransfer(
+        assignment, folder, host, lambda: receiver.client(host).state(assignment.job_id, assignment.claim_id)
+    )
+
+
+def wait(_done: int, _whole: int) -> None:
+    pass
+
+
+def handed_back(receiver: Receiver, folder: Path, text: bytes, host: str = "first") -> None:
+    assignment = granted(receiver, host)
+    here = transfer(receiver, assignment, saved(folder, text), host)
+    here.heed(['{"event": "epoch", "epoch": 12, "loss": 0.5}', "words"])
+    here.bring_last()
+    receiver.client(host).fail(
+        assignment.job_id, error="worker shutdown", reason="worker_shutdown", claim_id=assignment.claim_id
+    )
+
+
+def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path: Path) -> None:
+    large = b"weights" * 400_000  # of several chunks
+    with running(tmp_path) as receiver:
+        assert granted(receiver, "nobody").state == {}
+        receiver.client().requeue(JOB)
+        handed_back(receiver, tmp_path / "a", large)
+        assignment = granted(receiver, "second")
+        assert assignment.state["host"] == "first"
+        assert [each["ends"] for each in assignment.state["stretches"]] == [12]
+        assert assignment.state_every_s == 600.0
+        folder = tmp_path / "b"
+        folder.mkdir()
+        (folder / "older.state").write_bytes(b"of an attempt long ago")
+        there = transfer(receiver, assignment, folder, "second")
+        there.fetch(Order(wait))
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"x.state": large}
+        there.note(tmp_path / "note")
+        (one, two) = stretches_noted(tmp_path / "note")["stretches"]
+        assert (one["host"], one["ends"], two["host"], two["begins"]) == ("first", 12, "second", 12)
+
+        def unneeded() -> list[str]:
+            return receiver.writer.submit(lambda: over(receiver.service, [JOB, "unknown"])).result()
+
+        assert unneeded() == ["unknown"]
+        receiver.client().cancel(JOB)
+        assert unneeded() == [JOB, "unknown"]
+
+
+def test_what_this_host_saved_later_goes_before_what_it_brought(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        handed_back(receiver, tmp_path / "a", b"brought")
+        saved(tmp_path / "a", b"saved after that")
+        transfer(receiver, granted(receiver, "first"), tmp_path / "a", "first").fetch(Order(wait))
+        assert (tmp_path / "a" / "x.state").read_bytes() == b"saved after that"
+
+
+@pytest.mark.parametrize("fault", ["damaged", "missing", "gone", "another listing"])
+def test_a_state_that_cannot_be_fetched_costs_no_job(
+    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as receiver:
+        handed_back(receiver, tmp_path / "a", b"weights")
+        assignment = granted(receiver, "second")
+        (chunk,) = (tmp_path / "states").glob("pieces/*/*")
+        assert receiver.hub.states is not None
+        match fault:
+            case "damaged":
+                chunk.write_bytes(b"wEights")
+            case "missing":
+                chunk.unlink()
+            case "gone":
+                receiver.hub.states.forget([JOB])
+            case _:
+                assignment = t.Assignment(
+                    job_id=assignment.job_id,
+                    claim_id=assignment.claim_id,
+                    state={**assignment.state, "state_id": "0" * 64},
+                )
+        here = saved(tmp_path / "b", b"of my own")
+        there = transfer(receiver, assignment, here, "second")
+        with caplog.at_level(logging.WARNING):
+            there.fetch(Order(wait))
+        assert "cannot be fetched" in caplog.text
+        assert (here / "x.state").read_bytes() == b"of my own"
+        there.note(tmp_path / "note")
+        assert stretches_noted(tmp_path / "note") == {}, "it did not go on from there"
+
+
+def test_a_stopped_attempt_fetches_no_further(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        handed_back(receiver, tmp_path / "a", b"weights")
+        order = Order(wait, threading.Event())
+        order.stopped.set()
+        (tmp_path / "b").mkdir()
+        with pytest.raises(Stopped):
+            transfer(receiver, granted(receiver, "second"), tmp_path / "b", "second").fetch(order)
+
+
+def calls_of(receiver: Receiver, host: str, claim_id: str) -> StateCalls:
+    return receiver.client(host).state(JOB, claim_id)
+
+
+CALLS: dict[str, Callable[[StateCalls, Listing], Any]] = {
+    "announce": lambda calls, listing: calls.announce(listing),
+    "bring": lambda calls, listing: calls.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"w")]),
+    "bring many": lambda calls, listing: calls.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"w")] * 2),
+    "keep": lambda calls, listing: calls.keep(listing.dataset_id, epoch=1, begun_from=None),
+    "listing": lambda calls, listing: calls.listing(listing.dataset_id),
+    "piece": lambda calls, listing: calls.piece(listing.dataset_id, listing.files[0].pieces[0]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_only_the_holder_of_the_live_claim_brings_or_gets_a_state(tmp_path: Path, call: str) -> None:
+    with running(tmp_path) as receiver:
+        assignment, listing = granted(receiver, "first"), listed(weights=b"w")
+        mine = calls_of(receiver, "first", assignment.claim_id)
+        for each in ("announce", "bring", "bring many", "keep", "listing", "piece"):
+            CALLS[each](mine, listing)
+        for host, claim in (("second", assignment.claim_id), ("first", "no-such-claim")):
+            with pytest.raises(Refused, match="holds no live claim"):
+                CALLS[call](calls_of(receiver, host, claim), listing)
+        receiver.client("first").fail(JOB, error="x", reason="worker_shutdown", claim_id=assignment.claim_id)
+        with pytest.raises(Refused) as refusal:
+            CALLS[call](mine, listing)
+        assert refusal.value.problem_type == "lease_superseded"
+
+
+def test_other_bytes_than_announced_are_refused(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        assignment, listing = granted(receiver, "first"), listed(weights=b"w")
+        mine = calls_of(receiver, "first", assignment.claim_id)
+        mine.announce(listing)
+        with pytest.raises(Refused) as refusal:
+            mine.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"v")])
+        assert refusal.value.problem_type == "wrong_digest"
+        with pytest.raises(Refused) as refusal:
+            mine.keep(listing.dataset_id, epoch=None, begun_from=None)
+        assert refusal.value.problem_type == "incomplete_dataset"
+
+
+def test_a_full_disk_refuses_the_state_and_not_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with running(tmp_path) as receiver:
+        assignment = granted(receiver, "first")
+        receiver.disk.free = 0
+        with pytest.raises(Unavailable):
+            calls_of(receiver, "first", assignment.claim_id).announce(listed(weights=b"w"))
+        with caplog.at_level(logging.INFO):
+            transfer(receiver, assignment, saved(tmp_path / "a", b"w"), "first").bring_last()
+        assert "it stays here" in caplog.text
+        receiver.disk.free = 10**12
+
+
+def test_a_trainer_that_saved_nothing_brings_nothing_and_an_equal_state_travels_once(tmp_path: Path) -> None:
+    with running(tmp_path) as receiver:
+        assignment = granted(receiver, "first")
+        here = transfer(receiver, assignment, tmp_path / "nowhere", "first")
+        here.bring_last()
+        assert receiver.hub.states is not None
+        assert receiver.hub.states.of(JOB) is None
+        here = transfer(receiver, assignment, saved(tmp_path / "a", b"w"), "first")
+        here.bring_last()
+        before = receiver.hub.states.of(JOB)
+        here.bring_last()
+        assert receiver.hub.states.of(JOB) is before is not None
+        assert before.stretches == (Stretch(attempt=1, host="first", begins=None, ends=None),)
+        assert read_folder(tmp_path / "a", wait).dataset_id == before.state_id
+
+
+@pytest.mark.parametrize("told", [None, {}, [], {"state_id": 3}, {"state_id": "../../etc"}, {"state_id": "0" * 63}])
+def test_nonsense_in_a_claims_answer_counts_as_no_state(told: object) -> None:
+    assert sound(told) == {}

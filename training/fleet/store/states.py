@@ -1,0 +1,159 @@
+"""The receiver's store of trainers' saved states: of each unfinished job the newest, so that another host goes on.
+
+::
+
+    <root>/jobs/<job id>.json     the job's state: its id, where it comes from, how far it is
+    <root>/pieces, sets, drafts …  its files, as in :mod:`training.fleet.store.datasets`
+
+A state travels and is kept as a data set is: a listing, whose SHA-256 is its id, and chunks. The fleet looks into
+none. One that is lost costs time and no result: that job begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from training.files import Fs, LocalFs, replace_all
+from training.fleet.store.artifacts import RESERVE_BYTES
+from training.fleet.store.datasets import DatasetStore, Draft
+from training.fleet.store.errors import BadName, NoState, StoreError, StoreFull, disk_errors
+from training.fleet.wire.dataset_listing import BadListing, parse
+from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
+
+_JOB = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_SUFFIX = ".json"
+
+
+class KeptState(msgspec.Struct, frozen=True):
+    """A job's newest state, and where it comes from."""
+
+    state_id: str
+    attempt: int  # that brought it
+    host: str
+    saved_at: float  # epoch seconds, when it was whole here
+    size: int  # bytes
+    stretches: tuple[Stretch, ...] = ()  # of the training that it holds, the first one first
+
+
+class StateStore:
+    """A folder of states; ``reserve_bytes`` of disk stay free. Plain synchronous file work, for several threads."""
+
+    def __init__(self, root: Path, fs: Fs | None = None, *, reserve_bytes: int = RESERVE_BYTES) -> None:
+        self.root = root
+        self._fs: Fs = LocalFs() if fs is None else fs
+        self._sets = DatasetStore(root, fs, reserve_bytes=reserve_bytes)
+        self._lock = threading.RLock()
+        self._kept = dict(self._read())
+
+    def of(self, job_id: str) -> KeptState | None:
+        """Return a job's newest state, without a look at the disk."""
+        return self._kept.get(job_id)
+
+    def jobs(self) -> list[str]:
+        """List the jobs that have one."""
+        return list(self._kept)
+
+    def begin(self, state_id: str, document: bytes) -> Draft:
+        """Take a listing; returns its missing chunks. Raises WrongDigest, BadName, StoreFull."""
+        try:
+            size = parse(document).size
+        except BadListing as error:
+            raise BadName(str(error)) from None
+        if size > STATE_BYTES_MAX:
+            raise StoreFull(
+                f"a saved state of {size} bytes is not kept: {STATE_BYTES_MAX} at most; it stays on its host"
+            )
+        return self._sets.begin(state_id, document)
+
+    def size_of(self, state_id: str) -> int:
+        """Return the bytes of an announced state. Raises NoDataset."""
+        return self._sets.announced_size(state_id)
+
+    def put(self, state_id: str, chunks: list[tuple[str, bytes]]) -> None:
+        """Store chunks of an announced state, durably. Raises NoDataset, WrongDigest, StoreFull."""
+        self._sets.put(state_id, chunks)
+
+    def keep(self, job_id: str, kept: KeptState) -> None:
+        """Let a state whose chunks have all arrived be the job's; the one before goes.
+
+        Raises NoDataset, ChunksMissing, BadName, NoState when a later attempt has brought one.
+        """
+        if not _JOB.fullmatch(job_id):
+            raise BadName(f"{job_id[:80]!r} is not the id of a job")
+        with self._lock:
+            before = self._kept.get(job_id)
+            if before is not None and before.attempt > kept.attempt:
+                raise NoState(f"attempt {before.attempt} of this job has brought a later state")
+            self._sets.publish(kept.state_id, None, kept.saved_at)
+            with disk_errors("keeping a saved state"):
+                incoming, path = self.root / "incoming", self._path(job_id)
+                for folder in (incoming, path.parent):
+                    self._fs.mkdir(folder)
+                replace_all(self._fs, [(incoming / f"{path.name}.part", path, msgspec.json.encode(kept))])
+                self._fs.sync_folder(path.parent)
+            self._kept[job_id] = kept
+            if before is not None:
+                self._remove(before.state_id)
+
+    def listing(self, job_id: str) -> bytes:
+        """Read the listing of a job's state. Raises NoState, ChunksMissing."""
+        return self._sets.listing(self._state_of(job_id))
+
+    def piece(self, job_id: str, sha256: str) -> bytes:
+        """Read and verify a chunk of a job's state. Raises NoState, NoDataset, ChunksMissing."""
+        return self._sets.piece(self._state_of(job_id), sha256)
+
+    def forget(self, jobs: Iterable[str]) -> int:
+        """Remove the states of jobs that are over; returns how many there were."""
+        gone = 0
+        with self._lock:
+            for job_id in jobs:
+                kept = self._kept.pop(job_id, None)
+                if kept is not None:
+                    gone += 1
+                    with disk_errors("removing a saved state"):
+                        self._fs.unlink(self._path(job_id))
+                    self._remove(kept.state_id)
+        return gone
+
+    def sweep(self, older_than: float) -> int:
+        """Remove what no job's state names: drafts last touched before ``older_than`` (epoch s), and loose chunks."""
+        with self._lock:
+            named = {kept.state_id for kept in self._kept.values()}
+            for shelved in self._sets.sets():
+                if shelved.dataset_id not in named:
+                    self._remove(shelved.dataset_id)
+            return self._sets.sweep(older_than)
+
+    # -- inside -------------------------------------------------------------------------------------------------
+
+    def _state_of(self, job_id: str) -> str:
+        kept = self._kept.get(job_id)
+        if kept is None:
+            raise NoState(f"no saved state of job {job_id[:12]} is here; it begins anew")
+        return kept.state_id
+
+    def _remove(self, state_id: str) -> None:
+        """Remove a state's files, unless another job has an equal one; a failing disk leaves them to the sweep."""
+        if any(kept.state_id == state_id for kept in self._kept.values()):
+            return
+        with contextlib.suppress(StoreError):
+            self._sets.remove(state_id)
+
+    def _path(self, job_id: str) -> Path:
+        return self.root / "jobs" / f"{job_id}{_SUFFIX}"
+
+    def _read(self) -> Iterable[tuple[str, KeptState]]:
+        """Read what is here; a file that cannot be read counts as none."""
+        for name in self._fs.names(self.root / "jobs"):
+            try:
+                kept = msgspec.json.decode(b"".join(self._fs.read(self.root / "jobs" / name)), type=KeptState)
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+                continue
+            yield name.removesuffix(_SUFFIX), kept

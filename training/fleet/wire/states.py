@@ -1,0 +1,55 @@
+"""Saved states of trainers on the wire: what a claim tells of one, and how it is brought.
+
+A state travels in chunks, like a data set (:mod:`training.fleet.wire.dataset_listing`): announced by its listing,
+brought chunk by chunk, and kept as the job's newest once all are there. Only the holder of the job's live claim brings
+or gets it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from training.fleet.wire.views import Wire
+
+STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
+STRETCHES_MAX = 200  # attempts that a state tells of
+
+_Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+
+
+class Stretch(Wire, frozen=True, kw_only=True):
+    """The part of a training that one attempt did: the epochs (or trees) after ``begins``, up to ``ends``.
+
+    Null: its trainer counts none.
+    """
+
+    attempt: int
+    host: str
+    begins: int | None = None
+    ends: int | None = None
+
+
+class StateView(Wire, frozen=True, kw_only=True):
+    """The newest saved state of a job, from which its next attempt goes on."""
+
+    state_id: str  # SHA-256 of its listing
+    size: int  # bytes
+    attempt: int  # that brought it
+    host: str
+    stretches: list[Stretch] = field(default_factory=list)
+
+
+class StateDraftReply(Wire, frozen=True, kw_only=True):
+    """``PUT …/state/{id}``: the pieces to upload before it can be kept."""
+
+    state_id: str
+    missing: list[str]
+
+
+class StateKeepRequest(Wire, frozen=True, kw_only=True):
+    """``POST …/state/{id}/keep``: how far the training is, and the state that this attempt began from."""
+
+    epoch: _Count | None = None
+    begun_from: Annotated[str, Meta(max_length=64)] | None = None

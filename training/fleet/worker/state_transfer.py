@@ -1,0 +1,195 @@
+"""A trainer's saved state on its way between hosts: fetched before it starts, brought while it trains and at its end.
+
+A job that is handed back goes on elsewhere from there. Whatever fails here costs time and no job: the trainer then
+begins from what this host has, or anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training import strict_json
+from training.files import free_bytes
+from training.fleet.client.answers import ClientError
+from training.fleet.client.datasets import StateCalls
+from training.fleet.wire.dataset_listing import Listing, Place
+from training.fleet.wire.progress import parse_progress, point_of
+from training.fleet.worker.datasets import Order
+from training.fleet.worker.state import events as t
+
+log = logging.getLogger(__name__)
+
+# After a trainer's end, before the job is handed back: grace_s and this stay below the patience with one that stops.
+LAST_S = 7.0
+FLOOR_BYTES = 256 * 1024**2  # of disk that stay free
+_INCOMING = ".incoming"  # beside the files, and no file of a state: its name begins with a dot
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The job's newest state at the receiver, as the claim told."""
+
+    state_id: str
+    size: int
+    host: str
+    stretches: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Known | None:
+        """Read it from the claim's answer; None without one, or where it makes no sense."""
+        try:
+            stretches = tuple(dict(each) for each in told.get("stretches") or ())
+            return cls(str(told["state_id"]), int(told["size"]), str(told["host"]), stretches)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+class StateTransfer:
+    """The saved state of one attempt. Nothing here raises, but for an order that is stopped."""
+
+    def __init__(self, assignment: t.Assignment, folder: Path, host: str, calls: Callable[[], StateCalls]) -> None:
+        """``folder`` is the job's on this host; ``calls`` makes calls as the holder of the claim."""
+        self._assignment = assignment
+        self._folder = folder
+        self._host = host
+        self._calls = calls
+        self._known = Known.of(assignment.state)
+        self._begun_from: str | None = None
+        self._begun: tuple[Mapping[str, Any], ...] = ()
+        self._epoch: int | None = None
+        self._kept: str | None = None  # the state that was brought last
+        self._busy = threading.Lock()
+
+    @property
+    def every_s(self) -> float:
+        """Return the seconds between two states that are brought while a trainer runs; 0: none."""
+        return self._assignment.state_every_s
+
+    # ── before ──────────────────────────────────────────────────────────────────────────────
+
+    def fetch(self, order: Order) -> None:
+        """Make the job's folder hold the newest state. Raises Stopped."""
+        from training.fleet.client.push import FolderError
+
+        known = self._known
+        if known is None:
+            return
+        try:
+            here = self._listing()
+            if here is None or (known.host != self._host and here.dataset_id != known.state_id):
+                self._fetch(known, order)
+        except (ClientError, FolderError, OSError) as error:
+            log.warning(
+                "%s: the state that %s saved cannot be fetched (%s); it begins from what is here, or anew",
+                self._assignment.name, known.host, error,
+            )  # fmt: skip
+            return
+        self._begun_from, self._begun = known.state_id, known.stretches
+        log.info("%s goes on from the state that %s saved", self._assignment.name, known.host)
+
+    def _fetch(self, known: Known, order: Order) -> None:
+        calls, incoming = self._calls(), self._folder / _INCOMING
+        if free_bytes(self._folder) < FLOOR_BYTES + known.size:
+            raise OSError(errno.ENOSPC, "no room for a saved state", str(self._folder))
+        listing = calls.listing(known.state_id)
+        shutil.rmtree(incoming, ignore_errors=True)
+        for file in listing.files:
+            path = incoming / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as out:
+                for sha256 in file.pieces:
+                    order.check()
+                    out.write(calls.piece(known.state_id, sha256))
+        for old in self._folder.iterdir():
+            if old != incoming:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
+        for new in incoming.iterdir():
+            new.replace(self._folder / new.name)
+        incoming.rmdir()
+
+    # ── while, and after ────────────────────────────────────────────────────────────────────
+
+    def heed(self, lines: Iterable[str]) -> None:
+        """Note how far the training is, by the trainer's output."""
+        for line in lines:
+            if '"epoch"' in line and (point := point_of(parse_progress(line))) is not None:
+                self._epoch = point.epoch
+
+    def begin_bringing(self) -> threading.Thread:
+        """Bring the state as it is now, on a thread of its own, unless one is on its way."""
+        thread = threading.Thread(target=self._bring, name=f"state {self._assignment.name}", daemon=True)
+        thread.start()
+        return thread
+
+    def bring_last(self) -> None:
+        """Bring the last state of a trainer that has ended, for so long as a stopping worker may take."""
+        self.begin_bringing().join(LAST_S)
+
+    def _bring(self) -> None:
+        from training.fleet.client.push import FolderError, send
+
+        with self._busy:
+            try:
+                listing = self._listing()
+                if listing is None or listing.dataset_id == self._kept:
+                    return
+                calls = self._calls()
+                missing = set(calls.announce(listing, tries=1)["missing"])
+                first: dict[str, Place] = {}  # a chunk may have several places
+                for place in listing.places():
+                    if place.sha256 in missing:
+                        first.setdefault(place.sha256, place)
+                for _ in send(calls, self._folder, listing, first.values()):
+                    pass
+                calls.keep(listing.dataset_id, epoch=self._epoch, begun_from=self._begun_from, tries=1)
+            except (ClientError, FolderError, OSError, LookupError, TypeError) as error:
+                log.info("%s: its saved state was not brought (%s); it stays here", self._assignment.name, error)
+                return
+            self._kept = listing.dataset_id
+
+    def _listing(self) -> Listing | None:
+        """List what the trainer saved; None when there is nothing."""
+        from training.fleet.client.push import read_folder  # not needed by a worker at rest
+
+        with suppress(FileNotFoundError):
+            if any(each.name[:1] != "." for each in self._folder.iterdir()):
+                return read_folder(self._folder, lambda _done, _whole: None)
+        return None
+
+    # ── the record ──────────────────────────────────────────────────────────────────────────
+
+    def note(self, path: Path) -> None:
+        """Save the stretches of a training that moved, for its packing, perhaps by another session of the worker."""
+        if not self._begun:
+            return
+        own = {"attempt": self._assignment.attempt, "host": self._host}
+        own |= {"begins": self._begun[-1].get("ends"), "ends": self._epoch}
+        with suppress(OSError):
+            path.write_text(json.dumps([*self._begun, own]), encoding="utf-8")
+
+
+def stretches_noted(path: Path) -> dict[str, Any]:
+    """Read what :meth:`StateTransfer.note` saved, for the attempt's record; nothing of a training that never moved."""
+    try:
+        return {"stretches": strict_json.loads(path.read_bytes())}
+    except (OSError, ValueError):
+        return {}
+
+
+def sound(told: object) -> Mapping[str, Any]:
+    """Return what a claim tells of a state if its id can be one; else nothing."""
+    if isinstance(told, dict) and isinstance(told.get("state_id"), str):
+        state_id = told["state_id"]
+        if len(state_id) == hashlib.sha256().digest_size * 2 and state_id.isalnum():
+            return told
+    return {}
