@@ -102,8 +102,6 @@ def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path: Pa
     large = document.replace(b'"size":1', b'"size":%d' % (len(names) * CHUNK_BYTES))
     chunk, chunks = hashlib.sha256(b"w").hexdigest(), ",".join(f'"{name}"' for name in names)
     large = large.replace(f'"{chunk}"'.encode(), chunks.encode())
-        f'["{hashlib.sha256(b"w").hexdigest()}"]'.encode(), str(names).replace("'", '"').replace(" ", "").encode()
-    )
     with pytest.raises(StoreFull, match="it stays on its host"):
         StateStore(tmp_path / "states").begin(hashlib.sha256(large).hexdigest(), large)
 
