@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -20,10 +20,10 @@ SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to syn
 class ChunkCalls:
     """The calls about what travels in chunks at one address, over a client's connections. ``tries`` as for its own."""
 
-    def __init__(self, caller: Caller, address: str, headers: Mapping[str, str] | None = None) -> None:
-        """``address``: the endpoint's, up to the id; ``headers`` go with each call."""
+    def __init__(self, caller: Caller, address: Callable[[str], str], headers: Mapping[str, str] | None = None) -> None:
+        """``address`` is the endpoint's for an id; ``headers`` go with each call."""
         self._caller = caller
-        self._address = address
+        self._at = address
         self._headers = dict(headers or {})
         self._takes_many = True
 
@@ -59,9 +59,6 @@ class ChunkCalls:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _at(self, dataset_id: str) -> str:
-        return f"{self._address}/{dataset_id}"
-
     def _chunk(self, dataset_id: str, sha256: str) -> str:
         return f"{self._at(dataset_id)}/piece/{sha256}"
 
@@ -95,7 +92,7 @@ class DatasetCalls(ChunkCalls):
     """The calls about data sets (``announce`` answers with a ``DatasetDraftReply``)."""
 
     def __init__(self, caller: Caller) -> None:
-        super().__init__(caller, "/v1/dataset")
+        super().__init__(caller, lambda dataset_id: f"/v1/dataset/{dataset_id}")
 
     def datasets(self) -> dict[str, Any]:
         """List the datasets (``DatasetsReply``)."""
@@ -136,7 +133,7 @@ class StateCalls(ChunkCalls):
 
     def __init__(self, caller: Caller, job_id: str, claim_id: str, host_id: str | None) -> None:
         who = {HEADER_CLAIM_ID: claim_id, **({} if host_id is None else {HEADER_HOST_ID: host_id})}
-        super().__init__(caller, f"/v1/job/{job_id}/state", who)
+        super().__init__(caller, lambda state_id: f"/v1/job/{job_id}/state/{state_id}", who)
 
     def keep(self, state_id: str, *, epoch: int | None, begun_from: str | None, tries: int | None = None) -> None:
         """Let an announced state whose chunks were all brought be the job's newest.

@@ -11,7 +11,6 @@ from training.fleet.scheduling.job import FINAL, Attempt, Job, JobStatus
 from training.fleet.service.guards import ended
 from training.fleet.service.service import Service
 from training.fleet.store.states import KeptState
-from training.fleet.wire.messages import ProblemType, Refusal
 from training.fleet.wire.states import STRETCHES_MAX, StateKeepRequest, StateView, Stretch
 
 OVER = FINAL - {JobStatus.FAILED}  # a failed job may be requeued, and go on
@@ -19,8 +18,6 @@ OVER = FINAL - {JobStatus.FAILED}  # a failed job may be requeued, and go on
 
 def holder(service: Service, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:
     """Return the job and the caller's live attempt at it. Raises Refusal for any other."""
-    if claim_id is None:
-        raise Refusal(ProblemType.BAD_REQUEST, "name the claim: a saved state belongs to an attempt")
     job, attempt = service.claimed(job_id, claim_id, host_id)
     if not attempt.live:
         raise ended(attempt)

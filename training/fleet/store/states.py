@@ -12,6 +12,7 @@ none. One that is lost costs time and no result: that job begins anew.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import threading
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ import msgspec
 from training.files import Fs, LocalFs, replace_all
 from training.fleet.store.artifacts import RESERVE_BYTES
 from training.fleet.store.datasets import DatasetStore, Draft
-from training.fleet.store.errors import BadName, NoState, StoreError, StoreFull, disk_errors
+from training.fleet.store.errors import BadName, NoState, StoreError, StoreFull, WrongDigest, disk_errors
 from training.fleet.wire.dataset_listing import BadListing, parse
 from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
 
@@ -61,6 +62,8 @@ class StateStore:
 
     def begin(self, state_id: str, document: bytes) -> Draft:
         """Take a listing; returns its missing chunks. Raises WrongDigest, BadName, StoreFull."""
+        if hashlib.sha256(document).hexdigest() != state_id:  # before it is parsed
+            raise WrongDigest(f"the listing that arrived is not that of {state_id[:12]}")
         try:
             size = parse(document).size
         except BadListing as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from training import strict_json
-from training.files import free_bytes
+from training.files import LocalFs, free_bytes
 from training.fleet.client.answers import ClientError
 from training.fleet.client.datasets import StateCalls
 from training.fleet.wire.dataset_listing import Listing, Place
@@ -114,7 +114,7 @@ class StateTransfer:
             if old != incoming:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
         for new in incoming.iterdir():
-            new.replace(self._folder / new.name)
+            LocalFs().replace(new, self._folder / new.name)
         incoming.rmdir()
 
     # ── while, and after ────────────────────────────────────────────────────────────────────

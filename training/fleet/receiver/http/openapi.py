@@ -41,6 +41,7 @@ _IN_PATH = (
     ("host_id", _TEXT, "the host's id"),
     ("number", _NUMBER, "the receiver's number of the incident"),
     ("dataset_id", _DIGEST, "the SHA-256 of its listing"),
+    ("state_id", _DIGEST, "the SHA-256 of the saved state's listing"),
     ("sha256", _DIGEST, "the SHA-256 of the piece"),
 )
 # By the name in the route table; a colon tells parameters of one name and two meanings apart.
