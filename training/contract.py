@@ -106,6 +106,16 @@ def reads_features(model: str) -> bool:
     return model != SELF_SUPERVISED
 
 
+def reads(spec: Mapping[str, Any], path: str) -> bool:
+    """Return True for a file of a data set that the trainer of a job dict reads; one of one's own may read any.
+
+    Both modes read the same files: each window lies there with the channels of both.
+    """
+    if spec.get("trainer") or path == VALIDATION_FILE or path.startswith(f"{TENSORS_FOLDER}/"):
+        return True
+    return path in (FEATURES_FILE, SCHEMA_FILE) and reads_features(str(spec.get("model")))
+
+
 def outputs(spec: Mapping[str, Any]) -> Sequence[str]:
     """The files that a trainer of one's own promises to leave; empty for ours."""
     own = spec.get("trainer") or {}

@@ -227,7 +227,7 @@ def mark_of(path: Path) -> str | None:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def replace_all(fs: Fs, wanted: Sequence[tuple[Path, Path, bytes]]) -> None:
+def replace_all(fs: Fs, wanted: Sequence[tuple[Path, Path, bytes | memoryview]]) -> None:
     """Replace many small files (temporary, target, content): all written, all synced, then all renamed.
 
     A journal that is forced out once takes the others along, so each costs a fraction of a file written alone.

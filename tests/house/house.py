@@ -218,7 +218,7 @@ PURE = (
     fleet(
         "scheduling.job scheduling.policy scheduling.quarantine scheduling.copies scheduling.trained scheduling.edits",
         "scheduling.retention scheduling.forecast",
-        "worker.state.* process.ended wire.dataset_listing manifest.channels service.notify.rules",
+        "worker.state.* process.ended wire.dataset_listing wire.chunking manifest.channels service.notify.rules",
     )
     + " training.data.split training.data.ingest.even training.trainer.incidents"
 )

@@ -302,7 +302,9 @@ def write_features(
 ) -> str:
     """Write the feature table, some rows at a time, into the new folder; and return the digest of all features."""
     names = [feature.name for feature in feature_specs(channels)]
-    rows = max(GROUP_ROWS_LEAST, -(-len(index) // GROUPS_MOST))
+    rows = GROUP_ROWS_LEAST
+    while rows * GROUPS_MOST < len(index):  # twice as many: for most added episodes the groups before stay as they are
+        rows *= 2
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (len(index), len(names)))
 
     def tables(*_: object) -> Iterator[pl.DataFrame]:

@@ -583,6 +583,19 @@ def test_status_and_workers_name_hosts_that_get_no_jobs(run):
     assert "release desk" in " ".join(run.out.split())
 
 
+def test_workers_say_which_data_sets_they_hold(run):
+    sets = [{"dataset_id": letter * 64, "bytes": 5, "of": 9, "unfinished": 0} for letter in "abcd"]
+    told = {"bytes": 3 * 1024**3, "bytes_max": 20 * 1024**3, "sets": sets}
+    workers = [{"hostname": "desk", "capability": {"data_sets": told}}, {"hostname": "pi", "capability": {}}]
+    run.receiver.answers["GET", "/v1/workers"] = {"workers": workers, "now": NOW}
+    assert run("workers") == 0
+    assert "DATA SETS" in run.out
+    assert "3.0 GiB of 20.0 GiB: aaaaaaaaaaaa, bbbbbbbbbbbb, cccccccccccc, …" in " ".join(run.out.split())
+    workers[0]["capability"]["data_sets"] = {"bytes": "odd", "sets": 5}
+    assert run("workers") == 0
+    assert "DATA SETS" not in run.out
+
+
 def test_hosts_that_the_plan_names_and_that_never_asked_are_shown(run):
     said = "named in denied_hosts of job x, it has never asked for work; did you mean w1?"
     run.receiver.answers["GET", "/v1/health"] = {"status": "ok", "never_asked": {"W-1": said}}

@@ -23,12 +23,20 @@ TREES = {
 NET = {**TREES, "model": "mlp", "hyper": {}, "ram_gib": None, "hosts": [on("desk", 10.0, "guess", 0)]}
 
 
-def shown(*argv: str, kinds: list[dict[str, Any]] | None = None) -> str:
+def run(*argv: str, kinds: list[dict[str, Any]] | None = None) -> tuple[int, str, str]:
     answer = {"kinds": [TREES, NET] if kinds is None else kinds, "attempts": 3, "now": 1.0}
+    known = {"workers": [{"hostname": "desk"}, {"hostname": "idle"}]}
+    client = SimpleNamespace(speeds=lambda: answer, workers=lambda: known)
     out, err = io.StringIO(), io.StringIO()
-    world = CommandContext(connect=lambda url, token: SimpleNamespace(speeds=lambda: answer), environ={})  # type: ignore[arg-type]
-    assert program.main(["speeds", *argv], context=replace(world, out=out, err=err)) == 0, err.getvalue()
-    return out.getvalue()
+    world = CommandContext(connect=lambda url, token: client, environ={})  # type: ignore[arg-type]
+    code = program.main(["speeds", *argv], context=replace(world, out=out, err=err))
+    return code, out.getvalue(), err.getvalue()
+
+
+def shown(*argv: str, kinds: list[dict[str, Any]] | None = None) -> str:
+    code, out, err = run(*argv, kinds=kinds)
+    assert code == 0, err
+    return out
 
 
 def test_each_time_says_what_it_rests_on() -> None:
@@ -51,3 +59,10 @@ def test_model_and_host_narrow_it() -> None:
 def test_nothing_known_says_what_will_be() -> None:
     assert "completed job is of this model or host" in shown("--model", "cnn")
     assert "nothing is known yet" in shown(kinds=[]).replace("no completed", "nothing is known yet: no completed")
+
+
+def test_an_unknown_host_is_refused_and_one_without_jobs_is_not() -> None:
+    code, out, err = run("--host", "nobody")
+    assert (code, out) == (1, "")
+    assert "no host is called nobody; `cis490-jobs workers` lists them" in err
+    assert "completed job is of this model or host" in shown("--host", "Idle")

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from training.fleet.capability.describe import (
 from training.fleet.manifest import load as manifest
 from training.fleet.manifest import toml as manifest_syntax
 from training.fleet.manifest.load import Manifest, ManifestError, Mistake, load_manifest
+from training.locking import exclusive
 from training.trainer import flags as trainer_flags
 
 EXAMPLE = ROOT / "etc" / "training_manifest.toml.example"
@@ -539,6 +541,20 @@ def test_an_answer_is_kept_until_the_trainers_change(monkeypatch):
 def test_a_trainer_that_does_not_answer_is_one_sentence(command, message):
     with pytest.raises(DescribeError, match=message):
         ProcessDescriber()(command)
+
+
+def test_the_folder_of_a_killed_question_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe.tempfile, "tempdir", str(tmp_path))
+    abandoned, asking = (tmp_path / f"{describe.FOLDER}{name}" for name in ("abandoned", "asking"))
+    for folder in (abandoned, asking):
+        folder.mkdir()
+        (folder / describe.LOCK).touch()
+    with exclusive(asking / describe.LOCK), ExitStack() as stack:
+        own = describe._own_folder(stack)
+        assert {each.name for each in tmp_path.iterdir()} == {asking.name, own.name}
+    assert [each.name for each in tmp_path.iterdir()] == [asking.name]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals and groups of POSIX")

@@ -30,9 +30,11 @@ from training.fleet.recovery.datasets import copy_datasets
 from training.fleet.service.hosts import Plan
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
+from training.fleet.wire.chunking import FINE
 from training.fleet.wire.dataset_listing import (
     CHUNK_BYTES,
     FILES_MAX,
+    OLD_FORMAT,
     BadListing,
     Catalogue,
     File,
@@ -42,9 +44,11 @@ from training.fleet.wire.dataset_listing import (
     batched,
     check_paths,
     cut,
+    pack,
     parse,
 )
 
+PIECE = FINE.most  # of bytes without a mark
 QUIET = lambda done, whole: None  # noqa: E731 - a progress that nobody watches
 
 
@@ -58,9 +62,13 @@ def a_folder(root: Path, **files: bytes) -> Path:
 
 
 def block(letter: str, count: float = 1) -> bytes:
-    """Bytes that differ from piece to piece."""
-    size = int(CHUNK_BYTES * count)
-    return (hashlib.sha256(letter.encode()).digest() * (size // 32 + 1))[:size]
+    """Bytes that differ from piece to piece, and have no mark: their pieces are as large as can be."""
+    return random.Random(letter).randbytes(int(PIECE * count)).replace(b"\xa5", b".")
+
+
+def lengths_of(listing: Listing) -> dict[str, int]:
+    """The pieces with their lengths, in the order of first places."""
+    return {place.sha256: place.length for place in listing.distinct()}
 
 
 @pytest.fixture
@@ -83,17 +91,20 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
 # -- listings ---------------------------------------------------------------------------------------------------
 
 
-def a_listing(**changes: Any) -> bytes:
-    entry = {"path": "a.npy", "pieces": ["0" * 64], "size": 5} | changes
-    whole = {"files": [entry], "format": 1, "piece_bytes": CHUNK_BYTES}
+ZERO = "0" * 64 + "000005"  # a piece of five bytes
+
+
+def a_listing(*, old: bool = False, **changes: Any) -> bytes:
+    entry = {"path": "a.npy", "pieces": ["0" * 64] if old else ZERO, "size": 5} | changes
+    whole = {"files": [entry]} | ({"format": 1, "piece_bytes": CHUNK_BYTES} if old else {"format": 2})
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
 def test_a_listing_says_what_a_folder_holds(folder: Path) -> None:
     listing = read_folder(folder, QUIET)
     assert [file.path for file in listing.files] == ["empty.json", "summary.parquet", "tensors/t.npy"]
-    assert listing.size == CHUNK_BYTES * 3.75
-    assert len(listing.lengths) == 5
+    assert listing.size == PIECE * 3.75
+    assert len(lengths_of(listing)) == 5
     assert parse(listing.document) == listing
     assert read_folder(folder, QUIET).dataset_id == listing.dataset_id
 
@@ -128,14 +139,20 @@ def test_paths_that_would_meet_are_refused(paths: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"files":[],"format":1,"piece_bytes":1048576}',
-        a_listing(size=-1), a_listing(size=True), a_listing(size=5.0), a_listing(size=2**63),
-        a_listing(size=CHUNK_BYTES + 1), a_listing(size=0), a_listing(pieces=["0" * 63]),
-        a_listing(pieces=["F" * 64]), a_listing(pieces="0" * 64), a_listing(pieces=[None]),
+        b"", b"{", b"[]", b"null", b"[" * 100_000, b"\xff\xfe", b'{"files":[],"format":2}',
+        b'{"files":[],"format":1,"piece_bytes":1048576}',
+        a_listing(size=-1), a_listing(size=True), a_listing(size=5.0), a_listing(size=2**63), a_listing(size=6),
+        a_listing(size=0), a_listing(pieces=ZERO[1:]), a_listing(pieces=ZERO.replace("5", "F")),
+        a_listing(pieces=[ZERO]), a_listing(pieces=None), a_listing(pieces="zz" * 35), a_listing(pieces=ZERO + " "),
+        a_listing(pieces="0" * 70, size=0), a_listing(pieces="0" * 64 + "100001", size=CHUNK_BYTES + 1),
         a_listing(link="/etc/passwd"), a_listing(path=None), a_listing(path=["a"]),
-        a_listing() + b" ", a_listing().replace(b'"format":1', b'"format":2'),
-        a_listing().replace(b"1048576", b"1"), a_listing().replace(b'"size":5', b'"size":5,"size":5'),
-        a_listing().replace(b'"size":5', b'"size":' + b"9" * 5000), b"\xff\xfe",
+        a_listing() + b" ", a_listing().replace(b'"format":2', b'"format":3'),
+        a_listing().replace(b'"format":2', b'"format":true'), a_listing().replace(b'"size":5', b'"size":5,"size":5'),
+        a_listing().replace(b'"size":5', b'"size":' + b"9" * 5000),
+        a_listing().replace(b'"format":2', b'"format":2,"piece_bytes":1048576'),
+        a_listing(old=True, size=CHUNK_BYTES + 1), a_listing(old=True, size=0), a_listing(old=True, pieces="0" * 64),
+        *(a_listing(old=True, pieces=[odd]) for odd in ("0" * 63, "F" * 64, None)),
+        a_listing(old=True).replace(b"1048576", b"1"), a_listing(old=True).replace(b'"format":1', b'"format":2'),
     ],
 )  # fmt: skip
 def test_what_is_no_listing_is_refused(document: bytes) -> None:
@@ -147,13 +164,13 @@ def test_a_listing_of_a_million_files_is_refused() -> None:
     files = ",".join(f'{{"path":"f{n}","pieces":[],"size":0}}' for n in range(1_000_000))
     with pytest.raises(BadListing):
         parse(b'{"files":[%b],"format":1,"piece_bytes":1048576}' % files.encode())
-    few = tuple(File(f"f{n:05}", 0, ()) for n in range(FILES_MAX + 1))
+    few = tuple(File(f"f{n:05}", 0, b"") for n in range(FILES_MAX + 1))
     with pytest.raises(BadListing, match="10,000 files"):
         parse(Listing(few).document)
 
 
 def test_one_piece_has_one_length() -> None:
-    files = (File("a", 5, ("0" * 64,)), File("b", 6, ("0" * 64,)))
+    files = (pack("a", [(bytes(32), 5)]), pack("b", [(bytes(32), 6)]))
     with pytest.raises(BadListing, match="two lengths"):
         parse(Listing(files).document)
 
@@ -164,16 +181,41 @@ def test_no_document_is_a_traceback(document: bytes) -> None:
         parse(document)
 
 
-@given(st.lists(st.integers(0, 3 * CHUNK_BYTES), max_size=4))
-def test_the_places_of_pieces_cover_every_file(sizes: list[int]) -> None:
-    files = tuple(File(f"f{n}", size, ("0" * 64,) * -(-size // CHUNK_BYTES)) for n, size in enumerate(sizes))
-    covered = [0] * len(files)
-    for place in Listing(files).places():
-        number = int(place.path[1:])
-        assert place.offset == covered[number]
-        assert 0 < place.length <= CHUNK_BYTES
-        covered[number] += place.length
-    assert covered == sizes
+@given(st.lists(st.lists(st.integers(0, 30), max_size=6), min_size=1, max_size=4))
+def test_a_listing_knows_its_pieces_by_place_and_by_name(drawn: list[list[int]]) -> None:
+    """Pieces of few kinds, so that many are repeated, are found as a plain look through all finds them."""
+    files = [
+        pack(f"f{n}", [(hashlib.sha256(bytes([k])).digest(), k + 1) for k in some]) for n, some in enumerate(drawn)
+    ]
+    listing = parse(Listing(tuple(files)).document)
+    places, end = list(listing.places()), {file.path: 0 for file in files}
+    for place in places:
+        assert place.offset == end[place.path]
+        end[place.path] += place.length
+    assert end == {file.path: file.size for file in files}
+    first = {place.sha256: place for place in reversed(places)}
+    assert list(listing.distinct()) == [place for place in places if first[place.sha256] == place]
+    assert listing.distinct_count == len(first)
+    for k in range(31):
+        sha256 = hashlib.sha256(bytes([k])).hexdigest()
+        there = first.get(sha256)
+        assert listing.place_of(sha256) == there
+        assert listing.length_of(sha256) == (None if there is None else there.length)
+    assert listing.length_of("no digest") is None
+
+
+@given(st.lists(st.integers(0, 3 * CHUNK_BYTES), min_size=1, max_size=4))
+def test_a_listing_of_an_earlier_version_is_read_to_the_byte(sizes: list[int]) -> None:
+    def lengths(size: int) -> list[int]:
+        return [min(CHUNK_BYTES, size - at) for at in range(0, size, CHUNK_BYTES)]
+
+    files = [
+        pack(f"f{n}", [(hashlib.sha256(b"%d" % length).digest(), length) for length in lengths(size)])
+        for n, size in enumerate(sizes)
+    ]
+    listing = Listing(tuple(files), OLD_FORMAT)
+    assert b'"piece_bytes":1048576' in listing.document
+    assert parse(listing.document) == listing
 
 
 def test_a_name_an_id_and_a_prefix_mean_a_data_set() -> None:
@@ -227,17 +269,17 @@ def pushed(client: FleetClient, folder: Path, name: str | None = "processed") ->
 def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(receiver: Receiver, folder: Path) -> None:
     client = receiver.client()
     first, sent = pushed(client, folder)
-    assert sent == CHUNK_BYTES * 3.75
+    assert sent == PIECE * 3.75
     assert pushed(client, folder) == (first, 0)
     changed = bytearray((folder / "summary.parquet").read_bytes())
-    changed[CHUNK_BYTES + 7] ^= 1
+    changed[PIECE + 7] ^= 1
     (folder / "summary.parquet").write_bytes(changed)
     second, sent = pushed(client, folder)
     assert second != first
-    assert 0 < sent < CHUNK_BYTES / 2, "of the piece only what changed"
+    assert sent == PIECE, "the piece that changed"
     rows = client.datasets.datasets()["datasets"]
     assert {row["dataset_id"]: row["names"] for row in rows} == {first: [], second: ["processed"]}
-    assert rows[0]["size"] == CHUNK_BYTES * 3.75
+    assert rows[0]["size"] == PIECE * 3.75
     assert [entry["act"] for entry in client.get_json("/v1/audit")["entries"]] == ["dataset_push"] * 3
 
 
@@ -263,11 +305,12 @@ class Cut:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, 8))
+@pytest.mark.parametrize("at", range(1, 10))
 def test_a_push_that_was_cut_goes_on(
     receiver: Receiver, folder: Path, at: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_push, "PUSH_TRIES", 1)
+    monkeypatch.setattr(client_push, "together", lambda pieces, _: ([each] for each in pieces))
     token = receiver.hub.settings.operator_token
     listing = read_folder(folder, QUIET)
     broken = Cut(receiver.url, at, after=after)
@@ -293,10 +336,10 @@ def test_many_small_files_travel_together_and_an_older_receiver_gets_them_one_by
     _, sent = push(client.datasets, folder, listing, "many", QUIET)
     assert sent == sum(map(len, many.values()))
     assert [path.rpartition("/")[2] for path in wire.sent] == [
-        listing.dataset_id, "pieces", "pieces", "pieces", "publish",
+        "datasets", listing.dataset_id, "pieces", "pieces", "pieces", listing.dataset_id, "publish",
     ]  # fmt: skip
-    for sha256 in listing.lengths:
-        assert len(client.datasets.piece(listing.dataset_id, sha256)) == listing.lengths[sha256]
+    for sha256 in lengths_of(listing):
+        assert len(client.datasets.piece(listing.dataset_id, sha256)) == lengths_of(listing)[sha256]
 
     class Older(Cut):
         def request(self, method: str, path: str, *rest: Any) -> Any:
@@ -348,7 +391,7 @@ def test_limits_are_told_before_a_byte_is_read(tmp_path: Path, monkeypatch: pyte
     def reads(*_: Any) -> None:
         raise AssertionError("a file was read")
 
-    monkeypatch.setattr(client_push, "_read", reads)
+    monkeypatch.setattr(client_push, "_read_all", reads)
     large = a_folder(tmp_path / "large", file=b"")
     os.truncate(large / "file", 300 * 1024**3)
     with pytest.raises(FolderError, match="at most 256 GiB, not 300"):
@@ -377,7 +420,7 @@ def test_a_folder_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest
 def test_a_piece_with_a_flipped_bit_is_refused(receiver: Receiver, folder: Path) -> None:
     calls, listing = receiver.client().datasets, read_folder(folder, QUIET)
     calls.announce(listing)
-    sha256 = next(iter(listing.lengths))
+    sha256 = next(iter(lengths_of(listing)))
     for wrong in (b"short", block("z")):
         with pytest.raises(Refused) as refused:
             calls.bring(listing.dataset_id, [(sha256, wrong)])
@@ -401,7 +444,7 @@ def test_a_file_that_changes_while_it_is_pushed_is_told(receiver: Receiver, fold
 def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiver: Receiver, folder: Path) -> None:
     client = receiver.client()
     dataset_id, _ = pushed(client, folder)
-    sha256 = next(iter(read_folder(folder, QUIET).lengths))
+    sha256 = next(iter(lengths_of(read_folder(folder, QUIET))))
     path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256
     rotten = bytearray(path.read_bytes())
     rotten[5] ^= 4
@@ -409,17 +452,17 @@ def test_pieces_that_rot_on_the_receiver_are_refused_and_mended_by_a_push(receiv
     with pytest.raises(Refused) as refused:
         client.datasets.piece(dataset_id, sha256)
     assert refused.value.problem_type == "incomplete_dataset"
-    assert pushed(client, folder) == (dataset_id, CHUNK_BYTES)
+    assert pushed(client, folder) == (dataset_id, PIECE)
     assert hashlib.sha256(client.datasets.piece(dataset_id, sha256)).hexdigest() == sha256
 
 
 def test_a_full_disk_takes_no_data_set(receiver: Receiver, folder: Path) -> None:
-    receiver.disk.free = 256 * 1024**2 + 2 * CHUNK_BYTES
+    receiver.disk.free = 256 * 1024**2 + 2 * PIECE
     with pytest.raises(Unavailable) as refused:
         receiver.client().datasets.announce(read_folder(folder, QUIET))
     assert (refused.value.status, refused.value.problem_type) == (507, "disk_full")
     receiver.disk.free = 10**12
-    assert pushed(receiver.client(), folder)[1] == CHUNK_BYTES * 3.75
+    assert pushed(receiver.client(), folder)[1] == PIECE * 3.75
 
 
 def test_bodies_have_a_limit(receiver: Receiver) -> None:
@@ -443,7 +486,7 @@ def test_only_operators_push(receiver: Receiver, folder: Path) -> None:
     calls, listing = receiver.client(token=None).datasets, read_folder(folder, QUIET)
     for call in (
         lambda: calls.announce(listing),
-        lambda: calls.bring(dataset_id, [(next(iter(listing.lengths)), b"")]),
+        lambda: calls.bring(dataset_id, [(next(iter(lengths_of(listing))), b"")]),
         lambda: calls.publish(dataset_id, "mine"),
         lambda: calls.remove(dataset_id),
     ):
@@ -472,7 +515,7 @@ def test_a_data_set_that_the_plan_names_is_not_removed(receiver: Receiver, folde
     assert client.datasets.remove(other)["freed"] == len(b"not any more")
     assert [row["dataset_id"] for row in client.datasets.datasets()["datasets"]] == [dataset_id]
     planned(receiver, Plan())
-    assert client.datasets.remove(dataset_id)["freed"] == CHUNK_BYTES * 3.75
+    assert client.datasets.remove(dataset_id)["freed"] == PIECE * 3.75
     assert list((receiver.folder / "datasets" / "pieces").rglob("*" * 1 + "?" * 63)) == []
 
 
@@ -602,7 +645,7 @@ def run(receiver: Receiver, *argv: str) -> tuple[int, str, str]:
 def test_the_commands_push_list_and_remove(tmp_path: Path, folder: Path) -> None:
     with running(a_folder(tmp_path / "receiver", note=b""), operator_token="plain") as receiver:
         code, out, _ = run(receiver, "dataset", "push", str(folder))
-        assert (code, "3.8 MiB in 3 files" in out, "3.8 MiB of which" in out) == (0, True, True), out
+        assert (code, "960.0 KiB in 3 files" in out, "960.0 KiB of which" in out) == (0, True, True), out
         assert "0 B of which were sent" in run(receiver, "dataset", "push", str(folder))[1]
         assert "processed" in run(receiver, "dataset", "list")[1]
         found = json.loads(run(receiver, "dataset", "list", "--json")[1])["datasets"]
@@ -647,19 +690,19 @@ def test_a_backup_holds_the_data_sets_and_a_restore_brings_them_back(
     dataset_id, _ = pushed(receiver.client(), folder)
     folders = (receiver.folder / "datasets", tmp_path / "backup", tmp_path / "new")
     here, aside, new = map(DatasetStore, folders)
-    whole = CHUNK_BYTES * 3.75
+    whole = PIECE * 3.75
     assert copy_datasets(here, aside, lambda *_: None).bytes_copied == whole
     assert copy_datasets(here, aside, lambda *_: None).bytes_copied == 0
     assert copy_datasets(aside, new, lambda *_: None).sets == 1
     (shelved,) = new.sets()
     assert (shelved.dataset_id, shelved.names) == (dataset_id, ("processed",))
-    for sha256, length in read_folder(folder, QUIET).lengths.items():
+    for sha256, length in lengths_of(read_folder(folder, QUIET)).items():
         assert len(new.piece(dataset_id, sha256)) == length
 
 
 def test_a_rotten_piece_does_not_reach_a_backup(receiver: Receiver, folder: Path, tmp_path: Path) -> None:
     pushed(receiver.client(), folder)
-    sha256 = next(iter(read_folder(folder, QUIET).lengths))
+    sha256 = next(iter(lengths_of(read_folder(folder, QUIET))))
     path = receiver.folder / "datasets" / "pieces" / sha256[:2] / sha256
     path.write_bytes(b"rot" + path.read_bytes()[3:])
     here, aside = DatasetStore(receiver.folder / "datasets"), DatasetStore(tmp_path / "backup")

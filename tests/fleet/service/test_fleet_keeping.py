@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from training.fleet.recovery.restore import Restore
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.retention import Kind
 from training.fleet.service.catalogue import index_rows
-from training.fleet.wire.dataset_listing import File, Listing
+from training.fleet.wire.dataset_listing import Listing, cut
 
 BEST = "it is not among the best of gbt realistic: its validation figure is 0.5, the last kept one's 0.75"
 
@@ -295,12 +294,11 @@ def test_a_data_set_that_is_pushed_again_after_a_crash_stays(house: House, steps
 def a_set(house: House, content: str) -> str:
     """Push a data set of one small file, which gets this name."""
     body = content.encode()
-    piece = hashlib.sha256(body).hexdigest()
-    listing = Listing((File("a.txt", len(body), (piece,)),))
+    listing = Listing((cut("a.txt", [body]),))
     name, document = listing.dataset_id, listing.document
     draft = house.datasets.begin(name, document)
     if draft.missing:
-        house.datasets.put(name, [(piece, body)])
+        house.datasets.put(name, [(draft.missing[0], body)])
     house.datasets.publish(name, content, house.clock.now())
     return name
 

@@ -53,8 +53,8 @@ class Fleet:
     def push(self, content: bytes, name: str = "processed", hosts: Sequence[str] = ()) -> str:
         listing = Listing((cut("data", [content]),))
         self.dataset_store.begin(listing.dataset_id, listing.document)
-        for piece in listing.lengths:
-            self.dataset_store.put(listing.dataset_id, [(piece, content)])
+        for place in listing.distinct():
+            self.dataset_store.put(listing.dataset_id, [(place.sha256, content)])
         self.dataset_store.publish(listing.dataset_id, name, 0.0, hosts)
         self.service.datasets_here(self.dataset_store.catalogue().ids)
         return listing.dataset_id

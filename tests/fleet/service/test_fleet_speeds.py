@@ -141,6 +141,20 @@ def test_a_calibration_that_failed_is_told_until_the_host_has_trained(fleet: Fle
     assert fleet.doubts() == {}
 
 
+def test_a_host_without_torch_is_told_of_until_it_has_trained(fleet: Fleet) -> None:
+    with fleet.queue.db.transaction():
+        fleet.queue.note_host("desk", {**CAN, "torch_version": None}, Claimant())
+        fleet.queue.note_host("before", CAN, Claimant())  # says nothing of torch
+    assert fleet.doubts() == {
+        "desk": "torch is not installed there, so it did not measure its own speed; "
+        "until it has trained it is taken for one of middle speed"
+    }
+    granted = fleet.queue.grant(Host.of("desk", CAN), Claimant(), NOBODY_ELSE)
+    assert isinstance(granted, Grant)
+    fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 10.0})
+    assert fleet.doubts() == {}
+
+
 def _two_hosts(lies: float) -> Fleet:
     """Make a fleet of equal hosts, one of which measured itself so many times as fast as it is."""
     fleet = Fleet(*(f"job{n}" for n in range(8)))

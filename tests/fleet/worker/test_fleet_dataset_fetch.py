@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,10 +14,11 @@ import pytest
 from builders import a_capability, a_job
 from receiver_running import Receiver, running
 from systems import make_link
-from test_fleet_dataset import QUIET, a_folder, block, planned, pushed
+from test_fleet_dataset import PIECE, QUIET, a_folder, block, lengths_of, planned, pushed
 from test_fleet_worker import FakeRunner
 from tls_world import secure
 
+from training.contract import reads
 from training.fleet.client.answers import Damaged
 from training.fleet.client.client import Refused, Unreachable
 from training.fleet.client.push import read_folder
@@ -26,10 +29,11 @@ from training.fleet.install.types import Role as InstallRole
 from training.fleet.scheduling.job import EndReason, Needs
 from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import check_fetch
-from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing
+from training.fleet.wire.dataset_listing import Listing
 from training.fleet.wire.identity import Role
 from training.fleet.wire.messages import Refusal
 from training.fleet.wire.words import progress
+from training.fleet.worker import datasets as fetching
 from training.fleet.worker import prefetch as dataset_fetch
 from training.fleet.worker.attempt import Attempt, Places
 from training.fleet.worker.datasets import DatasetCache, FetchError, NotGiven, Order, Stopped
@@ -118,7 +122,7 @@ def test_a_data_set_is_fetched_once_and_is_what_was_pushed(
     there = cache.provide(dataset_id, dataset_store, Order(lambda *how: told.append(how)))
     assert files(there) == files(folder)
     assert len(dataset_store.pieces_sent) == 5
-    assert told[-1] == (CHUNK_BYTES * 3.75, CHUNK_BYTES * 3.75)
+    assert told[-1] == (PIECE * 3.75, PIECE * 3.75)
     assert cache.provide(dataset_id, dataset_store, wish()) == there
     assert len(dataset_store.pieces_sent) == 5
 
@@ -183,7 +187,7 @@ def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, dataset_sto
     dataset_id = dataset_store.add(folder)
     there = cache.provide(dataset_id, dataset_store, wish())
     content = bytearray((there / "summary.parquet").read_bytes())
-    content[CHUNK_BYTES + 1] ^= 1
+    content[PIECE + 1] ^= 1
     (there / "summary.parquet").write_bytes(content + b"and more")
     (there / "tensors/t.npy").unlink()
     dataset_store.pieces_sent.clear()
@@ -196,7 +200,7 @@ def test_what_was_changed_on_the_host_is_mended(cache: DatasetCache, dataset_sto
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: Shelf) -> None:
     ids = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
-    cache = a_cache(tmp_path, bytes_max=5 * CHUNK_BYTES)
+    cache = a_cache(tmp_path, bytes_max=5 * PIECE)
     for dataset_id in (ids[0], ids[1], ids[0], ids[2]):
         cache.provide(dataset_id, dataset_store, wish())
     kept = {path.name for path in (tmp_path / "cache/sets").iterdir()}
@@ -210,7 +214,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: She
 def test_no_data_set_that_a_trainer_uses_makes_room_for_another(tmp_path: Path, dataset_store: Shelf) -> None:
     first, other, third = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
     used: list[str] = []
-    cache = DatasetCache(tmp_path / "cache", 5 * CHUNK_BYTES, in_use=lambda: used)
+    cache = DatasetCache(tmp_path / "cache", 5 * PIECE, in_use=lambda: used)
     for dataset_id in (first, other):
         cache.provide(dataset_id, dataset_store, wish())
     used += [first]
@@ -221,13 +225,118 @@ def test_no_data_set_that_a_trainer_uses_makes_room_for_another(tmp_path: Path, 
 
 def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, dataset_store: Shelf, folder: Path) -> None:
     dataset_id = dataset_store.add(folder)
-    cache = a_cache(tmp_path, bytes_max=CHUNK_BYTES)
+    cache = a_cache(tmp_path, bytes_max=PIECE)
     with pytest.raises(FetchError, match="raise --cache-gib"):
         cache.provide(dataset_id, dataset_store, wish())
     cache.close()
-    cache = a_cache(tmp_path, free=256 * 1024**2 + CHUNK_BYTES)
+    cache = a_cache(tmp_path, free=256 * 1024**2 + PIECE)
     with pytest.raises(FetchError, match="no room"):
         cache.provide(dataset_id, dataset_store, wish())
+    cache.close()
+
+
+def only(*paths: str) -> Order:
+    return Order(QUIET, wanted=paths.__contains__)
+
+
+def test_only_wanted_files_are_fetched_and_later_the_others(
+    cache: DatasetCache, dataset_store: Shelf, folder: Path
+) -> None:
+    dataset_id = dataset_store.add(folder)
+    there = cache.provide(dataset_id, dataset_store, only("tensors/t.npy", "no such file"))
+    assert files(there).keys() == {"tensors/t.npy"}
+    assert len(dataset_store.pieces_sent) == 2
+    (held,) = cache.held()
+    assert (held.here, held.unfinished, held.size) == (PIECE * 1.25, 0, PIECE * 3.75)
+    assert "of its 960.0 KiB no job here has read more" in held.sentence
+    (there / "tensors/t.npy").touch()
+    before = (there / "tensors/t.npy").stat().st_mtime_ns
+    cache.provide(dataset_id, dataset_store, only("summary.parquet", "empty.json"))
+    assert files(there) == files(folder)
+    assert (there / "tensors/t.npy").stat().st_mtime_ns == before, "a trainer may be reading it"
+    cache.provide(dataset_id, dataset_store, wish())
+    assert len(dataset_store.pieces_sent) == 5
+    assert list((cache.folder / "fetching").iterdir()) == []
+
+
+def test_more_of_a_data_set_that_broke_off_goes_on(tmp_path: Path, dataset_store: Shelf, folder: Path) -> None:
+    dataset_id = dataset_store.add(folder)
+    cache = a_cache(tmp_path)
+    there = cache.provide(dataset_id, dataset_store, only("tensors/t.npy"))
+    dataset_store.trouble = [None, MemoryError("the worker is killed")]
+    with pytest.raises(MemoryError):
+        cache.provide(dataset_id, dataset_store, wish())
+    assert files(there).keys() == {"tensors/t.npy"}
+    (held,) = cache.held()
+    assert held.unfinished >= PIECE
+    assert "its next job fetches the rest" in held.sentence
+    cache.close()
+    cache = a_cache(tmp_path)
+    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
+    assert len(dataset_store.pieces_sent) == 5, "no piece travelled twice"
+    cache.close()
+
+
+def test_a_repeated_piece_travels_once(cache: DatasetCache, dataset_store: Shelf, tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "twice", a=block("a", 2) + block("a", 2), b=block("a"))
+    assert files(cache.provide(dataset_store.add(folder), dataset_store, wish())) == files(folder)
+    assert len(dataset_store.pieces_sent) == 2
+
+
+def test_what_a_trainer_finds_damaged_is_mended_before_its_next_use(
+    cache: DatasetCache, dataset_store: Shelf, folder: Path
+) -> None:
+    dataset_id = dataset_store.add(folder)
+    rotten = cache.provide(dataset_id, dataset_store, wish()) / "summary.parquet"
+    about = rotten.stat()
+    rotten.write_bytes(b"rot" + rotten.read_bytes()[3:])
+    os.utime(rotten, ns=(about.st_atime_ns, about.st_mtime_ns))
+    cache.provide(dataset_id, dataset_store, wish())
+    assert len(dataset_store.pieces_sent) == 5, "size and time are as they were"
+    cache.doubt(dataset_id)
+    assert files(cache.provide(dataset_id, dataset_store, wish())) == files(folder)
+    assert len(dataset_store.pieces_sent) == 6
+
+
+def test_what_running_jobs_read_counts_and_stays(tmp_path: Path, dataset_store: Shelf) -> None:
+    first, second = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "ab"]
+    cache = DatasetCache(tmp_path / "cache", 3 * PIECE, in_use=lambda: [first])
+    cache.provide(first, dataset_store, wish())
+    with pytest.raises(FetchError, match=r"jobs that run here use 512\.0 KiB .* at most 768\.0 KiB; raise --cache-gib"):
+        cache.provide(second, dataset_store, wish())
+    assert [each.dataset_id for each in cache.held()] == [first]
+    assert cache.told()["bytes"] == 2 * PIECE
+    cache.close()
+
+
+@pytest.mark.parametrize("for_ever", [False, True])
+def test_a_disk_that_fills_amid_a_fetch(
+    tmp_path: Path, dataset_store: Shelf, folder: Path, monkeypatch: pytest.MonkeyPatch, for_ever: bool
+) -> None:
+    """Others filled it: what was used longest ago makes room; if that is not enough, what has arrived stays."""
+    old, new = dataset_store.add(a_folder(tmp_path / "old", f=block("z"))), dataset_store.add(folder)
+    free, oldest = [10**12], tmp_path / "cache/sets" / old
+    cache = DatasetCache(tmp_path / "cache", GIB, free_bytes=lambda _: free[0] if oldest.exists() else 10**12)
+    cache.provide(old, dataset_store, wish())
+    write, full = fetching._write_at, [3]
+
+    def fills(path: Path, offset: int, data: bytes) -> None:
+        full[0] -= 1
+        if full[0] == 0 or (full[0] < 0 and for_ever):
+            free[0] = 0
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, offset, data)
+
+    monkeypatch.setattr(fetching, "_write_at", fills)
+    if for_ever:
+        with pytest.raises(
+            FetchError, match=r"is full amid data set .* free some space there: what has arrived is kept"
+        ):
+            cache.provide(new, dataset_store, wish())
+        monkeypatch.undo()
+    assert files(cache.provide(new, dataset_store, wish())) == files(folder)
+    assert old not in {each.dataset_id for each in cache.held()}
+    assert len(dataset_store.pieces_sent) == 1 + 5 + for_ever, "the one that could not be written comes again"
     cache.close()
 
 
@@ -326,7 +435,7 @@ def test_over_tls_a_host_shows_who_it_is_to_fetch(folder: Path, tmp_path: Path) 
         host, _ = receiver.admitted("pi")
         dataset_id, _ = pushed(receiver.showing(operator), folder)
         calls, listing = receiver.showing(host).datasets, read_folder(folder, QUIET)
-        first = next(iter(listing.lengths))
+        first = next(iter(lengths_of(listing)))
         refused = {
             "not_yours": lambda: calls.piece(dataset_id, first),
             "operator_token": lambda: calls.announce(listing),
@@ -338,7 +447,7 @@ def test_over_tls_a_host_shows_who_it_is_to_fetch(folder: Path, tmp_path: Path) 
             assert refusal.value.problem_type == problem_type
         planned(receiver, Plan(datasets={dataset_id: frozenset({Needs(model="gbt")})}))
         assert calls.listing(dataset_id) == listing
-        assert len(calls.piece(dataset_id, first)) == listing.lengths[first]
+        assert len(calls.piece(dataset_id, first)) == lengths_of(listing)[first]
 
 
 # -- an attempt -------------------------------------------------------------------------------------------------
@@ -409,6 +518,23 @@ def test_a_trainer_gets_the_files_that_were_fetched(tmp_path: Path) -> None:
         "--tensors": "tensor_window_v1",
     }.items():
         assert argv[argv.index(flag) + 1] == str(there / name)
+
+
+def test_a_job_wants_what_its_trainer_reads() -> None:
+    everything = {
+        "validation_v1.parquet", "features_window_v1.parquet", "feature_schema_v1.json", "tensor_window_v1/tensors.npy",
+        "tensor_window_v1/manifest.json", "hosts_v1.json", "notes/anything.txt",
+    }  # fmt: skip
+
+    def wanted(**spec: object) -> set[str]:
+        return {path for path in everything if reads(spec, path)}
+
+    extras = {"hosts_v1.json", "notes/anything.txt"}
+    features = {"features_window_v1.parquet", "feature_schema_v1.json"}
+    for mode in ("realistic", "oracle"):
+        assert wanted(model="gbt", mode=mode) == wanted(model="cnn", mode=mode) == everything - extras
+        assert wanted(model="transformer_ssl", mode=mode) == everything - extras - features
+    assert wanted(model="own", trainer={"command": ["own"]}) == everything
 
 
 def test_who_is_to_blame_for_a_fetch_that_failed(tmp_path: Path) -> None:

@@ -511,9 +511,13 @@ def test_the_doctor_names_what_grows_here_with_its_size_and_bound(
     aside.mkdir(parents=True)
     (aside / "work.json").write_bytes(b"x" * 2048)
     (aside / "elsewhere").symlink_to("/etc")
+    data = tmp_path / "s" / "datasets" / "sets" / ("d" * 64)
+    data.mkdir(parents=True)
+    (data / "x").write_bytes(b"x" * 3072)
     flags = ["--repo-root", str(tmp_path), "--host-id", "h", "--state-dir", "s"]
     assert main([*flags, "--doctor"]) == 0
     said = capsys.readouterr().out
+    assert "data set dddddddddddd: 3.0 KiB are here, whole\n" in said
     assert f"{tmp_path / 's/resume'}: 2, 132 B; bound: 5 jobs, 4.0 GiB beside the newest" in said
     assert f"{aside.parent}: 2, 2.0 KiB; bound: 50 trainings and 4.0 GiB" in said
     typed = f"`cis490-trainer-worker --receiver-url http://10.100.0.1:8445 --host-id h --state-dir {tmp_path / 's'} "
@@ -680,7 +684,8 @@ def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
     assert worker.run() == 0
     claim = receiver.bodies("claim")[0]
     assert claim["host_id"] == "h"
-    assert claim["capability"] == {"os": "x", "healthy": True, "unhealthy_because": None}
+    nothing = {"bytes": 0, "bytes_max": 20 * 1024**3, "sets": []}
+    assert claim["capability"] == {"os": "x", "healthy": True, "unhealthy_because": None, "data_sets": nothing}
     assert claim["trainer_digests"] == {"run": "d"}
     assert claim["session_id"].startswith("0000000001-")
     assert claim["wait_s"] == 30.0

@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +24,7 @@ from training.checkout import ROOT, stamps
 from training.contract import ARGUMENTS, PROGRAM, SELF_SUPERVISED_PROGRAM
 from training.flag import DESCRIBE_VERSION, Flag, FlagType
 from training.fleet.process.ended import EndKind
+from training.locking import LockedError, exclusive
 from training.printable import printable
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ COMPLAINTS_BYTES_MAX = 64 * 1024  # of standard error, whose last line is quoted
 FLOOD_BYTES_MAX = 16 * DESCRIPTION_BYTES_MAX
 LOOK_S = 0.05
 TEXT_CHARS_MAX = 256
+FOLDER, LOCK = "cis490-describe-", "owner.lock"
 PROGRAMS = (PROGRAM, SELF_SUPERVISED_PROGRAM)
 
 HyperValue = bool | int | float | str
@@ -150,11 +154,12 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
     if stopped.is_set():
         raise DescribeError(f"`{name}` was not asked: the program that asks is ending")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("CIS490_")}
-    with tempfile.TemporaryDirectory(prefix="cis490-describe-") as folder:
-        output, errors = Path(folder, "output"), Path(folder, "errors")
-        environment[STATE_VARIABLE] = folder  # by which a process without its launcher is found
+    with ExitStack() as stack:
+        folder = _own_folder(stack)
+        output, errors = folder / "output", folder / "errors"
+        environment[STATE_VARIABLE] = str(folder)  # by which a process without its launcher is found
         spec = CommandSpec(argv, ROOT, environment, output, errors=errors, file_bytes=FLOOD_BYTES_MAX)
-        runner = LocalRunner(Path(folder))
+        runner = LocalRunner(folder)
         try:
             code = _code(runner.start(spec), spec, name, stopped)
         except (SpawnFailedError, ValueError) as error:
@@ -168,6 +173,20 @@ def _run(command: Sequence[str], stopped: threading.Event) -> bytes:
         last = (complaints.strip().splitlines() or ["no output"])[-1]
         raise DescribeError(f"`{name}` ended with exit code {code}: {printable(last)}")
     return answer
+
+
+def _own_folder(stack: ExitStack) -> Path:
+    """Make a folder for one question, locked while it is used; remove those of programs that were killed."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{LOCK}"):
+        with suppress(LockedError, OSError):  # in use, or another user's
+            with exclusive(lock):
+                pass
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    while True:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True)))
+        with suppress(LockedError, FileNotFoundError):  # taken for an abandoned one before it was locked
+            stack.enter_context(exclusive(folder / LOCK))
+            return folder
 
 
 def _code(process: LocalProcess, spec: CommandSpec, name: str, stopped: threading.Event) -> int:

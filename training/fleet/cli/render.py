@@ -31,7 +31,7 @@ from training.fleet.wire.words import (
     trained,
     unlike,
 )
-from training.printable import counted, one_line, printable
+from training.printable import counted, one_line, printable, size
 
 _STYLES = {
     "running": "cyan",
@@ -42,6 +42,7 @@ _STYLES = {
     "pending": "",
 }
 _ID_SHOWN = 12
+_SETS_SHOWN = 3  # data sets of a host, those used last
 _ID_IN_LINE = 8
 
 
@@ -211,7 +212,9 @@ def render_workers(answer: Json) -> RenderableType:
     now, workers = answer.get("now"), answer.get("workers") or []
     if not workers:
         return Text("no worker has asked for work yet; start one with cis490-trainer-worker")
-    made = table("HOST", "HEARD", "CORES", "RAM FREE", "GPU", "JOBS", "NOTE", right=("CORES",))
+    data = {str(worker.get("hostname")): _data(worker.get("capability") or {}) for worker in workers}
+    some = ["DATA SETS"] if any(data.values()) else []
+    made = table("HOST", "HEARD", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", right=("CORES",))
     for worker in workers:
         can = worker.get("capability") or {}
         alive = worker.get("alive")
@@ -221,6 +224,7 @@ def render_workers(answer: Json) -> RenderableType:
             cell(can.get("cpu_cores")),
             cell(_free(can.get("ram_available_gib"), can.get("ram_total_gib"))),
             cell(_gpu(can)),
+            *(cell(data[str(worker.get("hostname"))], chars_max=200) for _ in some),
             cell(", ".join(map(str, worker.get("jobs") or []))),
             _note(worker),
         )
@@ -255,6 +259,20 @@ def _gpu(capability: Json) -> str:
         for device in devices
         if isinstance(device, Mapping)
     )
+
+
+def _data(capability: Json) -> str:
+    """Say how much of fetched data sets a host holds, of how much it may, and which it used last."""
+    told = capability.get("data_sets")
+    here, most = (
+        (number(told.get(key)) for key in ("bytes", "bytes_max")) if isinstance(told, Mapping) else (None, None)
+    )
+    if not here or most is None:
+        return ""
+    sets = [each for each in told.get("sets") or [] if isinstance(each, Mapping)]  # type: ignore[union-attr]
+    names = [str(each.get("dataset_id"))[:12] for each in sets]
+    more = ", …" if len(names) > _SETS_SHOWN else ""
+    return f"{size(here)} of {size(most)}: {', '.join(names[:_SETS_SHOWN])}{more}"
 
 
 def moved_line(ref: str, answer: Json) -> str:

@@ -9,11 +9,11 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from training.fleet.cli.context import CommandContext
+from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.render import cell, table
-from training.fleet.wire.constants import DONE
+from training.fleet.wire.constants import DONE, REFUSED
 from training.fleet.wire.words import duration, number, size
-from training.printable import one_line
+from training.printable import one_line, printable
 
 Reply = Mapping[str, Any]
 
@@ -40,8 +40,14 @@ def speeds(
 ) -> int:
     """Show how long each kind of job takes on each host, how sure that is, and how much memory it needs."""
     context: CommandContext = ctx.obj
-    answer = dict(context.client(receiver_url).speeds())
-    answer["kinds"] = [_on(host, kind) for kind in answer["kinds"] if model in (None, kind.get("model"))]
+    client = context.client(receiver_url)
+    answer = dict(client.speeds())
+    kinds = [_on(host, kind) for kind in answer["kinds"]]
+    if host is not None and not any(kind["hosts"] for kind in kinds):
+        known = [str(each.get("hostname")) for each in client.workers()["workers"]]
+        if host.lower() not in map(str.lower, known):
+            raise CannotError(f"no host is called {printable(host)}; `cis490-jobs workers` lists them", REFUSED)
+    answer["kinds"] = [kind for kind in kinds if model in (None, kind.get("model"))]
     context.show(as_json, answer, lambda: rendered(answer))
     return DONE
 

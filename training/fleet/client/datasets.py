@@ -6,7 +6,6 @@ import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from training import strict_json
 from training.fleet.client.answers import Damaged, Refused, json_object
@@ -28,7 +27,7 @@ class ChunkCalls:
         self._takes_many = True
 
     def announce(self, listing: Listing, *, tries: int | None = None) -> dict[str, Any]:
-        """Announce a listing; the answer names the ``missing`` chunks."""
+        """Announce a listing; the answer names ``missing`` chunks, the first when there are many."""
         return self._put(self._at(listing.dataset_id), listing.document, tries)
 
     def bring(self, dataset_id: str, chunks: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
@@ -37,9 +36,9 @@ class ChunkCalls:
             try:
                 self._put(f"{self._at(dataset_id)}/pieces", batch(chunks), tries, answers=False)
             except Refused as refusal:
-                if refusal.problem_type != ProblemType.NOT_FOUND:
+                if refusal.problem_type not in (ProblemType.NOT_FOUND, ProblemType.TOO_LARGE):
                     raise
-                self._takes_many = False  # an older receiver has no such endpoint
+                self._takes_many = False  # an older receiver has no such endpoint, or takes less at once
             else:
                 return
         for sha256, data in chunks:
@@ -97,23 +96,6 @@ class DatasetCalls(ChunkCalls):
     def datasets(self) -> dict[str, Any]:
         """List the datasets (``DatasetsReply``)."""
         return json_object(self._caller.again(lambda: self._caller.send("GET", "/v1/datasets"), None))
-
-    def chunks(self, dataset_id: str, path: str, *, tries: int | None = None) -> list[tuple[str, int]]:
-        """Get the content-defined chunks (SHA-256, bytes) of a published file; none from an older receiver."""
-        query = f"{self._at(dataset_id)}/chunks?path={quote(path)}"
-        try:
-            answer = self._caller.again(lambda: self._caller.send("GET", query, timeout_s=SLOW_S), tries)
-            return [(str(each["sha256"]), int(each["length"])) for each in json_object(answer)["chunks"]]
-        except (Refused, LookupError, TypeError, ValueError):
-            return []
-
-    def patch(self, dataset_id: str, sha256: str, body: bytes, *, tries: int | None = None) -> int:
-        """Upload a chunk as an encoded patch; the number of bytes sent, 0 when it was not taken."""
-        try:
-            self._put(f"{self._at(dataset_id)}/patch/{sha256}", body, tries, answers=False)
-        except Refused:
-            return 0
-        return len(body)
 
     def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> dict[str, Any]:
         """Publish a data set (``DatasetView``). ``hosts``: those it was recorded on."""

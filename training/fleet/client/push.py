@@ -1,22 +1,28 @@
-"""Push a folder as a data set: read it, announce it, send the chunks that the receiver lacks, publish it."""
+"""Push a folder as a data set: read it, announce it, send the chunks that the receiver lacks, publish it.
+
+Memory does not grow with the data set but for its listing, some 50 bytes a chunk.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from training import strict_json
 from training.contract import HOSTS_FILE
+from training.fleet.client.answers import Damaged, Refused
 from training.fleet.client.bundles import Progress
 from training.fleet.client.datasets import ChunkCalls, DatasetCalls
+from training.fleet.wire.chunking import chunks, sizes_for
 from training.fleet.wire.dataset_listing import (
     CHUNK_BYTES,
     FILES_MAX,
+    OLD_FORMAT,
     BadListing,
     File,
     Listing,
@@ -27,12 +33,12 @@ from training.fleet.wire.dataset_listing import (
     parse,
     together,
 )
-from training.fleet.wire.patches import Chunk, Patch, digests, known, parts_of, placed
 
 HOSTS_MAX, HOSTS_BYTES_MAX = 256, 64 * 1024
 PUSH_TRIES = 5  # in a row, of one chunk
-PATCHED_LEAST = 64 * 1024  # a smaller chunk is sent as a whole
-PATCHED_SHARE = 0.75  # share of new bytes up to which a patch is worth its request
+READ_BYTES = 4 * CHUNK_BYTES  # at once
+
+Cutter = Callable[[Iterable[bytes]], Iterable[bytes | memoryview]]
 
 
 class FolderError(Exception):
@@ -51,13 +57,10 @@ def read_folder(root: Path, progress: Progress) -> Listing:
         if not files:
             raise FolderError(f"there is no file in {root}; name the folder that holds the data set")
         check_paths(path.relative_to(root).as_posix() for path in files)
-        whole, done, found = sum(path.stat().st_size for path in files), 0, []
+        whole = sum(path.stat().st_size for path in files)
         check_size(len(files), whole)  # before a byte is read
-        for path in files:
-            found.append(_read(path, path.relative_to(root).as_posix()))
-            done += found[-1].size
-            progress(done, whole)
-        return parse(Listing(tuple(found)).document)  # checked before anything is sent
+        found = _read_all(root, files, partial(chunks, sizes=sizes_for(whole)), lambda done: progress(done, whole))
+        return parse(Listing(found).document)  # checked before anything is sent
     except BadListing as error:
         raise FolderError(str(error)) from None
     except OSError as error:
@@ -89,9 +92,27 @@ def _files(root: Path) -> Iterator[Path]:
             raise FolderError(f"{root} holds more than {FILES_MAX:,} files: pack them into fewer")
 
 
-def _read(path: Path, name: str) -> File:
-    with path.open("rb") as file:
-        return cut(name, iter(lambda: file.read(CHUNK_BYTES), b""))
+def _read_all(root: Path, files: Iterable[Path], cutter: Cutter, progress: Callable[[int], object]) -> tuple[File, ...]:
+    found, done = list[File](), 0
+
+    def blocks(path: Path) -> Iterator[bytes]:
+        nonlocal done
+        with path.open("rb") as file:
+            while block := file.read(READ_BYTES):
+                yield block
+                done += len(block)
+                progress(done)
+
+    for path in files:
+        found.append(cut(path.relative_to(root).as_posix(), cutter(blocks(path))))
+    return tuple(found)
+
+
+def _in_fixed_chunks(blocks: Iterable[bytes]) -> Iterator[memoryview]:
+    """Cut as earlier versions did; each block has a whole number of chunks but the last."""
+    for block in blocks:
+        for at in range(0, len(block), CHUNK_BYTES):
+            yield memoryview(block)[at : at + CHUNK_BYTES]
 
 
 def recording_hosts(root: Path) -> list[str]:
@@ -112,83 +133,58 @@ def push(
 
     Raises FolderError when a file changed meanwhile, ClientError, OSError. Repeated, it resumes.
     """
-    draft = calls.announce(listing, tries=PUSH_TRIES)
-    missing = set(draft["missing"])
-    whole, done, sent = sum(listing.lengths[each] for each in missing), 0, 0
-    first: dict[str, Place] = {}  # a chunk may have several places
-    for place in listing.places():
-        if place.sha256 in missing:
-            first.setdefault(place.sha256, place)
-    older = _Older(calls, root, name)
-    for sha256, place in list(first.items()):
-        if place.length >= PATCHED_LEAST and (travelled := older.bring(listing, place)):
-            sent, done = sent + travelled, done + place.length
-            del first[sha256]
-            progress(done, whole)
-    for size in send(calls, root, listing, first.values()):
-        sent, done = sent + size, done + size
-        progress(done, whole)
+    listing = _as_pushed_before(calls, root, listing) or listing
+    sent = 0
+    for size, whole in send(calls, root, listing):
+        sent += size
+        progress(min(sent, whole), whole)
     return calls.publish(listing.dataset_id, name, recording_hosts(root)), sent
 
 
-def send(calls: ChunkCalls, root: Path, listing: Listing, chunks: Iterable[Place]) -> Iterator[int]:
-    """Upload these chunks of what was announced, small ones together; yields the bytes of each request.
+def send(calls: ChunkCalls, root: Path, listing: Listing, *, tries: int = PUSH_TRIES) -> Iterator[tuple[int, int]]:
+    """Announce a listing and upload what is missing, until nothing is; small chunks together.
 
+    Yields the bytes of each request, and the bytes that were missing in all. ``tries`` is of an announcement.
     Raises FolderError when a file changed meanwhile, ClientError, OSError.
     """
-    for places in together(chunks, lambda place: place.length):
-        batch = []
-        for place in places:
-            data = _bytes_at(root, place)
-            if hashlib.sha256(data).hexdigest() != place.sha256:
-                raise FolderError(f"{root / place.path} changed while it was pushed; push again")
-            batch.append((place.sha256, data))
-        calls.bring(listing.dataset_id, batch, tries=PUSH_TRIES)
-        yield sum(len(data) for _, data in batch)
+    whole, before = 0, frozenset[str]()
+    while True:
+        draft = calls.announce(listing, tries=tries)
+        missing = frozenset(draft["missing"])
+        if missing <= before:  # none; or where nothing of it was kept, the receiver says so with the next call
+            return
+        before, whole = missing, whole or int(draft.get("missing_bytes") or listing.size)
+        wanted = (place for place in listing.distinct() if place.sha256 in missing)
+        for places in together(wanted, lambda place: place.length):
+            group = [(place.sha256, _bytes_at(root, place)) for place in places]
+            calls.bring(listing.dataset_id, group, tries=PUSH_TRIES)
+            yield sum(len(data) for _, data in group), whole
 
 
-class _Older:
-    """The dataset that had the name before: chunks of the new one are sent as patches of its files."""
+def _as_pushed_before(calls: DatasetCalls, root: Path, listing: Listing) -> Listing | None:
+    """Find the data set that an earlier version pushed of these files: it keeps its id, and so do its jobs.
 
-    def __init__(self, calls: DatasetCalls, root: Path, name: str | None) -> None:
-        self._calls, self._root = calls, root
-        self._name = name
-        self._known: dict[str, dict[str, int]] = {}
-        self._new: dict[str, list[Chunk]] = {}
-
-    @cached_property
-    def _like(self) -> str | None:
-        """Find the older data set's id. Asked for only when a chunk might be patched: most pushes send none or all."""
-        if self._name is None:
-            return None
-        rows = self._calls.datasets()["datasets"]
-        return next((str(row["dataset_id"]) for row in rows if self._name in row["names"]), None)
-
-    def bring(self, listing: Listing, place: Place) -> int:
-        """Upload a chunk as a patch where that saves much; the number of bytes sent, else 0."""
-        if self._like is None:
-            return 0
-        if place.path not in self._known:
-            self._known[place.path] = known(placed(self._calls.chunks(self._like, place.path, tries=PUSH_TRIES)))
-            self._new[place.path] = []
-            if self._known[place.path]:
-                with (self._root / place.path).open("rb") as file:
-                    blocks = iter(lambda: file.read(CHUNK_BYTES), b"")
-                    self._new[place.path] = placed(digests(blocks))
-        parts = parts_of(place.offset, place.length, self._new[place.path], self._known[place.path])
-        lacking = sum(part.length for part in parts if part.offset is None)
-        if not parts or lacking > PATCHED_SHARE * place.length:
-            return 0
-        data, sent, begin = _bytes_at(self._root, place), bytearray(), 0
-        for part in parts:
-            if part.offset is None:
-                sent += data[begin : begin + part.length]
-            begin += part.length
-        patch = Patch(self._like, place.path, parts, bytes(sent))
-        return self._calls.patch(listing.dataset_id, place.sha256, patch.body, tries=PUSH_TRIES)
+    The folder is read again only if the receiver has a data set in the old format with files of these sizes.
+    """
+    sizes = {file.path: file.size for file in listing.files}
+    for row in calls.datasets()["datasets"]:
+        if row["size"] != listing.size or row["files"] != len(sizes) or row["dataset_id"] == listing.dataset_id:
+            continue
+        try:
+            known = calls.listing(str(row["dataset_id"]), tries=PUSH_TRIES)
+        except (Refused, Damaged):  # a damaged one is no reason not to push this one
+            continue
+        if known.format == OLD_FORMAT and {file.path: file.size for file in known.files} == sizes:
+            files = _read_all(root, [root / path for path in sizes], _in_fixed_chunks, lambda _: None)
+            if Listing(files, OLD_FORMAT).dataset_id == known.dataset_id:
+                return known
+    return None
 
 
 def _bytes_at(root: Path, place: Place) -> bytes:
     with (root / place.path).open("rb") as file:
         file.seek(place.offset)
-        return file.read(place.length)
+        data = file.read(place.length)
+    if hashlib.sha256(data).hexdigest() != place.sha256:
+        raise FolderError(f"{root / place.path} changed while it was pushed; push again")
+    return data

@@ -45,12 +45,13 @@ def _copy_all(source: DatasetStore, target: DatasetStore, progress: Progress) ->
 
 def _copy(source: DatasetStore, target: DatasetStore, shelved: Shelved) -> int:
     dataset_id, copied = shelved.dataset_id, 0
-    listing = parse(source.listing(dataset_id))
-    missing = target.begin(dataset_id, listing.document).missing
-    for group in together(missing, listing.lengths.__getitem__):
-        chunks = [(sha256, source.piece(dataset_id, sha256)) for sha256 in group]
-        target.put(dataset_id, chunks)
-        copied += sum(len(data) for _, data in chunks)
+    document = source.listing(dataset_id)
+    length_of = parse(document).length_of
+    while missing := target.begin(dataset_id, document).missing:
+        for group in together(missing, lambda sha256: length_of(sha256) or 0):
+            chunks = [(sha256, source.piece(dataset_id, sha256)) for sha256 in group]
+            target.put(dataset_id, chunks)
+            copied += sum(len(data) for _, data in chunks)
     for name in shelved.names or (None,):
         target.publish(dataset_id, name, shelved.about.pushed_at, shelved.about.hosts)
     return copied

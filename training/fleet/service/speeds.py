@@ -57,7 +57,7 @@ class SpeedViews:
         told = {}
         for known in hosts:
             measured = known.capability.get("calibration")
-            failed = measured.get("failed") if isinstance(measured, Mapping) else None
+            failed = measured.get("failed") if isinstance(measured, Mapping) else _unmeasured(known.capability)
             times = slower.get(known.name, 1.0)
             if failed and not speeds.trained(known.name):
                 told[known.name] = f"{one_line(failed, 200)}; until it has trained it is taken for one of middle speed"
@@ -89,6 +89,13 @@ class SpeedViews:
 
     def _machine(self, known: KnownHost) -> Machine:
         return Machine.of(self.service.host_of(known))
+
+
+def _unmeasured(capability: Mapping[str, Any]) -> str | None:
+    """Say of a host without torch that it cannot measure itself."""
+    if "torch_version" not in capability or capability["torch_version"] is not None:
+        return None
+    return "torch is not installed there, so it did not measure its own speed"
 
 
 def _far_off(times: float, cores: float | None) -> str:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,12 +36,22 @@ from training.fleet.store.errors import (
     WrongDigest,
     disk_errors,
 )
-from training.fleet.wire.dataset_listing import ID, NAME, PREFIX, BadListing, Catalogue, Listing, parse
-from training.fleet.wire.patches import FILE_BYTES_MAX, Patch, digests
+from training.fleet.wire.dataset_listing import (
+    ID,
+    MISSING_MAX,
+    NAME,
+    OLD_FORMAT,
+    PREFIX,
+    BadListing,
+    Catalogue,
+    Listing,
+    Place,
+    parse,
+)
 
 _SUFFIX = ".json"
 _DAMAGED = ".damaged"
-_KEPT_LISTINGS = 4  # parsed ones, for the pushes and fetches under way
+_KEPT_LISTINGS, _KEPT_CHUNKS = 4, 100_000  # parsed ones, for the pushes and fetches under way: 4 MB at most
 
 
 class About(msgspec.Struct, frozen=True):
@@ -67,11 +76,15 @@ class Shelved:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The result of announcing a data set: the chunks still to be sent, each named once."""
+    """The result of announcing a data set: the chunks still to be sent, each named once.
+
+    Only the first are named when there are many; ``missing_bytes`` is of all.
+    """
 
     dataset_id: str
     size: int
     missing: tuple[str, ...]
+    missing_bytes: int
     published: bool
 
 
@@ -85,6 +98,7 @@ class DatasetStore:
         self._lock = threading.RLock()
         self._parsed: dict[str, Listing] = {}
         self._sizes: dict[str, int] = {}
+        self._durable: set[Path] = set()  # folders whose names this process has synced
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -116,12 +130,13 @@ class DatasetStore:
         return self._announced(dataset_id).size
 
     def listing(self, dataset_id: str) -> bytes:
-        """Read the listing's bytes; raises NoDataset."""
-        return self._listing("sets", dataset_id).document
+        """Read and verify the listing's bytes; raises NoDataset, ChunksMissing."""
+        with self._lock, disk_errors("reading a listing"):
+            return self._document("sets", dataset_id)
 
     def piece(self, dataset_id: str, sha256: str) -> bytes:
         """Read and verify a chunk of a data set; a damaged one is set aside. Raises NoDataset, ChunksMissing."""
-        if sha256 not in self._listing("sets", dataset_id).lengths:
+        if self._listing("sets", dataset_id).length_of(sha256) is None:
             raise NoDataset(f"data set {dataset_id[:12]} has no chunk {sha256[:12]}")
         path = self._chunk(sha256)
         again = "push the data set again: only what is missing travels"
@@ -134,20 +149,6 @@ class DatasetStore:
                 self._fs.replace(path, path.with_name(sha256 + _DAMAGED))
             raise ChunksMissing(f"chunk {sha256[:12]} was damaged on the disk; {again}")
         return data
-
-    def chunks(self, dataset_id: str, path: str) -> list[tuple[str, int]]:
-        """List a file's content-defined chunks; none when it is missing, or too large."""
-        size = self._listing("sets", dataset_id).size_of(path)
-        if size is None or size > FILE_BYTES_MAX:
-            return []
-        return digests(self.read(dataset_id, path, 0, size))
-
-    def read(self, dataset_id: str, path: str, first: int, length: int) -> Iterator[bytes]:
-        """Read bytes of a file from its chunks, each verified. Raises NoDataset, ChunksMissing."""
-        last = first + length
-        for place in self._listing("sets", dataset_id).places_within(path, first, last):
-            data = self.piece(dataset_id, place.sha256)
-            yield data[max(0, first - place.offset) : last - place.offset]
 
     # -- pushing ------------------------------------------------------------------------------------------------
 
@@ -163,19 +164,25 @@ class DatasetStore:
             published = self._is_published(dataset_id, document)
             if not published:  # first of all: from here on the sweep leaves its chunks alone
                 self._write(self._path("drafts", dataset_id), document)
-            missing = self._missing(listing)
-            self._check_room(sum(listing.lengths[each] for each in missing))
+            # Those who push in the old format ask once.
+            most = listing.count if listing.format == OLD_FORMAT else MISSING_MAX
+            missing, missing_bytes = list[str](), 0
+            for place in self._missing(listing):
+                missing_bytes += place.length
+                if len(missing) < most:
+                    missing.append(place.sha256)
+            self._check_room(missing_bytes)
             self._remember(dataset_id, listing)
-        return Draft(dataset_id, listing.size, missing, published)
+        return Draft(dataset_id, listing.size, tuple(missing), missing_bytes, published)
 
-    def put(self, dataset_id: str, chunks: Sequence[tuple[str, bytes]]) -> None:
+    def put(self, dataset_id: str, chunks: Sequence[tuple[str, bytes | memoryview]]) -> None:
         """Store chunks (SHA-256, bytes) of an announced data set, durably; all of them or, when one is wrong, none.
 
         Raises NoDataset, WrongDigest, StoreFull.
         """
-        lengths = self._announced(dataset_id).lengths
+        listing = self._announced(dataset_id)
         for sha256, data in chunks:
-            wanted = lengths.get(sha256)
+            wanted = listing.length_of(sha256)
             if wanted is None:
                 raise NoDataset(f"data set {dataset_id[:12]} has no chunk {sha256[:80]}")
             if len(data) != wanted or hashlib.sha256(data).hexdigest() != sha256:
@@ -192,17 +199,6 @@ class DatasetStore:
             # Also of present ones: a crash may have cut their first writing short.
             self._sync_ways_to([self._chunk(sha256) for sha256, _ in chunks])
 
-    def put_patched(self, dataset_id: str, sha256: str, patch: Patch) -> None:
-        """Store a chunk that is patched from a file of another data set. Raises as ``put``, and as ``read``."""
-        made, sent = list[bytes](), memoryview(patch.data)
-        for part in patch.parts:
-            if part.offset is None:
-                made.append(bytes(sent[: part.length]))
-                sent = sent[part.length :]
-            else:
-                made += self.read(patch.like, patch.path, part.offset, part.length)
-        self.put(dataset_id, [(sha256, b"".join(made))])
-
     def publish(self, dataset_id: str, name: str | None, now: float, hosts: Sequence[str] = ()) -> Shelved:
         """Publish an announced data set, under ``name`` if given. May be repeated.
 
@@ -216,11 +212,11 @@ class DatasetStore:
             if name is not None:
                 self._check_name(name, dataset_id)
             listing = self._announced(dataset_id)
-            if missing := self._missing(listing):
-                raise ChunksMissing(f"{len(missing)} of {len(listing.lengths)} chunks have not arrived; push again")
+            if missing := sum(1 for _ in self._missing(listing)):
+                raise ChunksMissing(f"{missing} of {listing.distinct_count} chunks have not arrived; push again")
             self._make_durable(listing)
             if self._fs.size(self._path("sets", dataset_id)) is None:
-                sizes = listing.size, len(listing.files), len(listing.lengths)
+                sizes = listing.size, len(listing.files), listing.distinct_count
                 about = About(*sizes, now, tuple(hosts))
                 self._write(self._path("about", dataset_id), msgspec.json.encode(about))
                 self._write(self._path("sets", dataset_id), listing.document)
@@ -258,12 +254,11 @@ class DatasetStore:
             self._fs.unlink(self._path("about", dataset_id))
             self._fs.sync_folder(self.root / "sets")
             self._parsed.pop(dataset_id, None)
-            kept = self._referenced()
-            freed = 0
-            for sha256, length in listing.lengths.items():
-                if sha256 not in kept:
-                    self._fs.unlink(self._chunk(sha256))
-                    freed += length
+            listed, freed = self._is_listed(), 0
+            for place in listing.distinct():
+                if not listed(place.sha256):
+                    self._fs.unlink(self._chunk(place.sha256))
+                    freed += place.length
             return freed
 
     def unname(self, dataset_id: str, name: str) -> Shelved:
@@ -289,16 +284,13 @@ class DatasetStore:
             ]
             for path in gone:
                 self._fs.unlink(path)
-            kept = self._referenced()
-            loose = [
-                path
-                for folder in self._files("pieces")
-                for path in map(folder.__truediv__, self._fs.names(folder))
-                if path.name not in kept
-            ]
-            for path in loose:
-                self._fs.unlink(path)
-        return len(gone) + len(loose)
+            listed, loose = self._is_listed(), 0
+            for folder in self._files("pieces"):
+                for path in map(folder.__truediv__, self._fs.names(folder)):
+                    if not listed(path.name):
+                        self._fs.unlink(path)
+                        loose += 1
+        return len(gone) + loose
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -320,34 +312,39 @@ class DatasetStore:
             return self._listing("sets", dataset_id)
 
     def _listing(self, folder: str, dataset_id: str) -> Listing:
-        path = self._path(folder, dataset_id)
         with self._lock, disk_errors("reading a listing"):
-            if self._fs.size(path) is None:
-                raise NoDataset(f"there is no data set {dataset_id[:12]}; `cis490-jobs dataset list` shows all")
+            self._require(folder, dataset_id)
             if dataset_id not in self._parsed:
-                document = b"".join(self._fs.read(path))
-                if hashlib.sha256(document).hexdigest() != dataset_id:
-                    raise ChunksMissing(f"the listing of {dataset_id[:12]} is damaged; push again")
-                self._remember(dataset_id, parse(document))
+                self._remember(dataset_id, parse(self._document(folder, dataset_id)))
             return self._parsed[dataset_id]
 
+    def _document(self, folder: str, dataset_id: str) -> bytes:
+        document = b"".join(self._fs.read(self._require(folder, dataset_id)))
+        if hashlib.sha256(document).hexdigest() != dataset_id:
+            raise ChunksMissing(f"the listing of {dataset_id[:12]} is damaged; push again")
+        return document
+
+    def _require(self, folder: str, dataset_id: str) -> Path:
+        path = self._path(folder, dataset_id)
+        if self._fs.size(path) is None:
+            raise NoDataset(f"there is no data set {dataset_id[:12]}; `cis490-jobs dataset list` shows all")
+        return path
+
     def _remember(self, dataset_id: str, listing: Listing) -> None:
+        self._parsed.pop(dataset_id, None)
         self._parsed[dataset_id] = listing
-        while len(self._parsed) > _KEPT_LISTINGS:
+        while len(self._parsed) > 1 and (
+            len(self._parsed) > _KEPT_LISTINGS or sum(each.count for each in self._parsed.values()) > _KEPT_CHUNKS
+        ):
             del self._parsed[next(iter(self._parsed))]
 
-    def _missing(self, listing: Listing) -> tuple[str, ...]:
-        return tuple(
-            sha256 for sha256, length in listing.lengths.items() if self._fs.size(self._chunk(sha256)) != length
-        )
+    def _missing(self, listing: Listing) -> Iterator[Place]:
+        return (place for place in listing.distinct() if self._fs.size(self._chunk(place.sha256)) != place.length)
 
-    def _referenced(self) -> Counter[str]:
-        """Collect the chunks of all listings."""
-        kept: Counter[str] = Counter()
-        for folder in ("sets", "drafts"):
-            for dataset_id in self._ids(folder):
-                kept.update(self._listing(folder, dataset_id).lengths.keys())
-        return kept
+    def _is_listed(self) -> Callable[[str], bool]:
+        """Return a check for chunks of any listing. It holds all listings, some 40 bytes a chunk."""
+        listings = [self._listing(folder, each) for folder in ("sets", "drafts") for each in self._ids(folder)]
+        return lambda sha256: any(listing.length_of(sha256) is not None for listing in listings)
 
     def _shelved(self, dataset_id: str, known: Catalogue) -> Shelved:
         names = tuple(sorted(name for name, each in known.names.items() if each == dataset_id))
@@ -360,7 +357,7 @@ class DatasetStore:
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             listing = self._listing("sets", dataset_id)
             at = self._fs.modified_at(self._path("sets", dataset_id))
-            return About(listing.size, len(listing.files), len(listing.lengths), at)
+            return About(listing.size, len(listing.files), listing.distinct_count, at)
 
     def _named(self, name: str) -> str:
         return b"".join(self._fs.read(self.root / "names" / name)).decode("ascii", "replace")
@@ -393,7 +390,7 @@ class DatasetStore:
 
     def _make_durable(self, listing: Listing) -> None:
         """Sync the names of all files of a data set: a killed process may have left that undone."""
-        for folder in sorted({self._chunk(sha256).parent for sha256 in listing.lengths}):
+        for folder in sorted({self._chunk(place.sha256).parent for place in listing.distinct()}):
             self._fs.sync_folder(folder)
         for kind in ("pieces", "about", "sets"):
             if self._fs.names(self.root / kind):
@@ -405,19 +402,20 @@ class DatasetStore:
         self._write_all({target: data})
         self._sync_ways_to([target])
 
-    def _write_all(self, wanted: Mapping[Path, bytes]) -> None:
+    def _write_all(self, wanted: Mapping[Path, bytes | memoryview]) -> None:
         incoming = self.root / "incoming"
         for folder in sorted({incoming, *(target.parent for target in wanted)}):
             self._fs.mkdir(folder)
         replace_all(self._fs, [(incoming / f"{target.name}.part", target, data) for target, data in wanted.items()])
 
     def _sync_ways_to(self, targets: Iterable[Path]) -> None:
-        """Sync every folder from these files up to the one that holds the root, each once, the deepest first."""
-        above = {self.root.parent, self.root}
-        for target in targets:
-            folder = target.parent
-            while folder not in above:
+        """Sync the folders of these files, and once in a process those above, up to the one that holds the root."""
+        folders = {target.parent for target in targets}
+        above = set[Path]()
+        for folder in folders:
+            while folder != self.root.parent and folder not in self._durable and folder not in above:
                 above.add(folder)
                 folder = folder.parent
-        for folder in sorted(above, key=lambda each: -len(each.parts)):
+        for folder in sorted({*folders, *(each.parent for each in above)}, key=lambda each: -len(each.parts)):
             self._fs.sync_folder(folder)
+        self._durable |= above

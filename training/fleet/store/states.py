@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -78,7 +78,7 @@ class StateStore:
         """Return the bytes of an announced state. Raises NoDataset."""
         return self._sets.announced_size(state_id)
 
-    def put(self, state_id: str, chunks: list[tuple[str, bytes]]) -> None:
+    def put(self, state_id: str, chunks: Sequence[tuple[str, bytes | memoryview]]) -> None:
         """Store chunks of an announced state, durably. Raises NoDataset, WrongDigest, StoreFull."""
         self._sets.put(state_id, chunks)
 

@@ -1,14 +1,17 @@
-"""PURE: a data set on the wire: files cut into chunks, each named by its SHA-256, and a small JSON listing.
+"""PURE: a data set on the wire: files cut into chunks, each named by its SHA-256, and a JSON listing of them.
 
 ::
 
-    {"files":[{"path":"tensor_window_v1/tensors.npy","pieces":["9f86…","60303a…"],"size":1500000}],
-     "format":1,"piece_bytes":1048576}
+    {"files":[{"path":"tensor_window_v1/tensors.npy","pieces":"9f86…05c000…","size":1500000}],"format":2}
 
-The JSON and the endpoints call a chunk a piece. Each has ``piece_bytes`` bytes but the last of its file. A listing has
-one form (sorted keys and paths, no blanks), and its SHA-256 is the data set's id. Paths come from elsewhere and
-become files on every worker, so :func:`parse` takes only those that mean the same file on every system, and nothing
-outside the data set's folder.
+The JSON and the endpoints call a chunk a piece. ``pieces`` holds 70 hexadecimal digits of each chunk of the file, in
+order: its SHA-256 (64) and its length in bytes (6). Chunks are cut by content (:mod:`.chunking`), so bytes that came in
+or went change only the chunks that hold them. In memory a chunk takes the same 35 bytes, and never an object of its
+own: a data set of 10 GiB has some 30,000. A listing has one form (sorted keys and paths, no blanks), and its SHA-256 is
+the data set's id. Paths come from elsewhere and become files on every worker, so :func:`parse` takes only those that
+mean the same file on every system, and nothing outside the data set's folder.
+
+Format 1, in which earlier versions pushed, is read as well: chunks of 1 MiB each, listed as SHA-256 digests.
 """
 
 from __future__ import annotations
@@ -16,23 +19,28 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from training import strict_json
 
 T = TypeVar("T")
 
-FORMAT = 1
-CHUNK_BYTES = 1024 * 1024
+FORMAT, OLD_FORMAT = 2, 1
+CHUNK_BYTES = 1024 * 1024  # at most
+RECORD_BYTES = 32 + 3  # of a chunk in a listing: its digest, its length
+MISSING_MAX = 4096  # chunks that one answer to a listing names
 FILES_MAX = 10_000
 BYTES_MAX = 256 * 1024**3
-BATCH_BYTES = CHUNK_BYTES  # of the chunks in one request
+BATCH_BYTES = 4 * CHUNK_BYTES  # of the chunks in one request: they share the wait for the disk
 BATCH_CHUNKS = 256
 BATCH_HEAD_BYTES = 32 + 4  # before each chunk: its digest, its length
-LISTING_BYTES_MAX = 32 * 1024**2  # of the document
+LISTING_BYTES_MAX = 64 * 1024**2  # of the document
 PATH_CHARS_MAX = 240
 FOLDERS_MAX = 8
 
@@ -53,11 +61,45 @@ class UnknownDataset(LookupError):  # noqa: N818
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file: its path below the data set's folder, with forward slashes, and its chunks in order."""
+    """One file: its path below the data set's folder, with forward slashes, and its chunks in order.
+
+    ``packed`` holds :data:`RECORD_BYTES` of each chunk: its SHA-256, and its length (big-endian).
+    """
 
     path: str
     size: int
-    pieces: tuple[str, ...]
+    packed: bytes
+
+    @property
+    def count(self) -> int:
+        """Count the chunks."""
+        return len(self.packed) // RECORD_BYTES
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """List the SHA-256 of each chunk."""
+        return tuple(sha256 for sha256, _ in self.chunks())
+
+    def chunk(self, number: int) -> tuple[bytes, int]:
+        """Return the digest and the length of one chunk."""
+        at = number * RECORD_BYTES
+        digest = self.packed[at : at + 32]
+        return digest, int.from_bytes(self.packed[at + 32 : at + RECORD_BYTES], "big")
+
+    def chunks(self) -> Iterator[tuple[str, int]]:
+        """List SHA-256 and length of each chunk."""
+        for number in range(self.count):
+            digest, length = self.chunk(number)
+            yield digest.hex(), length
+
+
+def pack(path: str, chunks: Iterable[tuple[bytes, int]]) -> File:
+    """Make a file's entry from the digest and length of each chunk."""
+    packed, size = bytearray(), 0
+    for digest, length in chunks:
+        packed += digest + length.to_bytes(3, "big")
+        size += length
+    return File(path, size, bytes(packed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +114,20 @@ class Place:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files and chunks of a data set."""
+    """The files and chunks of a data set. Chunks have numbers, through all files in order."""
 
     files: tuple[File, ...]
-    piece_bytes: int = CHUNK_BYTES
+    format: int = FORMAT
 
-    @cached_property
+    @property
     def document(self) -> bytes:
         """Write the listing in its one form."""
+        old = self.format == OLD_FORMAT
         files = [
-            {"path": file.path, "pieces": list(file.pieces), "size": file.size}
+            {"path": file.path, "pieces": list(file.pieces) if old else file.packed.hex(), "size": file.size}
             for file in sorted(self.files, key=lambda file: file.path)
         ]
-        whole = {"files": files, "format": FORMAT, "piece_bytes": self.piece_bytes}
+        whole = {"files": files, "format": self.format} | ({"piece_bytes": CHUNK_BYTES} if old else {})
         return strict_json.canonical(whole, ascii_only=True).encode()
 
     @cached_property
@@ -96,41 +139,80 @@ class Listing:
         """Sum the bytes of all files."""
         return sum(file.size for file in self.files)
 
-    def size_of(self, path: str) -> int | None:
-        """Return the bytes of a file; None when there is no such file."""
-        file = self._by_path.get(path)
-        return None if file is None else file.size
+    @cached_property
+    def count(self) -> int:
+        """Count the chunks, a repeated one as often as it is listed."""
+        return sum(file.count for file in self.files)
 
-    def places(self) -> Iterator[Place]:
-        """List every chunk's place, file by file. A chunk may have several places."""
+    def places(self, wanted: Callable[[str], bool] = lambda _: True) -> Iterator[Place]:
+        """List every chunk's place, file by file, in files whose path is ``wanted``. A chunk may have several."""
         for file in self.files:
-            yield from self._places(file, range(len(file.pieces)))
+            offset = 0
+            for sha256, length in file.chunks() if wanted(file.path) else ():
+                yield Place(sha256, file.path, offset, length)
+                offset += length
 
-    def places_within(self, path: str, first: int, last: int) -> Iterator[Place]:
-        """List the chunks of a file that hold its bytes from ``first`` to before ``last``."""
-        file = self._by_path.get(path)
-        last = min(last, 0 if file is None else file.size)
-        if file is not None and first < last:
-            numbers = range(first // self.piece_bytes, -(-last // self.piece_bytes))
-            yield from self._places(file, numbers)
+    def distinct(self) -> Iterator[Place]:
+        """List the first place of each chunk."""
+        repeated = self._index[1]
+        return (place for number, place in enumerate(self.places()) if not repeated[number])
 
-    def _places(self, file: File, numbers: range) -> Iterator[Place]:
-        for number in numbers:
-            offset = number * self.piece_bytes
-            length = min(self.piece_bytes, file.size - offset)
-            yield Place(file.pieces[number], file.path, offset, length)
+    @property
+    def distinct_count(self) -> int:
+        return self.count - sum(self._index[1])
+
+    def length_of(self, sha256: str) -> int | None:
+        """Return the length of a chunk; None when there is no such chunk."""
+        number = self._find(sha256)
+        return None if number is None else self._chunk(number)[1]
+
+    def place_of(self, sha256: str) -> Place | None:
+        """Find a place of a chunk; None when there is no such chunk."""
+        number = self._find(sha256)
+        if number is None:
+            return None
+        at = bisect_right(self._begins, number) - 1
+        return Place(sha256, self.files[at].path, self._offsets[number], self._chunk(number)[1])
+
+    # -- the index: four bytes a chunk, eight for its offset where these are asked for --------------------------
+
+    def _find(self, sha256: str) -> int | None:
+        """Return the number of a chunk's first place."""
+        if not ID.fullmatch(sha256):
+            return None
+        order, digest = self._index[0], bytes.fromhex(sha256)
+        at = bisect_left(order, digest, key=lambda number: self._chunk(number)[0])
+        return order[at] if at < len(order) and self._chunk(order[at])[0] == digest else None
+
+    def _chunk(self, number: int) -> tuple[bytes, int]:
+        at = bisect_right(self._begins, number) - 1
+        return self.files[at].chunk(number - self._begins[at])
 
     @cached_property
-    def _by_path(self) -> Mapping[str, File]:
-        return {file.path: file for file in self.files}
+    def _begins(self) -> Sequence[int]:
+        """Return the number of the first chunk of each file."""
+        return list(accumulate((file.count for file in self.files[:-1]), initial=0))
 
     @cached_property
-    def lengths(self) -> Mapping[str, int]:
-        """Map each chunk to its length, in the order of first places."""
-        found: dict[str, int] = {}
-        for place in self.places():
-            found.setdefault(place.sha256, place.length)
-        return found
+    def _index(self) -> tuple[Sequence[int], bytearray]:
+        """Return the numbers of all chunks by digest, equal ones in their order; and a mark at each repeated one."""
+        digests = [file.chunk(number)[0] for file in self.files for number in range(file.count)]
+        order = array("I", sorted(range(len(digests)), key=digests.__getitem__))
+        repeated = bytearray(len(order))
+        for one, other in pairwise(order):
+            repeated[other] = digests[one] == digests[other]
+        return order, repeated
+
+    @cached_property
+    def _offsets(self) -> Sequence[int]:
+        return array("Q", (place.offset for place in self.places()))
+
+    def check_lengths(self) -> None:
+        """Raise BadListing when a chunk is listed with two lengths."""
+        order, repeated = self._index
+        for one, other in pairwise(order):
+            if repeated[other] and self._chunk(one)[1] != self._chunk(other)[1]:
+                raise BadListing("one piece is listed with two lengths")
 
 
 def check_size(files: int, size: int) -> None:
@@ -154,14 +236,14 @@ def together(things: Iterable[T], length: Callable[[T], int]) -> Iterator[list[T
         yield group
 
 
-def batch(chunks: Iterable[tuple[str, bytes]]) -> bytes:
+def batch(chunks: Iterable[tuple[str, bytes | memoryview]]) -> bytes:
     """Write small chunks as one body: of each its SHA-256 (32 bytes), its length (4, big-endian), its bytes."""
     return b"".join(bytes.fromhex(sha256) + len(data).to_bytes(4, "big") + data for sha256, data in chunks)
 
 
-def batched(body: bytes) -> list[tuple[str, bytes]]:
-    """Parse such a body into chunks; raises BadListing for anything else."""
-    found, at = list[tuple[str, bytes]](), 0
+def batched(whole: bytes | bytearray) -> list[tuple[str, memoryview]]:
+    """Parse such a body into chunks, which are views of it; raises BadListing for anything else."""
+    found, at, body = list[tuple[str, memoryview]](), 0, memoryview(whole)
     while at < len(body):
         begin = at + BATCH_HEAD_BYTES
         at = begin + int.from_bytes(body[begin - 4 : begin], "big")
@@ -179,28 +261,29 @@ def parse(document: bytes) -> Listing:
         whole = json.loads(document)
     except (ValueError, RecursionError) as error:
         raise BadListing(f"the listing is not JSON: {str(error)[:200]}") from None
-    if not isinstance(whole, dict) or set(whole) != {"files", "format", "piece_bytes"}:
-        raise BadListing("the listing must have files, format and piece_bytes, and nothing else")
-    if whole["format"] != FORMAT or whole["piece_bytes"] != CHUNK_BYTES:
+    if not isinstance(whole, dict) or "format" not in whole:
+        raise BadListing("the listing must have files and format, and nothing else")
+    old = whole["format"] == OLD_FORMAT
+    if type(whole["format"]) is not int or whole["format"] not in (FORMAT, OLD_FORMAT):
         raise BadListing(
-            f"the listing is of format {str(whole['format'])[:20]} with pieces of "
-            f"{str(whole['piece_bytes'])[:20]} bytes, this program knows {FORMAT} and {CHUNK_BYTES}"
+            f"the listing is of format {str(whole['format'])[:20]}, this program knows {OLD_FORMAT} and {FORMAT}"
         )
+    if set(whole) != {"files", "format", *(["piece_bytes"] if old else [])}:
+        raise BadListing("the listing must have files and format, and nothing else")
     files = whole["files"]
     if not isinstance(files, list):
         raise BadListing("the listing's files must be a list")
     check_size(len(files), 0)
-    listing = Listing(tuple(_file(entry) for entry in files))
+    listing = Listing(tuple(_file(entry, old=old) for entry in files), whole["format"])
     check_paths(file.path for file in listing.files)
     check_size(len(files), listing.size)
-    if not _agree(listing):
-        raise BadListing("one piece is listed with two lengths")
+    listing.check_lengths()
     if listing.document != document:
         raise BadListing("the listing is not written in its one form (sorted, without blanks)")
     return listing
 
 
-def _file(entry: Any) -> File:
+def _file(entry: Any, *, old: bool) -> File:
     if not isinstance(entry, dict) or set(entry) != {"path", "pieces", "size"}:
         raise BadListing("a file must have path, pieces and size, and nothing else")
     path, size, pieces = entry["path"], entry["size"], entry["pieces"]
@@ -208,14 +291,29 @@ def _file(entry: Any) -> File:
         raise BadListing("a file's path must be text")
     if type(size) is not int or not 0 <= size <= BYTES_MAX:
         raise BadListing(f"the size of {path[:80]!r} must be a number from 0 to {BYTES_MAX}")
-    whole = isinstance(pieces, list) and all(isinstance(sha256, str) and ID.fullmatch(sha256) for sha256 in pieces)
-    if not whole or len(pieces) != -(-size // CHUNK_BYTES):
+    packed = _packed_old(pieces, size) if old else _packed(pieces)
+    file = None if packed is None else File(path, size, packed)
+    lengths = () if file is None else [file.chunk(number)[1] for number in range(file.count)]
+    if file is None or sum(lengths) != size or not all(0 < length <= CHUNK_BYTES for length in lengths):
         raise BadListing(f"the pieces of {path[:80]!r} must be SHA-256 digests that cover its size")
-    return File(path, size, tuple(pieces))
+    return file
 
 
-def _agree(listing: Listing) -> bool:
-    return all(listing.lengths[place.sha256] == place.length for place in listing.places())
+def _packed(pieces: Any) -> bytes | None:
+    try:
+        packed = bytes.fromhex(pieces)
+    except (ValueError, TypeError):
+        return None
+    return packed if len(packed) % RECORD_BYTES == 0 else None
+
+
+def _packed_old(pieces: Any, size: int) -> bytes | None:
+    if not isinstance(pieces, list) or len(pieces) != -(-size // CHUNK_BYTES):
+        return None
+    if not all(isinstance(sha256, str) and ID.fullmatch(sha256) for sha256 in pieces):
+        return None
+    lengths = [min(CHUNK_BYTES, size - number * CHUNK_BYTES) for number in range(len(pieces))]
+    return pack("", ((bytes.fromhex(sha256), n) for sha256, n in zip(pieces, lengths, strict=True))).packed
 
 
 def check_paths(paths: Iterable[str]) -> None:
@@ -250,13 +348,9 @@ def _meet(path: str, other: str) -> BadListing:
     return BadListing(f"{path[:80]!r} and {other[:80]!r} would meet on some systems; rename one")
 
 
-def cut(path: str, blocks: Iterable[bytes]) -> File:
-    """Make a file's entry from ``blocks``, each CHUNK_BYTES long but the last."""
-    size, pieces = 0, []
-    for block in blocks:
-        pieces.append(hashlib.sha256(block).hexdigest())
-        size += len(block)
-    return File(path, size, tuple(pieces))
+def cut(path: str, chunks: Iterable[bytes | memoryview]) -> File:
+    """Make a file's entry from its chunks."""
+    return pack(path, ((hashlib.sha256(chunk).digest(), len(chunk)) for chunk in chunks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -572,23 +572,13 @@ class DatasetsReply(Wire, frozen=True, kw_only=True):
 
 
 class DatasetDraftReply(Wire, frozen=True, kw_only=True):
-    """``PUT /v1/dataset/{id}``: the pieces to upload before it can be published."""
+    """``PUT /v1/dataset/{id}``: pieces to upload before it can be published; ask again when these are here."""
 
     dataset_id: str
     size: int
-    missing: list[str]
+    missing: list[str]  # the first of them, at most 4,096
+    missing_bytes: int  # of all
     published: bool
-
-
-class Chunk(Wire, frozen=True, kw_only=True):
-    sha256: str
-    length: int  # bytes
-
-
-class DatasetChunksReply(Wire, frozen=True, kw_only=True):
-    """``GET /v1/dataset/{id}/chunks``: the content-defined chunks of a file, in order; none if it cannot be patched."""
-
-    chunks: list[Chunk]
 
 
 class DatasetPublishRequest(Wire, frozen=True, kw_only=True):

@@ -287,7 +287,7 @@ ROUTES: tuple[Route, ...] = (
         "List the data sets", reply=wire.DatasetsReply),
     Route(
         "PUT", _SET, Access.OPERATOR, "announce_dataset",
-        "Announce a data set; the answer names the missing pieces", reply=wire.DatasetDraftReply,
+        "Announce a data set; the answer names missing pieces", reply=wire.DatasetDraftReply,
         problem_types=(ProblemType.WRONG_DIGEST,), upload=True),
     Route(
         "GET", _SET, Access.FETCHER, "dataset",
@@ -299,14 +299,6 @@ ROUTES: tuple[Route, ...] = (
         "PUT", f"{_SET}/pieces", Access.OPERATOR, "bring_pieces",
         "Upload many small pieces in one body", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True,
         media=""),
-    Route(
-        "PUT", f"{_SET}/patch/{{sha256}}", Access.OPERATOR, "patch_piece",
-        "Upload a piece as a patch of another data set's file", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST),
-        upload=True, media=""),
-    Route(
-        "GET", f"{_SET}/chunks", Access.OPERATOR, "chunks",
-        "List the content-defined chunks of a file, for making patches", reply=wire.DatasetChunksReply,
-        parameters=("path",), problem_types=_FETCHED),
     Route(
         "GET", f"{_SET}/piece/{{sha256}}", Access.FETCHER, "piece",
         "Download a piece", problem_types=_FETCHED, media="application/octet-stream"),

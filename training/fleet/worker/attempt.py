@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from training.contract import CHECKPOINT_ENDING, TIMING_ENDING, Exit, file_name, outputs, reads_features
+from training.contract import CHECKPOINT_ENDING, TIMING_ENDING, Exit, file_name, outputs, reads, reads_features
 from training.crashpoint import crashpoint
 from training.files import free_bytes
 from training.fleet.process.supervise import (
@@ -86,19 +87,20 @@ class Attempt:
         post: Post,
         *,
         fetch: Fetch | None = None,
+        doubt: Callable[[str], object] = lambda _dataset_id: None,
         measure_s: float = MEASURE_S,
         variables: Callable[[], Mapping[str, str]] = dict,
         transfer: StateTransfer | None = None,
     ) -> None:
-        """``fetch`` brings data sets; ``measure_s``: between two looks at the trainer's CPU time.
+        """``fetch`` brings data sets, ``doubt`` has one checked; ``measure_s``: between two looks at CPU time.
 
         ``transfer`` brings the trainer's saved state to the receiver, and fetches it from there.
 
         ``variables`` are this worker's for the trainer that begins; the plan's go before.
         """
-        self._fetch = fetch
+        self._fetch, self._doubt = fetch, doubt
         self._fetched_parts = -1
-        self._order = Order(self._fetching)
+        self._order = Order(self._fetching, wanted=partial(reads, assignment.spec))
         self.assignment = assignment
         self._measure_s = measure_s
         self._variables = variables
@@ -211,6 +213,8 @@ class Attempt:
                     self._transfer.bring_last()
             crashpoint("worker.trainer_ended")
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
+            if ended.code == Exit.BAD_DATA and self.assignment.dataset is not None:
+                self._doubt(self.assignment.dataset)  # perhaps this disk has damaged it
 
     def _inputs(self) -> Inputs:
         """Fetch the data set that the job names; else use this host's own."""

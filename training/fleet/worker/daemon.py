@@ -241,6 +241,7 @@ class TrainerWorker:
             fetch=lambda dataset_id, order: self._datasets.provide(
                 dataset_id, self._clients[0].about(assignment.database_id).datasets, order
             ),
+            doubt=self._datasets.doubt,
             measure_s=measure_s(assignment, self._options.settings),
             variables=lambda: self._gpu_of(assignment),
             transfer=StateTransfer(
@@ -310,7 +311,8 @@ class TrainerWorker:
         capability = self._capability()
         devices = capability.get("cuda_devices")
         self._devices = devices if isinstance(devices, list) else []
-        return {**capability, "healthy": complaint is None, "unhealthy_because": complaint}
+        healthy = {"healthy": complaint is None, "unhealthy_because": complaint}
+        return {**capability, **healthy, "data_sets": self._datasets.told()}
 
 
 def _new_identity(options: Options) -> int:
@@ -331,6 +333,8 @@ def doctor(options: Options) -> int:
     for each in grown(options):
         if each.count:
             print(printable(each.sentence))
+    for held in DatasetCache(options.cache_dir, options.cache_bytes).held():
+        print(printable(held.sentence))
     complaint = SelfTest(options.own_places, options.state_dir, SystemClock())()
     print("this host is well" if complaint is None else f"this host gets no work: {printable(complaint)}")
     return 0 if complaint is None else 1

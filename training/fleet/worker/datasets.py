@@ -2,18 +2,20 @@
 
 ::
 
-    <folder>/sets/<id>/…           a whole data set, as it was pushed
-    <folder>/fetching/<id>/…       a partial one: present chunks are not fetched again
-    <folder>/listings/<id>.json    its files and chunks
-    <folder>/stamps/<id>.json      size and time of every file when it was whole: what has changed since is fetched anew
+    <folder>/sets/<id>/…           files of a data set, as they were pushed: those that a job has wanted
+    <folder>/fetching/<id>/…       files on their way: present chunks are not fetched again
+    <folder>/listings/<id>.json    all its files and chunks
+    <folder>/stamps/<id>.json      size and time of each file under ``sets``: what has changed since is fetched anew
     <folder>/recent.json           ids, the one used last at the end
 
-A data set appears under ``sets`` in one step, after its last byte was verified and synced. One worker uses the folder
-at a time. A receiver that is away is waited for; whoever wants nothing any more says so by :class:`Order`.
+The files that a job wants appear under ``sets`` after the last byte of all was verified and synced, those of a new data
+set in one step. One worker uses the folder at a time. A receiver that is away is waited for; whoever wants nothing any
+more says so by :class:`Order`. In memory is one chunk, and the listings of the data sets here.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -21,7 +23,7 @@ import os
 import random
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,14 +33,16 @@ from training import strict_json
 from training.crashpoint import crashpoint
 from training.files import LocalFs, free_bytes, write_whole
 from training.fleet.client.answers import Damaged, Refused, Unavailable, Unreachable, backoff_s
-from training.fleet.wire.dataset_listing import ID, BadListing, Listing, Place, parse
+from training.fleet.wire.dataset_listing import ID, BadListing, File, Listing, Place, parse
 from training.locking import LockedError, exclusive
+from training.printable import size as in_words
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GIB = 1024**3
 FLOOR_BYTES = 256 * 1024**2  # of disk that stay free for training
+TOLD_MAX = 20  # data sets that the receiver is told of
 DAMAGED_MAX = 5  # times that one chunk may arrive damaged
 
 
@@ -68,18 +72,37 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """A request for a data set. ``progress`` gets the bytes present and in all."""
+    """A request for a data set's files whose paths are ``wanted``. ``progress`` gets the bytes present and in all."""
 
     progress: Callable[[int, int], object]
     stopped: threading.Event = field(default_factory=threading.Event)
+    wanted: Callable[[str], bool] = lambda _path: True
 
     def check(self) -> None:
         if self.stopped.is_set():
             raise Stopped("the attempt that needs the data set has ended")
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A data set in the folder: bytes of whole files, of unfinished ones, and of all files that it has."""
+
+    dataset_id: str
+    here: int
+    unfinished: int
+    size: int
+
+    @property
+    def sentence(self) -> str:
+        short, arrived = f"data set {self.dataset_id[:12]}", in_words(self.here + self.unfinished)
+        if self.unfinished:
+            return f"{short}: {arrived} of {in_words(self.size)} have arrived; its next job fetches the rest"
+        part = f"; of its {in_words(self.size)} no job here has read more" if self.here < self.size else ""
+        return f"{short}: {arrived} are here, whole{part}"
+
+
 class DatasetCache:
-    """A folder of fetched data sets, at most ``bytes_max`` of them unless one alone is needed now."""
+    """A folder of fetched data sets, at most ``bytes_max`` in all."""
 
     def __init__(
         self,
@@ -98,20 +121,52 @@ class DatasetCache:
         self._in_use = in_use
         self._one_at_a_time = threading.Lock()
         self._held: ExitStack | None = None
+        self._sizes: dict[str, int] = {}
 
     def provide(self, dataset_id: str, source: Source, order: Order) -> Path:
-        """Return the folder of a whole, unchanged data set; fetch it if needed. Raises FetchError, Stopped, OSError."""
+        """Return the folder of a data set whose wanted files are whole and unchanged; fetch those that are not.
+
+        Raises FetchError, Stopped, OSError.
+        """
         if not ID.fullmatch(dataset_id):
             raise FetchError(f"{dataset_id[:80]!r} is not the id of a data set")
         with self._one_at_a_time:
             self.hold()
             listing = self._listing(dataset_id, source, order)
             whole = self.folder / "sets" / dataset_id
-            if not self._untouched(dataset_id, listing):
-                self._take_down(dataset_id)
-                self._fetch(dataset_id, listing, source, order)
+            unchanged = self._unchanged(dataset_id)
+            lacking = [file for file in listing.files if order.wanted(file.path) and file.path not in unchanged]
+            if lacking:
+                self._fetch(dataset_id, listing, lacking, source, order)
             self._used(dataset_id)
             return whole
+
+    def doubt(self, dataset_id: str) -> None:
+        """Have every chunk of a data set hashed again before its next use: a trainer found it damaged."""
+        with self._one_at_a_time, suppress(OSError):
+            self._stamps(dataset_id).unlink(missing_ok=True)
+
+    def held(self) -> list[Held]:
+        """List what is here, the one used last at the end. May be called while a fetch is under way."""
+        found = []
+        for dataset_id in dict.fromkeys(each.name for each in self._by_age()):
+            here, unfinished = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
+            if dataset_id not in self._sizes and (known := self._known(dataset_id)) is not None:
+                self._sizes[dataset_id] = known.size  # an id stands for the same bytes for ever
+            found.append(Held(dataset_id, here, unfinished, self._sizes.get(dataset_id, here + unfinished)))
+        return found
+
+    def told(self) -> dict[str, object]:
+        """Say what is here, for the receiver: the sets used last, and the limit."""
+        held = self.held()
+        return {
+            "bytes": sum(each.here + each.unfinished for each in held),
+            "bytes_max": self._bytes_max,
+            "sets": [
+                {"dataset_id": each.dataset_id, "bytes": each.here, "of": each.size, "unfinished": each.unfinished}
+                for each in reversed(held[-TOLD_MAX:])
+            ],
+        }
 
     def hold(self) -> None:
         """Lock the folder for this process, at the latest before the first data set. Raises CacheInUse."""
@@ -156,38 +211,66 @@ class DatasetCache:
         except (OSError, BadListing):
             return None
 
-    def _fetch(self, dataset_id: str, listing: Listing, source: Source, order: Order) -> None:
-        """Complete the data set: keep present chunks, copy those of other sets, fetch the rest; then name it."""
-        folder = self.folder / "fetching" / dataset_id
-        self._make_room(dataset_id, listing)
-        near = self._near(dataset_id, listing)
-        done, here = 0, _empty_files(folder, listing)
-        there = sum(place.length for place in here)
-        log.info("fetching data set %s: %d of %d bytes are here", dataset_id[:12], there, listing.size)
-        for place in listing.places():
+    def _fetch(self, dataset_id: str, listing: Listing, files: Sequence[File], source: Source, order: Order) -> None:
+        """Complete files: keep present chunks, copy those of other sets, fetch the rest; then give them their names."""
+        folder, whole = self.folder / "fetching" / dataset_id, self.folder / "sets" / dataset_id
+        self._take_down(whole, folder, files)
+        self._make_room(dataset_id, files)
+        find = self._near(dataset_id, listing, folder)
+        wanted, done = {file.path for file in files}, 0
+        for file in files:
+            _make_way(folder, file.path).touch()
+        here = bytearray(self._sound(folder, place) for place in listing.places(wanted.__contains__))
+        size, there = sum(file.size for file in files), 0
+        for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
+            there += present * place.length
+        log.info("fetching data set %s: %d of %d bytes are here", dataset_id[:12], there, size)
+        for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
             order.check()
-            if place not in here:
-                data = near(place) or self._patiently(
+            if not present:
+                data = find(place) or self._patiently(
                     lambda sha256=place.sha256: source.piece(dataset_id, sha256, tries=1),  # type: ignore[misc]
                     order,
                 )
-                _write_at(folder / place.path, place.offset, data)
+                self._write(dataset_id, files, folder, place, data)
                 crashpoint("worker.fetch.piece")
             done += place.length
-            order.progress(done, listing.size)
-        for file in listing.files:
+            order.progress(done, size)
+        for file in files:
             os.truncate(folder / file.path, file.size)
             LocalFs().sync_file(folder / file.path)
-        stamps = self.folder / "stamps" / f"{dataset_id}.json"
+        stamps = self._stamps(dataset_id)
         stamps.parent.mkdir(mode=0o700, exist_ok=True)
-        write_whole(stamps, json.dumps(_stamps(folder, listing)).encode())
-        whole = self.folder / "sets" / dataset_id
+        now = {**self._unchanged(dataset_id), **{file.path: _stamp(folder / file.path) for file in files}}
+        write_whole(stamps, json.dumps(now).encode())
         whole.parent.mkdir(exist_ok=True)
         crashpoint("worker.fetch.stamped")
-        LocalFs().replace(folder, whole)
+        if whole.exists():  # more of it is wanted than before
+            for file in files:
+                LocalFs().replace(folder / file.path, _make_way(whole, file.path))
+                LocalFs().sync_folder((whole / file.path).parent)
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            LocalFs().replace(folder, whole)
         crashpoint("worker.fetch.whole")
         LocalFs().sync_folder(whole.parent)
-        log.info("data set %s is here, whole and verified", dataset_id[:12])
+        log.info("%s of data set %s are here, whole and verified", in_words(size), dataset_id[:12])
+
+    def _write(self, dataset_id: str, files: Sequence[File], folder: Path, place: Place, data: bytes) -> None:
+        """Write a chunk to its place. On a disk that others have filled meanwhile, make room once."""
+        try:
+            _write_at(folder / place.path, place.offset, data)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self._make_room(dataset_id, files)
+            try:
+                _write_at(folder / place.path, place.offset, data)
+            except OSError:
+                raise FetchError(
+                    f"the disk of {self.folder} is full amid data set {dataset_id[:12]}; free some space there: "
+                    "what has arrived is kept"
+                ) from error
 
     def _patiently(self, call: Callable[[], T], order: Order) -> T:
         """Repeat a request until it is answered. Raises FetchError for a refusal, or repeated damage."""
@@ -211,69 +294,87 @@ class DatasetCache:
             if order.stopped.wait(backoff_s(failures + damaged, self._chance(), least_s=least_s)):
                 raise Stopped("the attempt that needs the data set has ended")
 
-    def _near(self, dataset_id: str, listing: Listing) -> Callable[[Place], bytes | None]:
-        """A finder of chunks in the other data sets here: of a new version only changed chunks are fetched."""
-        wanted, places = set(listing.lengths), {}
-        for other in self._ids("sets"):
-            known = None if other == dataset_id else self._known(other)
-            for place in () if known is None else known.places():
-                if place.sha256 in wanted:
-                    places[place.sha256] = (self.folder / "sets" / other / place.path, place)
+    def _near(self, dataset_id: str, listing: Listing, folder: Path) -> Callable[[Place], bytes | None]:
+        """Make a finder of chunks that are here, so that of a new version only changed chunks are fetched.
+
+        It looks in the other data sets, and in what has arrived of this one.
+        """
+        whole = self.folder / "sets" / dataset_id
+        others = [(each, self._known(each)) for each in self._ids("sets") if each != dataset_id]
+        known = [(folder, listing), (whole, listing)]
+        known += [(self.folder / "sets" / each, other) for each, other in others if other is not None]
 
         def find(place: Place) -> bytes | None:
-            if place.sha256 not in places:
-                return None
-            path, there = places[place.sha256]
-            return _read_if_sound(path, there)
+            for where, other in known:
+                there = other.place_of(place.sha256)
+                data = None if there is None else _read_if_sound(where / there.path, there)
+                if data is not None:
+                    return data
+            return None
 
         return find
 
+    @staticmethod
+    def _sound(folder: Path, place: Place) -> bool:
+        return _read_if_sound(folder / place.path, place) is not None
+
     # ── local state ────────────────────────────────────────────────────────────────────────
 
-    def _untouched(self, dataset_id: str, listing: Listing) -> bool:
-        """Return True when the whole data set is here and its files are unchanged."""
+    def _stamps(self, dataset_id: str) -> Path:
+        return self.folder / "stamps" / f"{dataset_id}.json"
+
+    def _unchanged(self, dataset_id: str) -> Mapping[str, list[int]]:
+        """Return the stamps of files that are as they were when they were whole."""
         try:
-            stamps = strict_json.loads((self.folder / "stamps" / f"{dataset_id}.json").read_bytes())
-            return bool(stamps == _stamps(self.folder / "sets" / dataset_id, listing))
+            stamps = strict_json.loads(self._stamps(dataset_id).read_bytes())
+            found = stamps if isinstance(stamps, dict) else {}
         except (OSError, ValueError):
-            return False
+            return {}
+        whole = self.folder / "sets" / dataset_id
+        return {path: stamp for path, stamp in found.items() if stamp == _stamp(whole / path)}
 
-    def _take_down(self, dataset_id: str) -> None:
-        """Check changed files again, chunk by chunk."""
-        whole, fetching = self.folder / "sets" / dataset_id, self.folder / "fetching" / dataset_id
-        if whole.exists():
-            log.warning("data set %s was changed on this host and is mended", dataset_id[:12])
-            shutil.rmtree(fetching, ignore_errors=True)
-            fetching.parent.mkdir(exist_ok=True)
-            LocalFs().replace(whole, fetching)
+    @staticmethod
+    def _take_down(whole: Path, folder: Path, files: Sequence[File]) -> None:
+        """Take files that were changed here away from trainers: they are checked again, chunk by chunk."""
+        for file in files:
+            if (whole / file.path).is_file():
+                log.warning("%s was changed on this host and is mended", whole / file.path)
+                LocalFs().replace(whole / file.path, _make_way(folder, file.path))
 
-    def _make_room(self, dataset_id: str, listing: Listing) -> None:
-        """Remove the least recently used data sets until limit and disk are kept."""
-        if listing.size > self._bytes_max:
+    def _make_room(self, dataset_id: str, files: Sequence[File]) -> None:
+        """Remove the least recently used data sets until limit and disk are kept. Raises FetchError if none may go."""
+        wanted = sum(file.size for file in files)
+        whole, arrived = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
+        short = f"data set {dataset_id[:12]}"
+        if whole + wanted > self._bytes_max:
             raise FetchError(
-                f"data set {dataset_id[:12]} has {listing.size / GIB:.2f} GiB and this host keeps at most "
+                f"{short} has {(whole + wanted) / GIB:.2f} GiB and this host keeps at most "
                 f"{self._bytes_max / GIB:.2f}; raise --cache-gib"
             )
-        in_use = {dataset_id, *self._in_use()}
-        others = [each for each in self._by_age() if each.name not in in_use]
+        others = [each for each in self._by_age() if each.name != dataset_id]
         sizes = {each: _size(each) for each in others}
-        here = _size(self.folder / "fetching" / dataset_id)
+        used = set(self._in_use())
         while True:
-            too_many = sum(sizes.values()) + listing.size > self._bytes_max
-            missing = FLOOR_BYTES + max(0, listing.size - here) - self._free_bytes(self.folder)
-            if not too_many and missing <= 0:
+            over = sum(sizes.values()) + whole + wanted - self._bytes_max
+            missing = FLOOR_BYTES + max(0, wanted - arrived) - self._free_bytes(self.folder)
+            if over <= 0 and missing <= 0:
                 return
-            if not others:
+            oldest = next((each for each in sizes if each.name not in used), None)
+            if oldest is None and over > 0:
                 raise FetchError(
-                    f"no room for data set {dataset_id[:12]}: {missing} bytes more are needed at {self.folder}; "
-                    "free some space there"
+                    f"no room for {short}: jobs that run here use {in_words(sum(sizes.values()))} of data sets, and "
+                    f"this host keeps at most {in_words(self._bytes_max)}; raise --cache-gib"
                 )
-            oldest = others.pop(0)
+            if oldest is None:
+                raise FetchError(
+                    f"no room for {short}: {in_words(missing)} more are needed at {self.folder}; free some space there"
+                )
             log.info("data set %s is removed from this host to make room", oldest.name[:12])
             shutil.rmtree(oldest, ignore_errors=True)
             del sizes[oldest]
-            for kind in ("listings", "stamps"):
-                (self.folder / kind / f"{oldest.name}.json").unlink(missing_ok=True)
+            if oldest.parent.name == "sets":
+                for kind in ("listings", "stamps"):
+                    (self.folder / kind / f"{oldest.name}.json").unlink(missing_ok=True)
 
     def _by_age(self) -> list[Path]:
         """List data sets here: the unfinished first, then the whole ones, the one used last at the end."""
@@ -304,20 +405,14 @@ class DatasetCache:
 # ── files ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _empty_files(folder: Path, listing: Listing) -> set[Place]:
-    """Make all files in full size; returns the chunks already in place."""
-    here = set()
-    for file in listing.files:
-        path = folder / file.path
-        astray = path.resolve() != folder.resolve() / file.path
-        if astray or (path.exists() and not path.is_file()):
-            raise FetchError(f"{path} is in the way; remove it")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    for place in listing.places():
-        if _read_if_sound(folder / place.path, place) is not None:
-            here.add(place)
-    return here
+def _make_way(folder: Path, path: str) -> Path:
+    """Make the folders above a file; FetchError where a link or something else is in its place."""
+    place = folder / path
+    astray = place.resolve() != folder.resolve() / path
+    if astray or (place.exists() and not place.is_file()):
+        raise FetchError(f"{place} is in the way; remove it")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def _read_if_sound(path: Path, place: Place) -> bytes | None:
@@ -336,13 +431,13 @@ def _write_at(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-def _stamps(folder: Path, listing: Listing) -> dict[str, list[int]]:
-    """Read size and time of every file. Raises OSError when one is missing or no file."""
-    found = {}
-    for file in listing.files:
-        about = (folder / file.path).stat(follow_symlinks=False)
-        found[file.path] = [about.st_size, about.st_mtime_ns]
-    return found
+def _stamp(path: Path) -> list[int] | None:
+    """Read size and time of a file; None when it is missing or no file."""
+    try:
+        about = path.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return [about.st_size, about.st_mtime_ns]
 
 
 def _size(folder: Path) -> int:

@@ -22,7 +22,7 @@ from training import strict_json
 from training.files import LocalFs, free_bytes
 from training.fleet.client.answers import ClientError
 from training.fleet.client.datasets import StateCalls
-from training.fleet.wire.dataset_listing import Listing, Place
+from training.fleet.wire.dataset_listing import Listing
 from training.fleet.wire.progress import parse_progress, point_of
 from training.fleet.worker.datasets import Order
 from training.fleet.worker.state import events as t
@@ -144,12 +144,7 @@ class StateTransfer:
                 if listing is None or listing.dataset_id == self._kept:
                     return
                 calls = self._calls()
-                missing = set(calls.announce(listing, tries=1)["missing"])
-                first: dict[str, Place] = {}  # a chunk may have several places
-                for place in listing.places():
-                    if place.sha256 in missing:
-                        first.setdefault(place.sha256, place)
-                for _ in send(calls, self._folder, listing, first.values()):
+                for _ in send(calls, self._folder, listing, tries=1):
                     pass
                 calls.keep(listing.dataset_id, epoch=self._epoch, begun_from=self._begun_from, tries=1)
             except (ClientError, FolderError, OSError, LookupError, TypeError) as error:

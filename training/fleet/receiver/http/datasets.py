@@ -29,8 +29,6 @@ from training.fleet.wire.dataset_listing import (
 )
 from training.fleet.wire.messages import (
     HEADER_SHA256,
-    Chunk,
-    DatasetChunksReply,
     DatasetDraftReply,
     DatasetPublishReply,
     DatasetPublishRequest,
@@ -41,7 +39,6 @@ from training.fleet.wire.messages import (
     ProblemType,
     Refusal,
 )
-from training.fleet.wire.patches import HEADER_BYTES_MAX, read_patch
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +52,17 @@ async def datasets(context: Context, _request: Request) -> Response:
 
 
 async def announce_dataset(context: Context, request: Request) -> Response:
-    """Take a listing; the answer names the missing chunks."""
+    """Take a listing; the answer names missing chunks, the first when there are many."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
     document = await read_bytes(context, request, LISTING_BYTES_MAX)
     draft = await context.disk(lambda: dataset_store.begin(dataset_id, document))
     return reply(
         DatasetDraftReply(
-            dataset_id=dataset_id, size=draft.size, missing=list(draft.missing), published=draft.published
+            dataset_id=dataset_id,
+            size=draft.size,
+            missing=list(draft.missing),
+            missing_bytes=draft.missing_bytes,
+            published=draft.published,
         )
     )
 
@@ -82,26 +83,6 @@ async def bring_pieces(context: Context, request: Request) -> Response:
     except BadListing as error:
         raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
     await context.disk(lambda: dataset_store.put(dataset_id, pieces))
-    return Response()
-
-
-async def chunks(context: Context, request: Request) -> Response:
-    """List the content-defined chunks of a published file, by which a changed form of it is pushed as patches."""
-    dataset_store, dataset_id = _dataset_store(context), _id(request)
-    path = request.query_params.get("path", "")
-    found = await context.disk(lambda: dataset_store.chunks(dataset_id, path))
-    return reply(DatasetChunksReply(chunks=[Chunk(sha256=s, length=n) for s, n in found]))
-
-
-async def patch_piece(context: Context, request: Request) -> Response:
-    """Take a chunk as a patch of another data set's file."""
-    dataset_store, dataset_id, sha256 = _dataset_store(context), _id(request), request.path_params["sha256"]
-    body = await read_bytes(context, request, CHUNK_BYTES + HEADER_BYTES_MAX)
-    try:
-        patch = read_patch(body)
-    except BadListing as error:
-        raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
-    await context.disk(lambda: dataset_store.put_patched(dataset_id, sha256, patch))
     return Response()
 
 

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 async def announce_state(context: Context, request: Request) -> Response:
-    """Take a listing; the answer names the missing chunks."""
+    """Take a listing; the answer names missing chunks, the first when there are many."""
     store, state_id = _store(context), _id(request)
     await _holder(context, request)
     document = await read_bytes(context, request, LISTING_BYTES_MAX)
@@ -60,7 +60,7 @@ async def bring_state_pieces(context: Context, request: Request) -> Response:
         pieces = batched(body)
     except BadListing as error:
         raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
-    await context.disk(lambda: store.put(state_id, list(pieces)))
+    await context.disk(lambda: store.put(state_id, pieces))
     return Response()
 
 
