@@ -21,7 +21,7 @@ from training.fleet.client.push import read_folder
 from training.fleet.service.states import kept_by, over
 from training.fleet.store.errors import ChunksMissing, NoState, StoreFull
 from training.fleet.store.states import KeptState, StateStore
-from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing, cut
+from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing, cut, pack
 from training.fleet.wire.states import STATE_BYTES_MAX, StateKeepRequest, Stretch
 from training.fleet.worker.datasets import Order, Stopped
 from training.fleet.worker.state import events as t
@@ -97,11 +97,9 @@ def test_a_damaged_file_counts_as_no_state_and_its_chunks_are_swept(tmp_path: Pa
 
 
 def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path: Path) -> None:
-    names = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(STATE_BYTES_MAX // CHUNK_BYTES + 1)]
-    document = Listing(listed(weights=b"w").files).document
-    large = document.replace(b'"size":1', b'"size":%d' % (len(names) * CHUNK_BYTES))
-    chunk, chunks = hashlib.sha256(b"w").hexdigest(), ",".join(f'"{name}"' for name in names)
-    large = large.replace(f'"{chunk}"'.encode(), chunks.encode())
+    numbers = range(STATE_BYTES_MAX // CHUNK_BYTES + 1)
+    chunks = ((hashlib.sha256(b"%d" % number).digest(), CHUNK_BYTES) for number in numbers)
+    large = Listing((pack("weights", chunks),)).document
     with pytest.raises(StoreFull, match="it stays on its host"):
         StateStore(tmp_path / "states").begin(hashlib.sha256(large).hexdigest(), large)
 
