@@ -106,12 +106,57 @@ def run_baselines(
     window to window. ``gap`` is its AUROC minus the model's on the same draws of episodes, where the two can be
     compared.
     """
+    split = windows.split
+    answers = plain_answers(windows, own, test=test, cal=cal, classes=classes, seed=seed)
+    cal_rows = split.cal[_thinned(np.arange(split.cal.size), MAX_JUDGED_ROWS)]
+    whole = max(split.test.size, split.cal.size) <= MAX_JUDGED_ROWS
+
+    def judge(one: Plain) -> dict[str, Any]:
+        point = None
+        if one.cal.y.size:
+            point = operating_point(one.cal, target_fpr, classes=classes, references=one.references)
+            point.refuse_test(one.test.rows.recording.tolist())
+        found = evaluate(one.test, classes=classes, operating_point=point, n_resamples=n_resamples, seed=seed).metrics
+        hosts = None if point is None else point.hosts
+        answer: dict[str, Any] = {"kind": one.kind, "windows": int(one.test.y.size)}
+        answer |= {"rule": None if hosts is None else hosts.rule.value}
+        answer |= {name: found[name] for name in _SHOWN}
+        answer["incidents"] = None
+        if point is not None and point.threshold is not None and whole:
+            choice, figures = called(one.cal, one.test, point, classes, rows=cal_rows, nominal_s=stride_s, curve=False)
+            choice.require_none_of(split)
+            answer["incidents"] = {name: figures[name] for name in _CALLED}
+        rival = test.take(_thinned(np.arange(test.y.size), MAX_JUDGED_ROWS))
+        if by_class(one.test, classes) is by_class(rival, classes):
+            draws = {"n_resamples": n_resamples, "seed": seed}
+            answer["gap"] = paired_gap(one.test, rival, classes=classes, **draws)
+        return answer
+
+    return {name: judge(one) if isinstance(one, Plain) else dict(one) for name, one in answers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """The scores of a plain method: of windows of the test and calibration sides, and of references."""
+
+    kind: str  # supervised or anomaly
+    test: Scored
+    cal: Scored
+    references: References
+
+
+def plain_answers(
+    windows: Windows, own: Own, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
+) -> dict[str, Plain | Mapping[str, Any]]:
+    """Fit the plain methods on the training side, and score; {kind, note} of one that could not be had.
+
+    Sides of more than ``MAX_JUDGED_ROWS`` windows are thinned.
+    """
     split, X, truth = windows.split, windows.features, np.asarray(windows.y, dtype=np.int64)
     if test.y.size != split.test.size or cal.y.size != split.cal.size:
         raise ValueError("the scored windows must be those of the split, in its order")
     test_rows = _thinned(np.arange(split.test.size), MAX_JUDGED_ROWS)
     cal_rows = _thinned(np.arange(split.cal.size), MAX_JUDGED_ROWS)
-    whole = (test_rows.size, cal_rows.size) == (test.y.size, cal.y.size)
     test, cal = test.take(test_rows), cal.take(cal_rows)
     train, val = _thinned(split.train, MAX_FIT_ROWS), _thinned(split.val, MAX_FIT_ROWS)
     both = _thinned(np.sort(np.concatenate((split.train, split.val))), MAX_FIT_ROWS)
@@ -130,29 +175,7 @@ def run_baselines(
         own_host=own.host,
         seed=seed,
     )
-
-    def judge(kind: str, judged: Scored, calibrated: Scored, references: References) -> dict[str, Any]:
-        point = None
-        if calibrated.y.size:
-            point = operating_point(calibrated, target_fpr, classes=classes, references=references)
-            point.refuse_test(judged.rows.recording.tolist())
-        found = evaluate(judged, classes=classes, operating_point=point, n_resamples=n_resamples, seed=seed).metrics
-        hosts = None if point is None else point.hosts
-        answer: dict[str, Any] = {"kind": kind, "windows": int(judged.y.size)}
-        answer |= {"rule": None if hosts is None else hosts.rule.value}
-        answer |= {name: found[name] for name in _SHOWN}
-        answer["incidents"] = None
-        if point is not None and point.threshold is not None and whole:
-            rows = split.cal[cal_rows]
-            choice, figures = called(calibrated, judged, point, classes, rows=rows, nominal_s=stride_s, curve=False)
-            choice.require_none_of(split)
-            answer["incidents"] = {name: figures[name] for name in _CALLED}
-        if by_class(judged, classes) is by_class(test, classes):
-            draws = {"n_resamples": n_resamples, "seed": seed}
-            answer["gap"] = paired_gap(judged, test, classes=classes, **draws)
-        return answer
-
-    results = {"logistic_regression": _supervised(data, test, cal, classes, judge)}
+    results: dict[str, Plain | Mapping[str, Any]] = {"logistic_regression": _supervised(data, test, cal, classes)}
     centred = _Centred.on(data.own, data.own_host)
     normal = centred.of(data.fit, data.fit_host)[classes.is_benign(data.fit_y)]
     normal = normal[_thinned(np.arange(normal.shape[0]), MAX_ANOMALY_ROWS)]
@@ -165,7 +188,7 @@ def run_baselines(
         score = method(normal, seed)
         said = {side: score(values) if values.shape[0] else np.zeros(0) for side, values in sides.items()}
         levels = Levels.trained(said["own"], data.own_host, on=sorted(set(data.fit_host.tolist())))
-        results[name] = judge(
+        results[name] = Plain(
             "anomaly",
             test.with_score(levels.applied(said["test"], test.rows.host)),
             cal.with_score(levels.applied(said["cal"], cal.rows.host)),
@@ -224,13 +247,7 @@ def _fit_scaler(fit: NDArray[Any]) -> Callable[[NDArray[Any]], Matrix]:
 # -- logistic regression -----------------------------------------------------------------------------------------------
 
 
-def _supervised(
-    data: _Data,
-    test: Scored,
-    cal: Scored,
-    classes: Classes,
-    judge: Callable[[str, Scored, Scored, References], dict[str, Any]],
-) -> dict[str, Any]:
+def _supervised(data: _Data, test: Scored, cal: Scored, classes: Classes) -> Plain | Mapping[str, Any]:
     if np.unique(data.train_y).size < 2:
         return {"kind": "supervised", "note": "the training side holds a single class"}
     model, transform = _best_logistic(data)
@@ -246,7 +263,7 @@ def _supervised(
         return windows.with_score(classes.alarm_score(proba), proba)
 
     references = References(classes.alarm_score(probabilities(data.own)), data.own_host)
-    return judge("supervised", scored(data.test, test), scored(data.cal, cal), references)
+    return Plain("supervised", scored(data.test, test), scored(data.cal, cal), references)
 
 
 def _best_logistic(data: _Data) -> tuple[LogisticRegression, Callable[[Matrix], Matrix]]:

@@ -19,7 +19,7 @@ from training.files import write_whole
 from training.trainer import checkpoint, families, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import Own, run_baselines
-from training.trainer.contract import BadArguments, Interrupted, Progress, Stop, TrainerError
+from training.trainer.contract import BadArguments, Interrupted, Keeper, Progress, Stop, TrainerError
 from training.trainer.evaluation.behaviours import Known, Unshown, places_of, refuse_shown, without
 from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
@@ -65,7 +65,7 @@ def train(
             machine.settle_torch(args.threads)
         device = machine.pick_device(args.device, prefers_cuda=family.prefers_cuda)
         inputs = read_inputs(args, takes=family.takes)
-        split = _split(args, inputs, supervised=family.supervised)
+        split = split_of(args, inputs, supervised=family.supervised)
         if added is not None:
             inputs = added.onto(inputs)
             added.check(inputs, split)
@@ -89,21 +89,7 @@ def train(
     also = () if added is None else added.hosts
     parted = part(inputs, split, also=also)
     joined = join(inputs, split, parted.train)
-    task = Task(
-        model=args.model,
-        names=inputs.names,
-        feature_names=tuple(feature_names(inputs)),
-        ordinary=ordinary_of(inputs),
-        classes=len(inputs.classes),
-        hyper=args.hyper,
-        seed=args.seed,
-        threads=args.threads,
-        device=device,
-        progress=progress,
-        stop=stop,
-        keeper=stages,
-        **joined.of_task(inputs.classes),
-    )
+    task = task_of(args, inputs, joined, device=device, progress=progress, stop=stop, keeper=stages)
     try:
         stop.check()
         progress.training(left=len(left_out.left_out))
@@ -112,7 +98,7 @@ def train(
         key = key.with_processors(keeper.mixed)
         trained_s = progress.elapsed_s
         progress.event("evaluate")
-        levels = None if family.supervised else _levels(inputs, split, fitted, parted.level)
+        levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
         judged = Judged(inputs, split, parted, joined, fitted, levels, {} if added is None else added.kept)
         tried = _without_each(args, left_out, family, task, judged, stages, also)
         point, choice, channels, report = _judge(args, judged, key, stop, left_out, tried, takes=family.takes)
@@ -136,7 +122,29 @@ def train(
     progress.event("done", checkpoint=path.name, metric=auroc, verdict=report["verdict"])
 
 
-def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
+def task_of(
+    args: TrainerArgs, inputs: Inputs, joined: Joined, *, device: str, progress: Progress, stop: Stop, keeper: Keeper
+) -> Task:
+    """One training of a family, on the sides that ``joined`` has."""
+    return Task(
+        model=args.model,
+        names=inputs.names,
+        feature_names=tuple(feature_names(inputs)),
+        ordinary=ordinary_of(inputs),
+        classes=len(inputs.classes),
+        hyper=args.hyper,
+        seed=args.seed,
+        threads=args.threads,
+        device=device,
+        progress=progress,
+        stop=stop,
+        keeper=keeper,
+        **joined.of_task(inputs.classes),
+    )
+
+
+def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
+    """Split as ``args`` say. Raises ``BadArguments`` for hosts that the recipe does not use, and ``BadData``."""
     for flag, hosts in (("--train-hosts", args.train_hosts), ("--test-hosts", args.test_hosts)):
         if hosts and not args.split_recipe.by_host:
             raise BadArguments(
@@ -152,7 +160,7 @@ def _split(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     )
 
 
-def _levels(inputs: Inputs, split: Split, fitted: Fitted, places: IntArray) -> Levels:
+def levels_of(inputs: Inputs, split: Split, fitted: Fitted, places: IntArray) -> Levels:
     """Measure the usual level of each host's anomaly scores, by these reference windows."""
     said = references_of(fitted, inputs, places, None)
     return Levels.trained(said.score, said.host, on=sorted(set(inputs.rows.host[split.train].tolist())))
@@ -230,7 +238,7 @@ def _without_each(
             except TrainerError as error:
                 answer = str(error)
             else:
-                levels = None if family.supervised else _levels(inputs, split, fitted, parted.level)
+                levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
                 model = Judged(inputs, split, parted, joined, fitted, levels, judged.kept)
                 answer = model.of_unshown(name, float(args.hyper["target_fpr"]))
             stages.ended(name, answer)
