@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 from sklearn.metrics import (
     accuracy_score,
     average_precision_score,
@@ -26,6 +27,7 @@ from training.trainer.evaluation import curves, intervals
 from training.trainer.evaluation.intervals import Estimate, RankMeasure, draw_weights, percentile_interval
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.ratios import CatchMeasure, ClassMeasure, ProbabilityMeasure
+from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.scored import Pace, pace
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
@@ -89,7 +91,8 @@ def test_rank_measures_are_those_of_scikit_learn_with_weights(seed, n, levels, n
 def test_binary_metrics_are_those_of_scikit_learn():
     test = scored()
     found = judged(test)
-    predicted = test.proba.argmax(axis=1)
+    predicted = (test.score > operating_point(test, 0.05, classes=BINARY).threshold).astype(int)  # not one half
+    assert (predicted != test.proba.argmax(axis=1)).any()
     expected = {
         "accuracy": accuracy_score(test.y, predicted),
         "balanced_accuracy": balanced_accuracy_score(test.y, predicted),
@@ -110,10 +113,14 @@ def test_many_classes_are_judged_one_against_the_rest():
     found = judged(test, MANY)
     auroc = roc_auc_score(test.y, test.proba, multi_class="ovr", average="macro")
     assert found.metrics["auroc"]["value"] == pytest.approx(auroc, abs=1e-6)
-    predicted = test.proba.argmax(axis=1)
+    alarm = test.score > operating_point(test, 0.05, classes=MANY).threshold
+    predicted = np.where(alarm, 1 + test.proba[:, 1:].argmax(axis=1), 0)
     f1 = f1_score(test.y, predicted, average="macro")
     assert found.metrics["macro_f1"]["value"] == pytest.approx(f1, abs=1e-6)
     assert found.confusion["labels"] == list(MANY.names)
+    # One page, one operating point: what is called malicious-like in the table is what raises an alarm.
+    benign = np.array(found.confusion["matrix"][0])
+    assert benign[1:].sum() / benign.sum() == pytest.approx(found.metrics["fpr"]["value"], abs=1e-6)
     assert [curve["label"] for curve in found.curves["roc"]] == list(MANY.names)
     # An alarm is anything that is not benign, whatever it is taken for.
     assert test.score == pytest.approx(1 - test.proba[:, 0])
@@ -129,6 +136,66 @@ def test_many_classes_without_a_benign_one_have_no_alarms():
     found = evaluate(test, classes=names, operating_point=point, n_resamples=50)
     assert found.metrics["tpr"] == {"value": None, "ci95": None, "reason": "no class is benign"}
     assert found.metrics["auroc"]["value"] > 0.5
+
+
+def test_without_a_threshold_the_likeliest_class_is_said():
+    test = scored(classes=MANY, n_episodes=8)
+    found = evaluate(test, classes=MANY, operating_point=None, n_resamples=0)
+    assert found.metrics["accuracy"]["value"] == accuracy_score(test.y, test.proba.argmax(axis=1))
+    assert MANY.said(test.proba, np.zeros(test.y.size, bool)).max() == 0
+    assert MANY.said(test.proba, np.ones(test.y.size, bool)).min() == 1
+
+
+@pytest.mark.parametrize("episodes", [20, 60])
+def test_a_model_whose_probabilities_are_right_shows_the_error_that_is_told(episodes):
+    """Windows of an episode are alike in score and truth, which chance alone makes into a calibration error."""
+    rng = np.random.default_rng(episodes)
+    episode = np.repeat(np.arange(episodes), 15)
+    drawn = []
+    for _ in range(60):
+        own, mine = rng.normal(size=(2, episodes))[:, episode], rng.normal(size=(2, episode.size))
+        claimed = 1 / (1 + np.exp(-1.2 * (own[0] + mine[0])))
+        y = (norm.cdf(np.sqrt(0.6) * own[1] + np.sqrt(0.4) * mine[1]) < claimed).astype(np.int64)
+        proba = np.stack((1 - claimed, claimed), axis=1)
+        measure = ProbabilityMeasure(y, proba, proba.argmax(axis=1), episode, episodes)
+        drawn.append((measure(np.ones((1, episodes), dtype=np.int32))["ece"][0], measure.perfect()))
+    shown, told = np.mean(drawn, axis=0)
+    assert told == pytest.approx(shown, rel=0.1)
+
+
+def test_a_badly_calibrated_model_is_not_excused():
+    test = scored(n_episodes=60)
+    sure = replace(test, proba=np.where(test.proba > 0.5, 0.999, 0.001))
+    ece = evaluate(sure, classes=BINARY, operating_point=None, n_resamples=0).metrics["ece"]
+    assert ece["value"] > 2 * ece["perfect"]
+
+
+def test_alarms_by_scenario_and_by_behaviour():
+    test = scored(n_episodes=8)
+    recorded = {f"e{n:03d}": ("idle" if n % 4 else "backup") if n % 2 == 0 else f"attack{n % 4}" for n in range(8)}
+    scenario = np.array([recorded[one] for one in test.rows.episode])
+    benign = test.y == 0
+    alarm = benign & (scenario == "backup") | (scenario == "attack1")
+    found = by_scenario(test, alarm, scenario, np.where(benign, "", scenario), BINARY)
+    assert [(one["name"], one["kind"], one["rate"]["value"]) for one in found] == [
+        ("backup", "benign", 1.0),
+        ("idle", "benign", 0.0),
+        ("attack1", "malicious-like", 1.0),
+        ("attack3", "malicious-like", 0.0),
+    ]
+    assert [(one["windows"], one["episodes"]) for one in found] == [(20, 2)] * 4
+    unknown = by_scenario(test, alarm, np.full(80, ""), np.where(benign, "", "attack"), BINARY)
+    assert [one["name"] for one in unknown] == ["benign", "attack"]
+
+
+def test_the_feature_that_tells_the_classes_by_itself_is_named_in_either_direction():
+    rng = np.random.default_rng(0)
+    alarming = np.arange(40) % 2 == 1
+    features = rng.normal(size=(40, 3)).astype(np.float32)
+    features[:, 1] = ~alarming
+    features[:5, 1] = np.nan
+    assert best_alone(features, ["a", "b", "c"], alarming) == {"feature": "b", "auroc": 1.0}
+    assert best_alone(np.full((40, 1), np.nan, np.float32), ["a"], alarming) is None
 
 
 def test_calibration_error_by_hand():

@@ -27,7 +27,7 @@ from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
 from training.trainer.flags import MODELS, Value
 from training.trainer.reasons import Asked, log_odds
-from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Task
+from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Storied, Task
 
 SIDECAR = ".pt"
 LIBRARIES = ("torch", "xgboost", "xgboost-cpu")
@@ -112,6 +112,11 @@ class Combined:
     @property
     def history(self) -> History:
         return self.supervised.history
+
+    @property
+    def course(self) -> str:
+        own = self.supervised.course if isinstance(self.supervised, Storied) else ""
+        return f"Of the supervised part ({self.name}). {own}".strip()
 
     @property
     def chosen_by(self) -> IntArray:

@@ -90,6 +90,16 @@ class Gbt:
     history: History
     lacked: IntArray  # features that some training windows lack
 
+    @property
+    def course(self) -> str:
+        first, second = (part.booster.num_boosted_rounds() for part in self.parts)
+        return (
+            f"The search for the number of rounds from {STARTS[0]}: {len(self.history)}, of which "
+            f"number {_best(self.history)} was the best on the validation side. A second search began at a "
+            f"{STARTS[1]}. What is kept was boosted anew, with the validation windows as well: {first:,} rounds from "
+            f"{STARTS[0]} and {second:,} from the {STARTS[1]}, {first + second:,} in all."
+        )
+
     def predict(
         self,
         X: NDArray[np.float32],

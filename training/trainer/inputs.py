@@ -52,6 +52,7 @@ class Inputs:
     reference_host: NDArray[np.str_]
     kinship: Kinship
     behaviour: NDArray[np.str_]  # (N,) of malicious-like windows; "" for benign ones
+    scenario: NDArray[np.str_]  # (N,) what was recorded; "" where the validation table does not say it
 
     @property
     def y(self) -> NDArray[np.int64]:
@@ -157,6 +158,7 @@ def from_dataset(
         reference_host=data.reference_host,
         kinship=data.kinship,
         behaviour=behaviours_of(data.rows, classes, scenarios),
+        scenario=np.array([scenarios.get(name, "") for name in data.rows.episode.tolist()], dtype=np.str_),
     )
 
 

@@ -25,9 +25,11 @@ from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.incidents import Choice, called
-from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate, operating_point
+from training.trainer.evaluation.metrics import Evaluation, OperatingPoint, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, write_report
+from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
+from training.trainer.evaluation.verdict import TOO_GOOD
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.lacking import prices
 from training.trainer.levels import Levels
@@ -35,7 +37,7 @@ from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
 from training.trainer.references import Added, Joined, Parted, join, ordinary_of, part, references_of, settled
 from training.trainer.seen import keep
-from training.trainer.task import Fitted, IntArray, Settling, Task, Weighed
+from training.trainer.task import Fitted, IntArray, Settling, Storied, Task, Weighed
 from training.trainer.unshown import Plan, Stages, plan
 
 NOTHING_HIDDEN = (
@@ -306,6 +308,7 @@ def _judge(
             model=args.model,
             mode=args.mode.value,
             history=judged.fitted.history,
+            course=judged.fitted.course if isinstance(judged.fitted, Storied) else None,
             run_key=key.to_dict(),
             hyper=args.hyper,
         ),
@@ -329,7 +332,8 @@ def _judge(
         extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
         | _new_behaviours(args, judged, left_out, tried, test, point)
         | ({"scores": facts["judgement"]} if "judgement" in facts else {})
-        | ({"combined": facts["weights"]} if "weights" in facts and isinstance(judged.fitted, Weighed) else {}),
+        | ({"combined": facts["weights"]} if isinstance(facts.get("weights"), Mapping) else {})
+        | {"scenarios": plain(_scenarios(judged, test, point)), "alone": _alone(judged, test, evaluation)},
     )
     return point, choice, channels, report
 
@@ -354,6 +358,24 @@ def _new_behaviours(
     skipped = {**left_out.skipped, **{name: one for name, one in tried if isinstance(one, str)}}
     found = figures_unshown(known, unshown, n_resamples=args.n_resamples, seed=args.seed, skipped=skipped)
     return {"new_behaviours": plain(found | {"why": left_out.why})}
+
+
+def _scenarios(judged: Judged, test: Scored, point: OperatingPoint | None) -> list[dict[str, Any]]:
+    """The share of the windows of each scenario that raises an alarm; nothing without a threshold."""
+    alarm = None if point is None else point.alarms(test)
+    if alarm is None:
+        return []
+    inputs, rows = judged.inputs, judged.split.test
+    return by_scenario(test, alarm, inputs.scenario[rows], inputs.behaviour[rows], inputs.classes)
+
+
+def _alone(judged: Judged, test: Scored, evaluation: Evaluation) -> dict[str, Any] | None:
+    """The feature that comes closest to a ranking too good to be true, by itself; None where there is none such."""
+    value = evaluation.metrics["auroc"]["value"]
+    if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
+        return None
+    names = [str(one["name"]) for one in judged.inputs.schema_fields["features"]]
+    return best_alone(judged.inputs.features[judged.split.test], names, ~judged.inputs.classes.is_benign(test.y))
 
 
 def _reasons(judged: Judged, test: Scored, point: OperatingPoint | None, stop: Stop) -> dict[str, Any] | None:
@@ -389,8 +411,8 @@ def _notes(args: TrainerArgs, judged: Judged, key: machine.RunKey) -> list[str]:
             f"Of the references of {', '.join(hosts)} the first half has trained as benign windows "
             f"({judged.parted.train.size:,} of them)."
         )
-    if isinstance(judged.fitted, Weighed):
-        notes.append(str(judged.fitted.facts()["weights"]["why"]))
+    if (weights := judged.fitted.facts().get("weights")) and isinstance(weights, Mapping):
+        notes.append(str(weights["why"]))
     test = inputs.rows.take(judged.split.test)
     notes += [*place_notes(test, inputs.classes), *order_notes(test, inputs.classes)]
     if args.mode is Mode.ORACLE and inputs.hides_nothing:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from training.trainer.flags import Value
 from training.trainer.masked import MaskedModel
 from training.trainer.normalise import RobustAsinh, spread
 from training.trainer.reasons import Asked
-from training.trainer.supervised import AT_ONCE, loop_spec, to_bytes
+from training.trainer.supervised import AT_ONCE, best_epoch, loop_spec, to_bytes
 from training.trainer.task import FloatArray, History, IntArray, Ordinary, Outputs, Task
 from training.trainer.windows import Windows, windows
 
@@ -98,6 +98,14 @@ class Anomaly:
     judgement: Mapping[str, Any]
     device: torch.device
     history: History
+    chosen_by: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # rows that chose the views
+
+    @property
+    def course(self) -> str:
+        if not self.history:
+            return "No network learnt."
+        best = best_epoch(self.history)
+        return f"Of {len(self.history)} epochs number {best} was the best on the validation side; its weights are kept."
 
     def predict(
         self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
@@ -230,13 +238,17 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
         return _joined(list(blank.seen(task.X, rows, task.features, task.host, views)))
 
     ordinary = blank.of_references(task.ordinary, views)
-    calm, strange = sided(judge), sided(_strange(task) if by_labels else judge[:0])
+    asked = _strange(task) if by_labels else judge[:0]
+    calm, strange = sided(judge), sided(asked)
     surprises = Surprises.fit(sided(spread(learn, MOST_FITTED)), calm, ordinary, neighbours=task.whole("neighbours"))
     task.stop.check()
     chosen = _choose(surprises.settled(ordinary), calm, strange)
     if not by_labels:
         chosen = replace(chosen, why="no label is asked: the mean of all views")
-    return replace(blank, surprises=surprises, members=chosen.members, judgement=chosen.to_dict())
+    rows = np.union1d(judge, asked) if asked.size else asked
+    return replace(
+        blank, surprises=surprises, members=chosen.members, judgement=chosen.to_dict(), chosen_by=rows.astype(np.int64)
+    )
 
 
 def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> Chosen:

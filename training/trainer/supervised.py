@@ -55,6 +55,15 @@ class Classifier:
     temperature: float
     device: torch.device
     history: History
+    refitted: bool = False  # trained again with the validation windows
+
+    @property
+    def course(self) -> str:
+        best = best_epoch(self.history) if self.history else 0
+        searched = f"Of {len(self.history)} epochs number {best} was the best on the validation side"
+        if not self.refitted:
+            return f"{searched}; its weights are kept."
+        return f"{searched}. What is kept was trained anew, for about as long, with the validation windows as well."
 
     def predict(
         self,
@@ -104,12 +113,14 @@ def fit(task: Task) -> Classifier:
         device = torch.device(task.device)
         logits = mean_logits(net, windows(task.X, val, net.normalise, device))
         found = Found(tempered(task.y[val], logits, weights)[1], history)
-    if train.size + val.size <= MOST_REFITTED:
+    refitted = train.size + val.size <= MOST_REFITTED
+    if refitted:
         both = np.sort(np.concatenate((train, val)))
         net, _ = _train(task, both, None, _Stage(task.keeper, found), found)
     shape = tuple(task.X.shape[1:])
+    device = torch.device(task.device)
     return Classifier(
-        net, task.model, shape, task.classes, task.hyper, found.temperature, torch.device(task.device), found.history
+        net, task.model, shape, task.classes, task.hyper, found.temperature, device, found.history, refitted
     )
 
 
@@ -122,7 +133,12 @@ class Found:
 
     @property
     def best_epoch(self) -> int:
-        return 1 + int(np.argmin([float(row["val_loss"] or 0.0) for row in self.history]))
+        return best_epoch(self.history)
+
+
+def best_epoch(history: History) -> int:
+    """The number of the epoch, at least 1, after which the validation loss was lowest."""
+    return 1 + int(np.argmin([float(row["val_loss"] or 0.0) for row in history]))
 
 
 def _train(

@@ -127,8 +127,18 @@ class Settling(Protocol):
 
 
 @runtime_checkable
+class Storied(Protocol):
+    """A model that says how what is kept came of the search that its history shows."""
+
+    @property
+    def course(self) -> str:
+        """One sentence."""
+        ...
+
+
+@runtime_checkable
 class Weighed(Protocol):
-    """A trained model that chose weights for its parts by labelled windows."""
+    """A trained model whose parts, or views, were weighed or chosen by labelled windows."""
 
     @property
     def chosen_by(self) -> IntArray:

@@ -17,6 +17,7 @@ Metric = Mapping[str, Any]
 Report = Mapping[str, Any]
 
 CHANCE = 0.5
+LOUD = 1.5  # times the promised false alarms, from which a promise is broken and not somewhat missed
 MISSING: Metric = {"value": None, "ci95": None}
 PLAIN = {
     "logistic_regression": "A logistic regression",
@@ -352,6 +353,32 @@ class Facts:
     def blind_caught(self) -> str:
         return "" if self.blind is None else percent(self.blind[1]["value"])
 
+    # -- scenarios -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def noisiest(self) -> Mapping[str, Any] | None:
+        """The benign scenario that surely raises the most alarms above the promise, of several."""
+        found = [one for one in self._report.get("scenarios") or () if one["kind"] == BENIGN]
+        sure = [
+            one
+            for one in found
+            if self.threshold is not None
+            and one["rate"]["ci95"] is not None
+            and one["rate"]["ci95"][0] > self.target_fpr
+            and self.above(one["rate"]["value"]) >= LOUD
+        ]
+        if len(found) < 2 or not sure:
+            return None
+        return max(sure, key=lambda one: float(one["rate"]["value"]))
+
+    @property
+    def noisy(self) -> str:
+        return "" if self.noisiest is None else f"'{self.noisiest['name']}'"
+
+    @property
+    def noisy_rate(self) -> str:
+        return "" if self.noisiest is None else percent(self.noisiest["rate"]["value"])
+
     # -- plain methods -------------------------------------------------------------------------------------------------
 
     @property
@@ -384,6 +411,16 @@ class Facts:
         return gap is not None and gap[0] > 0
 
     @property
+    def surely_behind(self) -> bool:
+        gap = None if self.rival is None else (self.rival[1].get("gap") or {}).get("ci95")
+        return gap is not None and gap[1] < 0
+
+    @property
+    def a_plain(self) -> str:
+        """The rival within a sentence."""
+        return self.plain[0].lower() + self.plain[1:]
+
+    @property
     def plain(self) -> str:
         assert self.rival is not None
         return PLAIN.get(self.rival[0], self.rival[0])
@@ -399,6 +436,12 @@ class Facts:
     @property
     def auroc_exactly(self) -> str:
         return f"{self.rank['value']:.3f}"
+
+    @property
+    def alone(self) -> str:
+        """The feature that comes closest by itself; nothing in reports that did not look for it."""
+        found = self._report.get("alone")
+        return "" if not found else f" (by itself {found['feature']} has {found['auroc']:.3f})"
 
     @property
     def warning(self) -> str:

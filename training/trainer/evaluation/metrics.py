@@ -133,9 +133,11 @@ class _Judge:
             n_benign = self._distinct(scored)
             supported = {name: rate for name, rate in RARE.items() if n_benign * rate >= 1}
             measures.append(CatchMeasure(scored.score, malicious, episode, supported))
+        calibration = None
         if scored.proba is not None:
             predicted = self.classes.likeliest(scored.proba)
-            measures.append(ProbabilityMeasure(scored.y, scored.proba, predicted, episode, n_clusters))
+            calibration = ProbabilityMeasure(scored.y, scored.proba, predicted, episode, n_clusters)
+            measures.append(calibration)
         estimates = bootstrap(
             measures, n_episodes=n_clusters, n_windows=scored.y.size, n_resamples=self.n_resamples, seed=self.seed
         )
@@ -144,6 +146,8 @@ class _Judge:
         for counted in (measure, alarms):
             if counted is not None:
                 found |= {name: shown_rate(*counts) for name, counts in counted.counts().items()}
+        if calibration is not None:
+            found["ece"]["perfect"] = _rounded(calibration.perfect())
         found |= self._alerts(scored, found)
         return self._with_reasons(found, scored), measure
 
@@ -172,11 +176,14 @@ class _Judge:
             metric["chance"] = None if found is None else found.to_dict()
 
     def _class_measure(self, scored: Scored, episode: IntArray, n_episodes: int) -> ClassMeasure | None:
-        """Predicted classes are the likeliest ones; an anomaly score predicts benign or malicious by its threshold."""
-        if scored.proba is not None:
-            predicted = self.classes.likeliest(scored.proba)
-            return ClassMeasure(scored.y, predicted, self.classes.names, episode, n_episodes)
+        """Predicted classes are the likeliest ones on their side of the threshold, if there is one.
+
+        An anomaly score predicts benign or malicious by its threshold.
+        """
         alarm = self._alarm(scored)
+        if scored.proba is not None:
+            predicted = self.classes.said(scored.proba, alarm)
+            return ClassMeasure(scored.y, predicted, self.classes.names, episode, n_episodes)
         if alarm is None or not self.classes.benign:
             return None
         truth = (~self.classes.is_benign(scored.y)).astype(np.int64)

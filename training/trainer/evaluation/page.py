@@ -51,6 +51,7 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 def render(report: Mapping[str, Any]) -> str:
     """A self-contained page, equal bytes for equal reports; what a report of before does not say is left out."""
     without = {"channels": {}, "thresholds": {"rule": None}, "incidents": None, "reasons": None, "new_behaviours": None}
+    without |= {"course": None, "scenarios": []}
     report = {"understood": [], "classes": {"words": {}}, **without, **report}
     return _template().render(
         report=report,
@@ -167,7 +168,7 @@ def _figures(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         _roc_figure(report["curves"], report["metrics"]["test"]),
         _pr_figure(report["curves"], report["metrics"]["test"]),
         _calibration_figure(report["curves"]),
-        *_history_figures(report["history"]),
+        *_history_figures(report["history"], report["course"]),
     ]
     return [figure for figure in drawn if figure is not None]
 
@@ -272,7 +273,7 @@ def _calibration_figure(curves: Mapping[str, Any]) -> dict[str, Any] | None:
     return _figure("Calibration", note, svg)
 
 
-def _history_figures(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
+def _history_figures(history: Sequence[Mapping[str, Any]], course: str | None) -> list[dict[str, Any] | None]:
     """Losses in one chart, other figures of the training in another."""
     if not history:
         return [None]
@@ -284,13 +285,13 @@ def _history_figures(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     losses = [key for key in keys if key.endswith("loss")]
     others = [key for key in keys if key not in losses]
     return [
-        _history_figure(history, losses, "Training", "loss"),
-        _history_figure(history, others, "Validation while training", "metric"),
+        _history_figure(history, losses, "Training", "loss", course),
+        _history_figure(history, others, "Validation while training", "metric", course),
     ]
 
 
 def _history_figure(
-    history: Sequence[Mapping[str, Any]], keys: Sequence[str], title: str, y_label: str
+    history: Sequence[Mapping[str, Any]], keys: Sequence[str], title: str, y_label: str, course: str | None
 ) -> dict[str, Any] | None:
     series = []
     for key in keys[:_MAX_LINES]:
@@ -308,8 +309,7 @@ def _history_figure(
         x=(0.0, float(max(2, len(history)))),
         y=nice_range(values, floor=0.0),
     )
-    note = f"{len(history)} epochs; the weights kept are those of the best one on the validation side."
-    return _figure(title, note, svg)
+    return _figure(title, course or f"{len(history)} epochs.", svg)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

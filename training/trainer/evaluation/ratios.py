@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from training.trainer.evaluation.intervals import FloatArray, IntArray, Measure, Weights
 
 ECE_BINS = 15
+LEAST_VARIANCE = 1e-9  # of a window that a model is sure of
 
 
 def episode_sums(values: FloatArray, episode: IntArray, n_episodes: int) -> FloatArray:
@@ -133,11 +134,34 @@ class ProbabilityMeasure:
         gap = correct - confidence
         size = n_episodes * ECE_BINS
         self._gap = np.bincount(cell, weights=gap, minlength=size).reshape(n_episodes, ECE_BINS)
+        self._confidence, self._off, self._cell = confidence, gap, cell
         truth = np.zeros_like(proba)
         truth[np.arange(y.size), y] = 1.0
         squared = np.square(proba - truth).sum(axis=1)
         columns = np.stack([np.ones(y.size), squared], axis=1)
         self._table = episode_sums(columns, episode, n_episodes)
+
+    def perfect(self) -> float:
+        """The calibration error to expect here of a model whose probabilities are right.
+
+        Chance alone moves each bin, the more the more alike the windows of an episode are: their correlation is that of
+        this model's own errors, less a trend over its confidence.
+        """
+        deviation = np.sqrt(np.maximum(self._confidence * (1 - self._confidence), LEAST_VARIANCE))
+        line = np.stack((np.ones_like(self._confidence), self._confidence), axis=1)
+        trend, *_ = np.linalg.lstsq(line, self._off, rcond=None)
+        odd = (self._off - line @ trend) / deviation
+
+        def of_cells(values: FloatArray) -> FloatArray:
+            return np.bincount(self._cell, weights=values, minlength=self._gap.size)
+
+        count = of_cells(np.ones_like(odd))
+        pairs = float((count * (count - 1)).sum())
+        alike = float((of_cells(odd) ** 2 - of_cells(odd**2)).sum()) / pairs if pairs else 0.0
+        own = of_cells(deviation**2)
+        varied = own + min(max(alike, 0.0), 1.0) * (of_cells(deviation) ** 2 - own)
+        by_bin = varied.reshape(self._gap.shape).sum(axis=0)
+        return float(np.sqrt(by_bin * 2 / np.pi).sum() / self._off.size)  # the mean of |normal| is sqrt(2 / pi)
 
     def __call__(self, weights: Weights) -> dict[str, FloatArray]:
         drawn = weights.astype(np.float64)

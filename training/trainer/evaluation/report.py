@@ -40,6 +40,7 @@ class Run:
     history: Sequence[Mapping[str, Any]]
     run_key: Any
     hyper: Mapping[str, Any] | None = None
+    course: str | None = None  # how what is kept came of it, in a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class Judgement:
     baselines: Mapping[str, Mapping[str, Any]]
     choice: Choice | None = None  # of the rule of incidents
     incidents: Mapping[str, Any] | None = None
-    weighed_by: NDArray[np.int64] | None = None  # rows that chose the weights of a model's parts
+    weighed_by: NDArray[np.int64] | None = None  # rows that chose the weights of a model's parts, or its views
 
 
 def build_report(
@@ -81,7 +82,7 @@ def build_report(
     """The report as JSON values, verdict included; ``extra`` under its own keys (transformer_ssl: its scores).
 
     Raises LeakError where windows of the test side chose what judges them: the threshold, the rule for hosts, that of
-    incidents, or the weights of a model's parts.
+    incidents, the weights of a model's parts, or its views.
     """
     if judgement.choice is not None:
         judgement.choice.require_none_of(judgement.split)
@@ -89,8 +90,9 @@ def build_report(
         both = np.intersect1d(judgement.weighed_by, judgement.split.test)
         if both.size:
             raise LeakError(
-                f"the weights of a model's parts were chosen by {both.size} windows of the test side, which would "
-                "judge their own choice: this is a mistake of the program, not of the data: please report it"
+                f"the weights of a model's parts, or its views, were chosen by {both.size} windows of the test side, "
+                "which would judge their own choice: this is a mistake of the program, not of the data: please report "
+                "it"
             )
     point, evaluation = judgement.operating_point, judgement.evaluation
     if point is not None:
@@ -109,6 +111,7 @@ def build_report(
         "incidents": judgement.incidents,
         "baselines": judgement.baselines,
         "history": run.history,
+        "course": run.course,
         "curves": evaluation.curves,
         "intervals": evaluation.intervals,
         "hyper": run.hyper or {},

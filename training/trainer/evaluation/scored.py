@@ -60,6 +60,16 @@ class Classes:
         order = np.argsort(self.in_order(np.arange(len(self))))
         return np.asarray(order[proba[:, order].argmax(axis=1)], dtype=np.int64)
 
+    def said(self, proba: FloatArray, alarm: NDArray[np.bool_] | None) -> IntArray:
+        """(N,) the class that is said of probabilities (N, K): the likeliest of those that an alarm, or none, allows.
+
+        Without a threshold ``alarm`` is None, and all are allowed.
+        """
+        is_benign = self.is_benign(np.arange(len(self)))
+        if alarm is None or is_benign.all() or not is_benign.any():
+            return self.likeliest(proba)
+        return self.likeliest(np.where(alarm[:, None] != is_benign, proba, -1.0))
+
     def alarm_score(self, proba: FloatArray) -> FloatArray:
         """(N,) 1 - P(benign) of probabilities (N, K); 1 - P(class 0) where none is benign: then nothing ranks by it."""
         benign = self.benign or self.names[:1]

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from training.trainer.evaluation.facts import CHANCE, Facts, Metric, Report
+from training.trainer.evaluation.facts import CHANCE, LOUD, Facts, Metric, Report
 
 TOO_GOOD = 0.99
-LOUD = 1.5  # times the promised false alarms, from which a promise is broken and not somewhat missed
 KEPT = 2.0  # times the promised false alarms: the interval of a kept promise ends below
 HOURLY = 24.0  # false incidents a day: nobody looks that often
 LITTLE = 0.3  # of the malicious-like windows: what is caught below this is called little
@@ -79,6 +78,7 @@ def _slack(f: Facts) -> float:
 RANKING, NAMES, CLASSES, NEW = "ranking", "classes that never trained", "classes", "new behaviours"
 ALARMS, CALLED, CAUGHT, PROMISE, PER_DAY = "threshold", "incidents", "caught", "false alarms", "calls a day"
 LONELY, WORST, BLIND, RIVAL = "hosts of one class", "hosts", "hosts that miss", "plain methods"
+NOISY = "benign scenarios"
 LEAKAGE, WARNING, LEFT_OUT = "leakage", "calibration", "quarantine"
 AFTER_CHANCE = (NAMES, LONELY, RIVAL, LEAKAGE, WARNING, LEFT_OUT)  # what is said even where the ranking ended it
 
@@ -340,6 +340,13 @@ RULES: tuple[Rule, ...] = (
         lambda f: f.blind is not None,
     ),
     Rule(
+        NOISY,
+        "interval of a benign scenario above the promise, rate 1.5 times the promise or more",
+        Level.GOOD,
+        "Its false alarms come from {noisy} first: {noisy_rate} of the windows there.",
+        lambda f: f.noisiest is not None,
+    ),
+    Rule(
         RIVAL,
         "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0",
         Level.CAUTION,
@@ -361,11 +368,25 @@ RULES: tuple[Rule, ...] = (
         lambda f: f.rival is not None and f.ahead > -AS_GOOD,
     ),
     Rule(
+        RIVAL,
+        "worse than the model, interval of the gap below 0",
+        Level.GOOD,
+        "It does better than {a_plain} on the same features ({against}).",
+        lambda f: f.rival is not None and f.surely_behind,
+    ),
+    Rule(
+        RIVAL,
+        "worse, interval contains 0",
+        Level.GOOD,
+        "It does better than {a_plain} on the same features ({against}), though the test is too small to be sure.",
+        lambda f: f.rival is not None,
+    ),
+    Rule(
         LEAKAGE,
         "AUROC above 0.99",
         Level.CAUTION,
         "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away "
-        "before believing it.",
+        "before believing it{alone}.",
         lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
     ),
     Rule(

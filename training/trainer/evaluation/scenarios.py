@@ -1,0 +1,56 @@
+"""Alarms by what was recorded: which ordinary work raises false ones, and which behaviour is caught."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.trainer.evaluation.metrics import shown_rate
+from training.trainer.evaluation.scored import BENIGN, LIKE, Classes, Scored
+from training.trainer.task import auroc
+
+MOST = 40  # scenarios of a kind: of more, those with the most windows
+
+
+def by_scenario(
+    test: Scored, alarm: NDArray[np.bool_], scenario: NDArray[np.str_], behaviour: NDArray[np.str_], classes: Classes
+) -> list[dict[str, Any]]:
+    """The share of windows that raises an alarm, of benign windows by scenario and of the others by behaviour.
+
+    All arrays (N,). JSON values: ``name, kind, windows, episodes, rate {value, ci95}``, the highest rate of each kind
+    first. A benign window whose scenario is not known is of its class.
+    """
+    benign = classes.is_benign(test.y)
+    own = np.array(classes.names, dtype=np.str_)[test.y]
+    names = np.where(benign, np.where(scenario == "", own, scenario), behaviour)
+    found = []
+    for kind, of_kind in ((BENIGN, benign), (LIKE, ~benign)):
+        known, count = np.unique(names[of_kind], return_counts=True)
+        kept = known[np.argsort(-count, kind="stable")[:MOST]]
+        rows = [_row(name, kind, test, alarm, of_kind & (names == name)) for name in sorted(kept.tolist())]
+        found += sorted(rows, key=lambda row: -float(row["rate"]["value"]))
+    return found
+
+
+def _row(name: str, kind: str, test: Scored, alarm: NDArray[np.bool_], here: NDArray[np.bool_]) -> dict[str, Any]:
+    _, of = np.unique(test.rows.recording[here], return_inverse=True)
+    raised, windows = (np.bincount(of, weights=each).astype(np.float64) for each in (alarm[here], np.ones(of.size)))
+    rate = shown_rate(raised, windows)
+    return {"name": name, "kind": kind, "windows": int(of.size), "episodes": int(windows.size), "rate": rate}
+
+
+def best_alone(
+    features: NDArray[np.float32], names: Sequence[str], alarming: NDArray[np.bool_]
+) -> dict[str, Any] | None:
+    """The feature (of N, F) with the highest AUROC by itself, in either direction; None where none has one."""
+    best: tuple[float, str] | None = None
+    for place, name in enumerate(names):
+        values = features[:, place]
+        known = np.isfinite(values)
+        value = auroc(alarming[known], values[known].astype(np.float64))
+        if value is not None and (best is None or max(value, 1 - value) > best[0]):
+            best = max(value, 1 - value), name
+    return None if best is None else {"feature": best[1], "auroc": round(best[0], 6)}
