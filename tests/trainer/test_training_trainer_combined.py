@@ -68,7 +68,7 @@ def test_a_choice_on_the_test_side_is_refused(data: Path, tmp_path: Path, monkey
     monkeypatch.setattr(combined, "_chosen", planted)
     ended = run(arguments("combined", data, tmp_path, *SPLIT))
     assert ended.code == Exit.BUG
-    assert "weights of a model's parts were chosen by 2 windows of the test side" in ended.sentence
+    assert "weights of a model's parts, or its views, were chosen by 2 windows of the test side" in ended.sentence
     assert not (tmp_path / "reports").exists()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
+from training.trainer import checkpoint
 from training.trainer import compare as command
 from training.trainer.contract import BadData
 from training.trainer.rotated import compare_rotations, turns_in
@@ -26,7 +28,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]
         for tested, other in (("alpha", "beta"), ("beta", "alpha")):
             split = ("--split-recipe", "host", "--train-hosts", other, "--test-hosts", tested)
             out = folder / mode / tested
-            assert run(arguments("gbt", data, out, *SHORT["gbt"], *split, mode=mode)).code == Exit.DONE
+            assert (
+                run(arguments("gbt", data, out, *SHORT["gbt"], *split, "--target-fpr", "0.2", mode=mode)).code
+                == Exit.DONE
+            )
     return data, folder / "oracle", folder / "realistic"
 
 
@@ -50,7 +55,27 @@ def test_each_host_is_compared_and_the_gaps_folded(
             assert "machines" not in report["verdict"]
     assert found["gap"]["mean"] == pytest.approx(sum(row["gap"] for row in found["hosts"].values()) / 2)
     assert command.main([str(oracle), str(realistic), str(data)]) == Exit.DONE
-    assert f"ahead on {found['ahead']} of 2 hosts" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"ahead on {found['ahead']} of 2 hosts" in said
+    assert set(found["gaps"]) == {"tpr", "fpr"}
+    assert "At their thresholds the first catches" in said
+
+
+def test_a_host_that_trained_the_model_is_no_test_of_it(
+    trained: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the checkpoint says that the tested host trained."""
+    _, oracle, _ = trained
+    real = checkpoint.read
+
+    def planted(path: Path) -> checkpoint.Checkpoint:
+        found = real(path)
+        split = {**found.document["split"], "train_hosts": [*found.document["split"]["train_hosts"], "alpha"]}
+        return replace(found, document={**found.document, "split": split})
+
+    monkeypatch.setattr(checkpoint, "read", planted)
+    with pytest.raises(BadData, match="alpha among the hosts that trained it"):
+        turns_in(oracle / "alpha")
 
 
 def test_what_is_no_rotation_is_refused_with_a_sentence(trained: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""``python -m training.trainer.compare A.ckpt.json B.ckpt.json DATA``: is one really better, or was it the draw?
+"""``python -m training.trainer.compare A.ckpt.json B.ckpt.json … DATA``: is one really better, or was it the draw?
 
-Both models score the windows that neither of them saw: the test side of the split that their checkpoints name, made
+All models score the windows that none of them saw: the test side of the split that their checkpoints name, made
 again from ``DATA``, the data set that both were trained on, and checked against its fingerprint. Other data are
 refused, and so are models that divided their common data in different ways; with ``--other-data`` they are judged
 where neither has learnt. What oracle channels are worth is the gap between an oracle model and a realistic one. Two
@@ -41,12 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=f"python -m {PROGRAM}",
         allow_abbrev=False,
-        description="AUROC of two models on the windows that neither saw, and the gap with its 95 % interval.",
+        description="AUROC of models on the windows that none of them saw, and what they catch and raise at their "
+        "thresholds: of two the gaps with 95 % intervals, of more than two which can be told from the first.",
     )
     parser.add_argument(
         "a", type=Path, help="file <model>_<mode>.ckpt.json of a trained model, or a folder of a rotation's"
     )
     parser.add_argument("b", type=Path, help="such a file, or folder, to compare it with")
+    parser.add_argument(
+        "more", type=Path, nargs="*", help="further files: ties by a paired test, and the winner's luck"
+    )
     parser.add_argument("data", type=Path, help="folder of the processed data set that both were trained on")
     parser.add_argument(
         "--n-resamples", type=_resamples, default=1000, help="number of bootstrap resamples (default 1000)"
@@ -62,23 +66,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     limit_threads(names.threads)
 
     def work(_progress: Progress, _stop: Stop) -> None:
-        if names.a.is_dir() and names.b.is_dir():
+        paths = (names.a, names.b, *names.more)
+        if any(path.is_dir() for path in paths):
             from training.trainer import rotated
 
+            if len(paths) > 2 or not all(path.is_dir() for path in paths):
+                raise BadArguments("folders are compared two at a time, and with no file: name two rotations")
             if names.other_data:
                 raise BadArguments("--other-data has no effect on two rotations: leave it out, or name two files")
             counts = {"n_resamples": names.n_resamples, "seed": names.seed, "threads": names.threads}
             folded = rotated.compare_rotations(names.a, names.b, names.data, **counts)
             print(json.dumps(folded, allow_nan=False) if names.json else rotated.in_words(folded))
             return
-        found = compare(
-            judge(names.a, names.data, threads=names.threads),
-            judge(names.b, names.data, threads=names.threads),
-            n_resamples=names.n_resamples,
-            seed=names.seed,
-            other_data=names.other_data,
-            paths=(names.a, names.b),
-        )
+        judged = [judge(path, names.data, threads=names.threads) for path in paths]
+        asked = {"n_resamples": names.n_resamples, "seed": names.seed, "other_data": names.other_data, "paths": paths}
+        found = compare(*judged, **asked) if len(judged) == 2 else compare_all(judged, **asked)
         print(json.dumps(found, allow_nan=False) if names.json else _in_words(found))
 
     return perform(work, out=sys.stderr)
@@ -112,61 +114,128 @@ def compare(
 ) -> dict[str, Any]:
     """The AUROC of both and their gap, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
 
-    Both must have been trained on the data judged; ``other_data`` allows others, and leaves out what either has seen.
-    ``paths`` of the checkpoints name models that would otherwise have one name.
+    ``gaps`` has that of what is caught (tpr) and of false alarms (fpr) at the thresholds of both, null where one has
+    none. Both must have been trained on the data judged; ``other_data`` allows others, and leaves out what either has
+    seen. ``paths`` of the checkpoints name models that would otherwise have one name.
     """
+    found, scored, alarms = _side_by_side((a, b), n_resamples, seed, other_data, paths)
+    try:
+        gap = paired_gap(scored[0], scored[1], classes=a.classes, n_resamples=n_resamples, seed=seed)
+    except ValueError as error:
+        raise BadData(f"{error}") from None
+    gaps = paired_rates(scored[0], *alarms, classes=a.classes, n_resamples=n_resamples, seed=seed)
+    return found | {"gap": gap, "gaps": gaps, "same": a.document == b.document}
+
+
+def compare_all(
+    models: Sequence[Judged],
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    other_data: bool = False,
+    paths: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """The models of `compare`, more than two of them, with their ``standings`` on the test that judges all.
+
+    Each model has ``p`` (Holm), ``tied`` with the first and ``wins``; ``optimism`` is that of the first.
+    """
+    import numpy as np
+
+    from training.trainer.evaluation.intervals import bootstrap, clusters
+    from training.trainer.evaluation.metrics import by_class, rank_measure, support_of
+    from training.trainer.evaluation.ties import standings
+
+    found, scored, _ = _side_by_side(models, n_resamples, seed, other_data, paths)
+    classes = models[0].classes
+    if len({by_class(one, classes) for one in scored}) > 1:
+        raise BadData("an AUROC over classes cannot be compared with one of alarms")
+    episode, n_clusters = clusters(scored[0].rows.recording)
+    ranks = [rank_measure(one, classes, episode) for one in scored]
+
+    def all_of_them(weights: Weights) -> dict[str, FloatArray]:
+        return {str(number): rank(weights)["auroc"] for number, rank in enumerate(ranks)}
+
+    sizes = {"n_episodes": n_clusters, "n_windows": scored[0].y.size}
+    drawn = [*bootstrap([all_of_them], **sizes, n_resamples=n_resamples, seed=seed).values()]
+    if any(one["auroc"]["value"] is None for one in found["models"]):
+        raise BadData("there is no AUROC on these windows: a class is missing")
+    samples = np.stack([one.samples for one in drawn], axis=1)
+    ranked = standings([one.value for one in drawn], samples, support_of(scored[0], classes)["auroc"])
+    for number, one in enumerate(found["models"]):
+        one["p"], one["tied"] = round(float(ranked.p[number]), 6), ranked.tied[number]
+        one["wins"] = None if ranked.wins is None else round(float(ranked.wins[number]), 6)
+    optimism = None if ranked.optimism is None else round(ranked.optimism, 6)
+    return found | {"standings": {"first": found["models"][ranked.first]["name"], "optimism": optimism}}
+
+
+def _side_by_side(
+    models: Sequence[Judged], n_resamples: int, seed: int, other_data: bool, paths: Sequence[Path]
+) -> tuple[dict[str, Any], list[Scored], list[NDArray[np.bool_] | None]]:
+    """What is common to all comparisons, JSON values; and the scores and alarms of each model on what is judged."""
     import numpy as np
 
     from training.trainer.evaluation.metrics import evaluate
 
-    judged_on = _unseen_rows(a, b, other_data=other_data)
-    rows = judged_on.rows
-    classes = a.classes
-    if a.document["label_map"] != b.document["label_map"] or classes != b.classes:
-        raise BadData("the two models know different classes: there is nothing to compare")
-    scored = [one.scored.take(rows) for one in (a, b)]
-    try:
-        gap = paired_gap(scored[0], scored[1], classes=classes, n_resamples=n_resamples, seed=seed)
-    except ValueError as error:
-        raise BadData(f"{error}") from None
-    judged = [
-        evaluate(one, classes=classes, operating_point=None, n_resamples=n_resamples, seed=seed) for one in scored
-    ]
-    return {
-        "models": [
+    judged_on = _unseen_rows(models, other_data=other_data)
+    rows, classes = judged_on.rows, models[0].classes
+    if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
+        raise BadData("the models know different classes: there is nothing to compare")
+    scored = [one.scored.take(rows) for one in models]
+    alarms = [None if one.alarm is None or not classes.benign else one.alarm[rows] for one in models]
+    said = []
+    for one, name, mine, alarm in zip(models, names_of(models, paths), scored, alarms, strict=True):
+        rates = {} if alarm is None else _rates(mine, alarm, classes)
+        judged = evaluate(mine, classes=classes, operating_point=None, n_resamples=n_resamples, seed=seed)
+        said.append(
             {
                 "model": one.document["model"],
                 "mode": one.document["mode"],
                 "name": name,
-                "auroc": result.metrics["auroc"],
+                "auroc": judged.metrics["auroc"],
+                **rates,
             }
-            for one, name, result in zip((a, b), names_of(a, b, paths), judged, strict=True)
-        ],
-        "gap": gap,
+        )
+    found = {
+        "models": said,
         "windows": int(rows.size),
         "episodes": int(np.unique(scored[0].rows.recording).size),
         "hosts": sorted(set(scored[0].rows.host.tolist())),
         "left_out": judged_on.left_out,
         "unknown": list(judged_on.unknown),
-        "same": a.document == b.document,
-        "notes": [SAME_CHANNELS] if _same_channels(a, b) else [],
+        "notes": [SAME_CHANNELS] if _same_channels(models) else [],
     }
+    return found, scored, alarms
 
 
-def names_of(a: Judged, b: Judged, paths: Sequence[Path]) -> tuple[str, str]:
-    """The names of both; of one family and mode with the last part in which their files' paths differ."""
-    if a.name != b.name or not paths:
-        return a.name, b.name
+def _rates(scored: Scored, alarm: NDArray[np.bool_], classes: Classes) -> dict[str, Any]:
+    """The shares caught and of false alarms at the model's own thresholds."""
+    from training.trainer.evaluation.intervals import clusters
+    from training.trainer.evaluation.metrics import shown_rate
+    from training.trainer.evaluation.ratios import AlarmMeasure
+
+    episode, n_clusters = clusters(scored.rows.recording)
+    counts = AlarmMeasure(~classes.is_benign(scored.y), alarm, episode, n_clusters).counts()
+    return {name: shown_rate(*each) for name, each in counts.items()}
+
+
+def names_of(models: Sequence[Judged], paths: Sequence[Path]) -> list[str]:
+    """The names of models; those of one family and mode with the last part in which their files' paths differ."""
+    names = [one.name for one in models]
+    if not paths:
+        return names
     ways = [path.absolute().parts[::-1] for path in paths]
-    for parts in zip(*ways, strict=False):
-        if parts[0] != parts[1]:
-            return f"{a.name} ({parts[0]})", f"{b.name} ({parts[1]})"
-    return a.name, b.name
+    made = list(names)
+    for number, name in enumerate(names):
+        alike = [way for way, other in zip(ways, names, strict=True) if other == name]
+        differ = (part for part in zip(*alike, strict=False) if len(set(part)) > 1)
+        if (parts := next(differ, None)) is not None:
+            made[number] = f"{name} ({parts[alike.index(ways[number])]})"
+    return made
 
 
-def _same_channels(a: Judged, b: Judged) -> bool:
-    """Two modes that see the same: the data set has no channel for the oracle alone."""
-    return a.document["mode"] != b.document["mode"] and a.inputs.hides_nothing and b.inputs.hides_nothing
+def _same_channels(models: Sequence[Judged]) -> bool:
+    """Several modes that see the same: the data set has no channel for the oracle alone."""
+    return len({one.document["mode"] for one in models}) > 1 and all(one.inputs.hides_nothing for one in models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,48 +247,48 @@ class _JudgedOn:
     unknown: tuple[str, ...] = ()
 
 
-def _unseen_rows(a: Judged, b: Judged, *, other_data: bool) -> _JudgedOn:
+def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> _JudgedOn:
     from training.trainer.seen import same_data
 
-    strange = [one for one in (a, b) if not same_data(one.document, one.inputs)]
+    strange = [one for one in models if not same_data(one.document, one.inputs)]
     if other_data:
-        return _unseen_by_content(a, b)
+        return _unseen_by_content(models)
     if strange:
         raise BadData(
             f"{strange[0].name} was trained on other data than these, and may have seen some of these windows: name "
             "the data set it was trained on, or say --other-data to compare on what neither saw, by content"
         )
-    return _JudgedOn(_shared_test(a, b))
+    return _JudgedOn(_shared_test(models))
 
 
-def _shared_test(a: Judged, b: Judged) -> NDArray[np.int64]:
-    """The test side of both, which must be one: of the data set that both were trained on."""
+def _shared_test(models: Sequence[Judged]) -> NDArray[np.int64]:
+    """The test side of all, which must be one: of the data set that all were trained on."""
     import numpy as np
 
-    splits = [split_again(one) for one in (a, b)]
-    for one, split in zip((a, b), splits, strict=True):
+    splits = [split_again(one) for one in models]
+    for one, split in zip(models, splits, strict=True):
         if split.fingerprint != one.document["split"]["fingerprint"]:
             raise BadData(
                 f"{one.name} was trained on these data, divided by other rules (of an earlier version), so its own "
                 "windows might be judged: train it again"
             )
-    if not np.array_equal(splits[0].test, splits[1].test):
+    if not all(np.array_equal(splits[0].test, split.test) for split in splits[1:]):
         raise BadData(
-            "the two models were judged on different episodes: train both with the same split "
+            "the models were judged on different episodes: train them with the same split "
             "recipe, train hosts and seed, or say --other-data to compare on what neither has learnt from"
         )
     return splits[0].test
 
 
-def _unseen_by_content(a: Judged, b: Judged) -> _JudgedOn:
-    """Windows, of any data, from recordings of which neither model has learnt, stopped or calibrated by any part."""
+def _unseen_by_content(models: Sequence[Judged]) -> _JudgedOn:
+    """Windows, of any data, from recordings of which no model has learnt, stopped or calibrated by any part."""
     import numpy as np
 
     from training.trainer.seen import NEW
 
-    recording = a.inputs.rows.recording
+    recording = models[0].inputs.rows.recording
     used, unknown = np.zeros(recording.size, dtype=bool), []
-    for one in (a, b):
+    for one in models:
         side = sides(one)
         if side is None:
             unknown.append(one.name)
@@ -228,33 +297,50 @@ def _unseen_by_content(a: Judged, b: Judged) -> _JudgedOn:
     used = np.isin(recording, recording[used])
     rows = np.flatnonzero(~used)
     if not rows.size:
-        raise BadData("one of the two models has learnt from every recording here: nothing is left to judge them on")
+        raise BadData("the models have learnt from every recording here: nothing is left to judge them on")
     return _JudgedOn(rows, int(used.sum()), tuple(unknown))
 
 
 def _in_words(found: dict[str, Any]) -> str:
-    from training.trainer.evaluation.page import gap, show
+    from training.trainer.evaluation.page import gap, share, show
 
     names = [one["name"] for one in found["models"]]
     wide = max(len("gap"), *map(len, names))
-    lines = [f"{name:{wide}}  AUROC {show(one['auroc'])}" for name, one in zip(names, found["models"], strict=True)]
-    lines.append(f"{'gap':{wide}}        {gap(found['gap'])}")
+    lines = []
+    for name, one in zip(names, found["models"], strict=True):
+        rates = "" if "fpr" not in one else f"  caught {share(one['tpr'])}  false alarms {share(one['fpr'])}"
+        lines.append(f"{name:{wide}}  AUROC {show(one['auroc'])}{rates}")
+    if "gap" in found:
+        lines.append(f"{'gap':{wide}}        {gap(found['gap'])}")
+        told = {"caught": found["gaps"]["tpr"], "false alarms": found["gaps"]["fpr"]}
+        lines += [f"{'':{wide}}  {what} at the thresholds {gap(one)}" for what, one in told.items() if one is not None]
+    who = "" if found["unknown"] else " that neither saw" if len(names) == 2 else " that none saw"
     lines.append(
-        f"{found['windows']:,} windows of {found['episodes']} episodes"
-        f"{'' if found['unknown'] else ' that neither saw'}, of {', '.join(found['hosts'])}; 95 % intervals."
+        f"{found['windows']:,} windows of {found['episodes']} episodes{who}, of {', '.join(found['hosts'])}; "
+        "95 % intervals."
     )
     lines += found["notes"]
     if found["left_out"]:
-        lines.append(f"{found['left_out']:,} windows were left out: one of the two has seen part of their recordings.")
+        lines.append(f"{found['left_out']:,} windows were left out: one of them has seen part of their recordings.")
     if found["unknown"]:
         lines.append(
             f"Which is better cannot be said: {' and '.join(found['unknown'])} may have been trained on these "
             "windows; the checkpoint does not keep what it has seen."
         )
         return "\n".join(lines)
+    if "standings" in found:
+        return "\n".join([*lines, *_ranked(found, names)])
     if found["same"]:
         return "\n".join([*lines, "Both are one and the same model."])
     return "\n".join([*lines, _conclusion(found["gap"], names)])
+
+
+def _ranked(found: dict[str, Any], names: Sequence[str]) -> list[str]:
+    from training.trainer.evaluation.ties import in_words
+
+    first, optimism = names.index(found["standings"]["first"]), found["standings"]["optimism"]
+    models = found["models"]
+    return in_words(first, names, [one["tied"] for one in models], [one["wins"] for one in models], optimism)
 
 
 def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
@@ -292,6 +378,46 @@ def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 100
     estimate = bootstrap([gap], **sizes, n_resamples=n_resamples, seed=seed)["gap"]
     support = support_of(a, classes)["auroc"]
     return shown(estimate, support, bounded=False)
+
+
+def paired_rates(
+    scored: Scored,
+    a: NDArray[np.bool_] | None,
+    b: NDArray[np.bool_] | None,
+    *,
+    classes: Classes,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """What ``a`` alarms more often than ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or None.
+
+    Resampled like `paired_gap`: with the same episodes for both. Where no resample differs, as where few episodes alarm
+    at all, the interval is as wide as so few episodes allow.
+    """
+    import numpy as np
+
+    from training.trainer.evaluation.intervals import bootstrap, clusters
+    from training.trainer.evaluation.metrics import shown
+    from training.trainer.evaluation.ratios import episode_sums, ratio
+
+    if a is None or b is None:
+        return {"tpr": None, "fpr": None}
+    benign = classes.is_benign(scored.y)
+    episode, n_clusters = clusters(scored.rows.recording)
+    found: dict[str, Any] = {}
+    for name, mine in (("tpr", ~benign), ("fpr", benign)):
+        more = (a.astype(np.float64) - b) * mine
+        table = episode_sums(np.stack([more, mine], axis=1).astype(np.float64), episode, n_clusters)
+
+        def gap(weights: Weights, table: FloatArray = table) -> dict[str, FloatArray]:
+            above, below = (weights.astype(np.float64) @ table).T
+            return {"gap": ratio(above, below)}
+
+        sizes = {"n_episodes": n_clusters, "n_windows": n_clusters}
+        estimate = bootstrap([gap], **sizes, n_resamples=n_resamples, seed=seed)["gap"]
+        support = int(np.unique(scored.rows.recording[mine]).size)
+        found[name] = shown(estimate, support, bounded=False)
+    return found
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ def compare_rotations(
     if not shared:
         raise BadData(f"no host and seed was tested by a model of both {a} and {b}: train both with the same rotation")
     gaps: dict[str, list[float]] = {}
+    rates: dict[str, dict[str, list[float]]] = {"tpr": {}, "fpr": {}}
     aurocs: list[dict[str, list[float]]] = [{}, {}]
     for host, number in shared:
         pair = [judge(turns[host, number], data, threads=threads) for turns in (first, second)]
@@ -37,14 +38,20 @@ def compare_rotations(
         if None in values:
             raise BadData(f"there is no AUROC on {host}: its test side lacks a class")
         gaps.setdefault(host, []).append(values[0] - values[1])
+        for name, kept_rates in rates.items():
+            rate = found["gaps"][name]
+            if rate is not None and rate["value"] is not None:
+                kept_rates.setdefault(host, []).append(rate["value"])
         for kept, value in zip(aurocs, values, strict=True):
             kept.setdefault(host, []).append(value)
+    by_rate = {name: fold(each) for name, each in rates.items()}
     folded = [fold(each) for each in (*aurocs, gaps)]
     assert all(each is not None for each in folded), "something is shared"
     one, other, apart = (asdict(each) for each in folded if each is not None)
     return {
         "models": [{"name": str(path), "auroc": each} for path, each in ((a, one), (b, other))],
         "gap": apart,
+        "gaps": {name: None if each is None else asdict(each) for name, each in by_rate.items()},
         "hosts": {
             host: {"a": mean(aurocs[0][host]), "b": mean(aurocs[1][host]), "gap": mean(gaps[host])} for host in gaps
         },
@@ -66,6 +73,11 @@ def turns_in(folder: Path) -> Turns:
         tested = split.get("test_hosts") or []
         if len(tested) != 1:
             raise BadData(f"{path} tested no single host, and is of no rotation: name its file instead of a folder")
+        if tested[0] in split["train_hosts"]:
+            raise BadData(
+                f"{path} names {tested[0]} among the hosts that trained it, and so cannot be judged on it: train it "
+                "again"
+            )
         hosts = sorted({*split["train_hosts"], *tested})
         kinds.setdefault(repr((document["model"], document["mode"], document["hyper"], hosts)), path)
         if len(kinds) > 1:
@@ -97,10 +109,17 @@ def in_words(found: Mapping[str, Any]) -> str:
     spread = found["gap"]["spread"]
     said = "" if spread is None else f"The gap's spread between hosts is {spread:.3f}, which is no interval. "
     hosts = len(found["hosts"])
+    for name, what in (("tpr", "catches"), ("fpr", "raises falsely")):
+        if (rate := found["gaps"][name]) is not None:
+            lines.append(f"At their thresholds the first {what} {_points(rate['mean'])} of the windows on average.")
     lines.append(f"{said}The first is ahead on {found['ahead']} of {hosts} hosts, each unseen by its models.")
     if found["unpaired"]:
         lines.append(f"Left out, as only one of the two has them: {'; '.join(found['unpaired'])}.")
     return "\n".join(lines)
+
+
+def _points(value: float) -> str:
+    return f"{abs(100 * value):.1f} % {'more' if value >= 0 else 'less'}"
 
 
 def _signed(value: float) -> str:

@@ -50,8 +50,14 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 def render(report: Mapping[str, Any]) -> str:
     """A self-contained page, equal bytes for equal reports; what a report of before does not say is left out."""
-    without = {"channels": {}, "thresholds": {"rule": None}, "incidents": None, "reasons": None, "new_behaviours": None}
-    without |= {"course": None, "scenarios": []}
+    without: dict[str, Any] = {"course": None, "scenarios": []}
+    without |= {
+        "channels": {},
+        "thresholds": {"rule": None},
+        "incidents": None,
+        "reasons": None,
+        "new_behaviours": None,
+    }
     report = {"understood": [], "classes": {"words": {}}, **without, **report}
     return _template().render(
         report=report,

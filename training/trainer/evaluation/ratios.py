@@ -153,7 +153,7 @@ class ProbabilityMeasure:
         odd = (self._off - line @ trend) / deviation
 
         def of_cells(values: FloatArray) -> FloatArray:
-            return np.bincount(self._cell, weights=values, minlength=self._gap.size)
+            return np.bincount(self._cell, weights=values, minlength=self._gap.size).astype(np.float64)
 
         count = of_cells(np.ones_like(odd))
         pairs = float((count * (count - 1)).sum())
