@@ -226,5 +226,9 @@ def test_the_list_of_models_folds_rotations_and_names_what_to_deploy(receiver: R
     assert "gbt: to deploy: gbt-all (pending)." in text.getvalue()
     with Wire(receiver) as wire:
         page = wire.request("GET", "/models").answer()[2].decode()
+        turn = row["by_host"][0]["jobs"][0]["job_id"]
+        compared = wire.request("GET", f"/compare?jobs={turn},gbt-all").answer()[2].decode()
     for words in ("(pending)", "3 of 4 (1 pending)", "0.775 ± 0.106", "0.700 on desk", "gbt-all", "none is whole yet"):
         assert words in page
+        assert words in compared
+    assert "Their rotations" in compared

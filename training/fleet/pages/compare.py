@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from training.fleet.pages.curves import figures, roc
 from training.fleet.pages.job import flat
 from training.fleet.pages.rendering import Frame, render
 from training.fleet.pages.source import Source
+from training.fleet.service.rotations import with_gaps
 from training.fleet.wire import results, words
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import counted, one_line
@@ -39,7 +41,18 @@ def page(views: Source, job_ids: Sequence[str], frame: Frame) -> str:
         figures=figures(views, [(detail["job"]["job_id"], detail["job"]["name"]) for detail in details]),
         ends=[*zip(*(_end(detail) for detail in details), strict=True)],
         **_results(views, details),
+        **_rotations(views, ids),
     )
+
+
+def _rotations(views: Source, ids: Sequence[str]) -> dict[str, Any]:
+    """Fold the rotations that the jobs are of, the first job's first, each with its gap to that one."""
+    known = views.models.models(limit=1).rotations
+    of_job = {one.job_id: place for place, each in enumerate(known) for host in each.by_host for one in host.jobs}
+    places = dict.fromkeys(of_job[job_id] for job_id in ids if job_id in of_job)
+    mine = with_gaps([structs.replace(known[place], gap=None) for place in places])
+    found: list[dict[str, Any]] = msgspec.to_builtins(mine)
+    return {"rotations": found, "rotated_hosts": results.rotated_hosts(found, HOSTS_MAX)}
 
 
 def _results(views: Source, details: Sequence[Json]) -> dict[str, Any]:

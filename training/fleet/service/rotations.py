@@ -113,7 +113,7 @@ def folded(members: Iterable[Member]) -> list[RotationView]:
         if len({each.turn.host for each in planned}) > 1:
             found.append(_view(planned))
     found.sort(key=lambda view: (not view.in_manifest, view.done < view.jobs, -(view.auroc.mean or -1.0), view.name))
-    return _with_gaps(found)
+    return with_gaps(found)
 
 
 def _view(group: Sequence[Member]) -> RotationView:
@@ -222,7 +222,7 @@ def planned(jobs: Iterable[Mapping[str, Any]]) -> list[PlannedRotation]:
     return found
 
 
-def _with_gaps(found: Sequence[RotationView]) -> list[RotationView]:
+def with_gaps(found: Sequence[RotationView]) -> list[RotationView]:
     """Give each whole rotation its gap to the first one that was judged on the same tests, host by host."""
     firsts: dict[Any, RotationView] = {}
     made = []
