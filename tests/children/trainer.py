@@ -38,6 +38,17 @@ def interruptible(seconds: float | None) -> None:
         sys.exit(75)
 
 
+def report() -> dict[str, object]:
+    """Say which host was tested, with an AUROC made of its name."""
+    if not args.test_hosts:
+        return {"metrics": {"test": {}}}
+    (tested,) = args.test_hosts
+    auroc = {"value": round(0.9 - len(tested) / 100, 6), "ci95": None}
+    hosts = {"train": dict.fromkeys(args.train_hosts, 8), "test": {tested: 8}}
+    split = {"recipe": args.split_recipe, "unseen_hosts": [tested], "hosts": hosts, "classes": {}}
+    return {"metrics": {"test": {"auroc": auroc}}, "per_host": {tested: {"auroc": auroc}}, "split": split}
+
+
 def leave(sha256: str | None = None) -> None:
     weights = f"{args.model} {args.mode} {args.seed}".encode() * 1000
     stem = f"{args.model}_{args.mode}"
@@ -45,7 +56,7 @@ def leave(sha256: str | None = None) -> None:
     sidecar = {"file": f"{stem}.pt", "bytes": len(weights), "sha256": digest}
     (args.out_dir / f"{stem}.pt").write_bytes(weights)
     (args.out_dir / f"{stem}.ckpt.json").write_text(json.dumps({"sidecar": sidecar}))
-    (args.reports_dir / f"{stem}_train.json").write_text(json.dumps({"metrics": {"test": {}}}))
+    (args.reports_dir / f"{stem}_train.json").write_text(json.dumps(report()))
     (args.reports_dir / f"{stem}_timing.json").write_text(json.dumps({"fit_s": 0.1}))
 
 

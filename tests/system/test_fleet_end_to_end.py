@@ -197,6 +197,27 @@ def test_one_worker_trains_two_jobs_at_once_and_goes_on_after_it_was_killed(flee
     assert len(list((fleet.folder / "models").glob("**/*.tar.zst"))) == 3
 
 
+ROTATION = """rotate = "hosts"
+split_recipe = "host"
+train_hosts = ["attic", "desk", "workshop"]
+"""
+
+
+def test_a_rotation_is_trained_by_a_worker_and_folded(fleet: Fleet) -> None:
+    fleet.plan(turns="well")
+    plan = fleet.folder / "plan.toml"
+    plan.write_text(f"{plan.read_text()}\n{ROTATION}")
+    fleet.start_receiver()
+    fleet.start_worker()
+    hosts = ["attic", "desk", "workshop"]
+    until(lambda: all(fleet.status(f"turns[host={host}]") == "completed" for host in hosts))
+    (row,) = fleet.client.models()["rotations"]
+    assert (row["name"], row["done"], row["jobs"], row["hosts"], row["notes"]) == ("turns", 3, 3, hosts, [])
+    assert [each["auroc"] for each in row["by_host"]] == [0.85, 0.86, 0.82]
+    assert (row["auroc"]["worst_host"], row["auroc"]["worst"]) == ("workshop", 0.82)
+    assert row["auroc"]["mean"] == pytest.approx((0.85 + 0.86 + 0.82) / 3)
+
+
 def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet: Fleet) -> None:
     fleet.plan(mumbler="mumbles")
     fleet.start_receiver()

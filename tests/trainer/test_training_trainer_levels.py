@@ -13,6 +13,7 @@ from trainer_builders import SHORT, arguments, make_data, run
 from training.contract import Exit
 from training.data.dataset import load_processed
 from training.data.errors import DataError
+from training.trainer import ssl
 from training.trainer.compare import compare
 from training.trainer.evaluation.host_thresholds import FEWEST
 from training.trainer.judging import judge, sides
@@ -77,6 +78,15 @@ def test_changed_references_are_refused(tmp_path: Path) -> None:
         load_processed(None, folder, None, "oracle")
 
 
+def test_views_chosen_on_the_test_side_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strange = ssl._strange
+    monkeypatch.setattr(ssl, "_strange", lambda task: np.append(strange(task), task.split.test[:2]))
+    ended = run(arguments("transformer_ssl", data, tmp_path, *SHORT["transformer_ssl"], "--epochs", "1"))
+    assert ended.code == Exit.BUG
+    assert "or its views, were chosen by 2 windows of the test side" in ended.sentence
+    assert not (tmp_path / "reports").exists()
+
+
 def test_a_trained_model_keeps_levels_and_scores_with_them(data: Path, tmp_path: Path) -> None:
     asked = arguments("transformer_ssl", data, tmp_path, *SHORT["transformer_ssl"])
     assert run(asked).code == Exit.DONE
@@ -86,6 +96,7 @@ def test_a_trained_model_keeps_levels_and_scores_with_them(data: Path, tmp_path:
     assert levels["usual"] == sorted(levels["known"].values())[1]
     report = json.loads((tmp_path / "reports" / "transformer_ssl_oracle_pretrain.json").read_text())
     assert report["notes"][0].startswith("Scores are measured from each host's own level")
+    assert report["course"].endswith("its weights are kept.")
     # Reading back applies the same levels: without them hosts would rank otherwise.
     again = judge(path, data)
     found = compare(again, again)["models"][0]["auroc"]["value"]
