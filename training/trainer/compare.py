@@ -171,7 +171,7 @@ def compare_all(
 def _side_by_side(
     models: Sequence[Judged], n_resamples: int, seed: int, other_data: bool, paths: Sequence[Path]
 ) -> tuple[dict[str, Any], list[Scored], list[NDArray[np.bool_] | None]]:
-    """What is common to all comparisons, JSON values; and the scores and alarms of each model on what is judged."""
+    """The part that all comparisons share, JSON values; and each model's scores and alarms on what is judged."""
     import numpy as np
 
     from training.trainer.evaluation.metrics import evaluate
@@ -389,7 +389,7 @@ def paired_rates(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """What ``a`` alarms more often than ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or None.
+    """By how much ``a`` alarms more often than ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or None.
 
     Resampled like `paired_gap`: with the same episodes for both. Where no resample differs, as where few episodes alarm
     at all, the interval is as wide as so few episodes allow.
