@@ -389,7 +389,7 @@ def paired_rates(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """By how much ``a`` alarms more often than ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or None.
+    """Alarms of ``a`` beyond those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or None.
 
     Resampled like `paired_gap`: with the same episodes for both. Where no resample differs, as where few episodes alarm
     at all, the interval is as wide as so few episodes allow.
