@@ -154,13 +154,13 @@ def test_a_model_whose_probabilities_are_right_shows_the_error_that_is_told(epis
     drawn = []
     for _ in range(60):
         own, mine = rng.normal(size=(2, episodes))[:, episode], rng.normal(size=(2, episode.size))
-        claimed = 1 / (1 + np.exp(-1.2 * (own[0] + mine[0])))
-        y = (norm.cdf(np.sqrt(0.6) * own[1] + np.sqrt(0.4) * mine[1]) < claimed).astype(np.int64)
+        claimed = 1 / (1 + np.exp(-1.2 * (1.2 * own[0] + 0.3 * mine[0])))
+        y = (norm.cdf(np.sqrt(0.9) * own[1] + np.sqrt(0.1) * mine[1]) < claimed).astype(np.int64)
         proba = np.stack((1 - claimed, claimed), axis=1)
         measure = ProbabilityMeasure(y, proba, proba.argmax(axis=1), episode, episodes)
         drawn.append((measure(np.ones((1, episodes), dtype=np.int32))["ece"][0], measure.perfect()))
     shown, told = np.mean(drawn, axis=0)
-    assert told == pytest.approx(shown, rel=0.1)
+    assert told == pytest.approx(shown, rel=0.15)  # as if windows were independent, it would be half of it
 
 
 def test_a_badly_calibrated_model_is_not_excused():

@@ -72,6 +72,8 @@ def test_what_is_caught_and_raised_at_the_thresholds_is_compared_window_by_windo
 ) -> None:
     data, oracle, realistic = trained
     found = compare(judge(oracle, data), judge(realistic, data))
+    report = json.loads((oracle.parents[1] / "reports" / "gbt_oracle_train.json").read_text())
+    assert {one["kind"] for one in report["scenarios"]} == {"benign", "malicious-like"}
     for name in ("tpr", "fpr"):
         one, other = (model[name]["value"] for model in found["models"])
         reported = [
