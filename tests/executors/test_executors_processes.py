@@ -7,16 +7,14 @@ import signal
 import subprocess
 import sys
 
-from training.data.pool import Mapper
-
 POOL = """
 import os, signal
-from training.data.pool import Mapper
+from training.executors.on_processes import Processes
+from training.executors.spread import Spread
 
 if __name__ == "__main__":
-    with Mapper(2) as mapped:
-        print(sum(mapped(abs, range(-20, 0))), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+    print(sum(Spread(Processes(2)).map(abs, range(-20, 0))), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -27,8 +25,3 @@ def test_a_pool_ends_with_a_parent_that_is_killed(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=100, check=False, env=environment)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"210\n")
-
-
-def test_one_job_needs_no_process():
-    with Mapper(1) as mapped:
-        assert mapped is map
