@@ -1,4 +1,4 @@
-"""A map over several processes: none of them stays behind when their parent is killed."""
+"""Work spread over processes of this machine: none of them stays behind when their parent is killed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+
+import executor_fixtures
+import pytest
+from conformance.executor_suite import DeadlySuite
+from engines_running import Cluster
+
+scored_once = executor_fixtures.scored_once
 
 POOL = """
 import os, signal
@@ -25,3 +32,12 @@ def test_a_pool_ends_with_a_parent_that_is_killed(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=100, check=False, env=environment)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"210\n")
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster("processes")
+
+
+class TestProcesses(DeadlySuite):
+    """The suite, on processes of this machine."""

@@ -197,7 +197,8 @@ STARTS = re.compile(
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
 STARTERS += " " + fleet("capability.cuda install.system receiver.notify.senders")
-STARTERS += " training.executors.on_processes training.executors.on_slurm training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
+STARTERS += " training.executors.on_processes training.executors.on_slurm"
+STARTERS += " training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
 STARTERS += " training.recording.record training.recording.record_sample"
 STARTERS += " training.recording.stage training.recording.behaviours* training.trainer.watch.calls"
 

@@ -19,7 +19,7 @@ from training.executors.engine import EngineError
 
 RESULT_S, QUEUE_S = 0.5, 5.0  # between looks for results, and questions to the controller
 LIMIT_MIN = 60  # of a job, unless SBATCH_TIMELIMIT says otherwise
-CHUNK_MOST, CHUNKS_A_JOB = 64, 4  # a job's start takes seconds: tasks come many at a time
+CHUNK_LEAST, CHUNK_MOST, CHUNKS_A_JOB = 8, 64, 4  # a job's start takes seconds: tasks come many at a time
 DEAF = 12  # unanswered questions, a minute in all, before the controller counts as gone
 UNDER_WAY = frozenset(
     ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED",
@@ -91,7 +91,7 @@ class Slurm:
         )
 
     def chunk(self, tasks: int) -> int:
-        return max(1, min(CHUNK_MOST, -(-tasks // (self.width * CHUNKS_A_JOB))))
+        return max(CHUNK_LEAST, min(CHUNK_MOST, -(-tasks // (self.width * CHUNKS_A_JOB))))
 
     def verdict(self, error: BaseException) -> Exception | None:
         if isinstance(error, JobLost):

@@ -1,0 +1,54 @@
+"""Tasks for engines, which their workers import, and a program that is run in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.data.errors import DataError
+from training.trainer import score as scoring
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Squares, each noted as a file; the second note of one fails."""
+
+    folder: Path
+
+    def __call__(self, number: int) -> int:
+        (self.folder / str(number)).touch(exist_ok=False)
+        return number * number
+
+
+@dataclass(frozen=True)
+class Killing:
+    """Squares; at one of them the worker is killed, the first few times."""
+
+    folder: Path
+    at: int
+    times: int
+
+    def __call__(self, number: int) -> int:
+        before = len(list(self.folder.glob("killed-*")))
+        if number == self.at and before < self.times:
+            (self.folder / f"killed-{before}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number * number
+
+
+def bad_at_seven(number: int) -> int:
+    if number == 7:
+        raise DataError("number 7 is bad")
+    return number
+
+
+def score(*arguments: object) -> tuple[int, str]:
+    """Score in this process: the exit code, and what was said but notes and summary."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        code = scoring.main([str(one) for one in arguments])
+    return code, said.getvalue() if code else ""
