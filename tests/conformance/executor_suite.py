@@ -90,6 +90,20 @@ class DeadlySuite(ExecutorSuite):
 class FarSuite(ExecutorSuite):
     """Tests of engines whose workers may be elsewhere."""
 
+    def killed_midway(self, cluster, tmp_path):
+        """Build while the worker that reads an episode is killed, and later one that cuts."""
+        made.write_fleet(tmp_path / "in", episodes=6)
+        building.build(tmp_path / "in", tmp_path / "one", Options())
+        for number, killed in enumerate((tasks.KilledReading, tasks.KilledCutting)):
+            marks = tmp_path / f"marks-{number}"
+            marks.mkdir()
+            out = tmp_path / f"many-{number}"
+            with pytest.MonkeyPatch.context() as patch:
+                killed.put(patch, marks)
+                building.build(tmp_path / "in", out, Options(jobs=2, executor=Name.parse(cluster.name)))
+            assert len(list(marks.iterdir())) == 1
+            assert outputs(out) == outputs(tmp_path / "one")
+
     @pytest.mark.parametrize(
         ("key", "value", "words"),
         [

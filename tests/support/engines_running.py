@@ -89,9 +89,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(10)
 
 
-def _until(process: subprocess.Popen[bytes], said: Path, words: str) -> None:
-    """Wait until a program has printed something."""
-    for _ in range(600):
+def _until(process: subprocess.Popen[bytes], said: Path, words: str, tries: int = 600) -> None:
+    """Wait until a program has printed something, looking for it ten times a second."""
+    for _ in range(tries):
         if words in said.read_text(errors="replace"):
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -128,18 +128,24 @@ def dask(folder: Path, workers: int = 2) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def ray(folder: Path) -> Iterator[Cluster]:
-    """One machine of Ray with two cores."""
-    port, command = free_port(), PYTHON.parent / "ray"
-    address = f"127.0.0.1:{port}"
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
-    head = _start(
-        folder, "ray", command, "start", "--head", "--block", f"--port={port}", "--node-ip-address=127.0.0.1",
-        "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats", f"--object-store-memory={100 << 20}",
-        **quiet,
-    )  # fmt: skip
+    """One machine of Ray with two cores. Its parts wait 15 s for each other: on a busy machine it starts again."""
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "120"}
+    for last in (False, False, True):
+        port = free_port()
+        head = _start(
+            folder, "ray", PYTHON.parent / "ray", "start", "--head", "--block", f"--port={port}", "--num-cpus=2",
+            "--node-ip-address=127.0.0.1", "--min-worker-port=0", "--max-worker-port=0", "--include-dashboard=false",
+            "--disable-usage-stats", f"--object-store-memory={100 << 20}", f"--temp-dir={folder / 'ray'}", **quiet,
+        )  # fmt: skip
+        try:
+            _until(head, folder / "ray.out", "--block", tries=2400)
+            break
+        except AssertionError:
+            _stop(head)
+            if last:
+                raise
     try:
-        _until(head, folder / "ray.out", "--block")
-        yield Cluster(f"ray:{address}", quiet, [head])
+        yield Cluster(f"ray:127.0.0.1:{port}", quiet, [head])
     finally:
         _stop(head)
 
@@ -156,7 +162,7 @@ def slurm(folder: Path) -> Iterator[Cluster]:
     user = Path("/").owner() if os.getuid() == 0 else str(os.getuid())
     conf = folder / "slurm.conf"
     conf.write_text(SLURM_CONF.format(host=host, folder=folder, user=user, ports=(free_port(), free_port())))
-    environment = {"SLURM_CONF": str(conf)}
+    environment = {"SLURM_CONF": str(conf), **OWN}  # jobs have what who submits them has
     cluster = Cluster("slurm:small", environment)
     try:
         munged = _start(

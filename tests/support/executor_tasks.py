@@ -9,7 +9,13 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from training.data import build as building
+from training.data import placing
+from training.data.cut import Plan, Task, cut
 from training.data.errors import DataError
+from training.data.extract import Facts, remembered
 from training.trainer import score as scoring
 
 
@@ -38,6 +44,48 @@ class Killing:
             (self.folder / f"killed-{before}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return number * number
+
+
+def _end_once(marks: Path) -> None:
+    """Kill this process, unless one was killed before."""
+    try:
+        (marks / "killed").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class KilledReading:
+    """Reads episodes; the first worker that does is killed when it has remembered one and answered nothing."""
+
+    marks: Path
+
+    def __call__(self, task: tuple[Path, float | None, Path]) -> Facts:
+        found = remembered(task)
+        _end_once(self.marks)
+        return found
+
+    @classmethod
+    def put(cls, patch: pytest.MonkeyPatch, marks: Path) -> None:
+        patch.setattr(building, "remembered", cls(marks))
+
+
+@dataclass(frozen=True)
+class KilledCutting:
+    """Cuts episodes; the first worker that does is killed when some windows are in their places."""
+
+    marks: Path
+    plan: Plan
+
+    def __call__(self, task: Task) -> None:
+        cut(self.plan, task._replace(rows=task.rows[: task.rows.size // 2]))
+        _end_once(self.marks)
+        cut(self.plan, task)
+
+    @classmethod
+    def put(cls, patch: pytest.MonkeyPatch, marks: Path) -> None:
+        patch.setattr(placing, "Cut", lambda plan: cls(marks, plan))
 
 
 def bad_at_seven(number: int) -> int:
