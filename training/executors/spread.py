@@ -55,14 +55,15 @@ class Spread:
 
     def _first(self, chunks: Sequence[_Chunk]) -> bytes:
         """Wait for the first chunk's outcome; lost ones of all are sent again meanwhile."""
+        first = chunks[0]
         while True:
-            wait([chunks[0].future], self._ask_s)
+            wait([first.future], self._ask_s)
             self._send_lost_again(chunks)
-            if chunks[0].future.done():
-                return chunks[0].future.result()
-            trouble = self._engine.trouble()
-            if trouble is not None and not chunks[0].future.done():
-                raise EngineError(trouble)
+            if not first.future.done():
+                if (trouble := self._engine.trouble()) is not None:
+                    raise EngineError(trouble)
+            elif not self._is_lost(first.future):  # it may have been lost just now, again
+                return first.future.result()
 
     def _send_lost_again(self, chunks: Sequence[_Chunk]) -> None:
         lost = [chunk for chunk in chunks if chunk.future.done() and self._is_lost(chunk.future)]
