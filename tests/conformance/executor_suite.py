@@ -9,6 +9,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import executor_builds
+import executor_fixtures
 import executor_tasks as tasks
 import pytest
 import telemetry_builders as made
@@ -74,7 +76,7 @@ class ExecutorSuite:
     def test_the_same_scores_as_from_one_process(self, cluster, scored_once, tmp_path):
         checkpoint, data, wanted = scored_once
         arguments = [checkpoint, data, "--out", tmp_path / "scores.csv", "--executor", cluster.name, "--jobs", "2"]
-        assert tasks.score(*arguments) == (0, "")
+        assert executor_fixtures.score(*arguments) == (0, "")
         assert (tmp_path / "scores.csv").read_bytes() == wanted
 
 
@@ -94,7 +96,7 @@ class FarSuite(ExecutorSuite):
         """Build while the worker that reads an episode is killed, and later one that cuts."""
         made.write_fleet(tmp_path / "in", episodes=6)
         building.build(tmp_path / "in", tmp_path / "one", Options())
-        for number, killed in enumerate((tasks.KilledReading, tasks.KilledCutting)):
+        for number, killed in enumerate((executor_builds.KilledReading, executor_builds.KilledCutting)):
             marks = tmp_path / f"marks-{number}"
             marks.mkdir()
             out = tmp_path / f"many-{number}"

@@ -17,7 +17,7 @@ scored_once = executor_fixtures.scored_once
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines_running.Cluster]:
-    with engines_running.dask(tmp_path_factory.mktemp("dask")) as running:
+    with engines_running.dask(tmp_path_factory.mktemp("dask"), nanny=False) as running:
         yield running
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dask import config as dask_config
 from places import ROOT
 
 PYTHON = Path(sys.executable)
@@ -101,10 +102,11 @@ def _until(process: subprocess.Popen[bytes], said: Path, words: str, tries: int 
 
 
 @contextlib.contextmanager
-def dask(folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """A scheduler, and processes that work for it one task at a time."""
+def dask(folder: Path, *, nanny: bool) -> Iterator[Cluster]:
+    """A scheduler, and two processes that work for it one task at a time; a ``nanny`` of each replaces lost ones."""
     address = f"tcp://127.0.0.1:{free_port()}"
     cluster = Cluster(f"dask:{address}")
+    settings = dask_config.set({"distributed.comm.timeouts.connect": "3s"})  # of answers that a lost worker had
     module = "distributed.cli.dask_{}"
     try:
         scheduler = _start(
@@ -115,12 +117,13 @@ def dask(folder: Path, workers: int = 2) -> Iterator[Cluster]:
         cluster.processes += [
             _start(
                 folder, f"worker-{number}", PYTHON, "-m", module.format("worker"), address, "--nthreads", "1",
-                "--no-dashboard", "--local-directory", str(folder),
+                "--no-dashboard", "--local-directory", str(folder), "--nanny" if nanny else "--no-nanny",
             )
-            for number in range(workers)
+            for number in range(2)
         ]  # fmt: skip
         _until(scheduler, folder / "scheduler.out", address)
-        yield cluster
+        with settings:
+            yield cluster
     finally:
         for process in reversed(cluster.processes):
             _stop(process)

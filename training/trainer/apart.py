@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from training.trainer.inputs import Inputs
     from training.trainer.task import Fitted, Outputs
 
+# Whose versions may show in scores.
+LIBRARIES = ("numpy", "polars", "scikit-learn", "scipy", "torch", "xgboost", "xgboost-cpu")
 PART = 16_384  # windows: a multiple of every family's block, as a block's size can show in the last bits
 
 Mapped = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[Any]]

@@ -36,15 +36,6 @@ if TYPE_CHECKING:
 
 FORMATS = (".csv", ".parquet", ".json")
 EXPLAINED = ("why", "why_seconds")
-LIBRARIES = (
-    "numpy",
-    "polars",
-    "scikit-learn",
-    "scipy",
-    "torch",
-    "xgboost",
-    "xgboost-cpu",
-)  # whose versions may show in scores
 PROGRAM = "training.trainer.score"
 
 
@@ -107,6 +98,7 @@ def scored(names: argparse.Namespace) -> Judged:
     """Judge the windows, in one process or spread over the engine that was named."""
     from training.contract import TENSORS_FOLDER
     from training.data.tensors import MANIFEST
+    from training.trainer.apart import LIBRARIES
 
     threads = max(names.threads, 1)
     if not names.executor.far and names.jobs in (None, 1):
