@@ -9,7 +9,7 @@ WINDOWS_TESTS := on_windows bundle capability cli client crash dataset dataset_f
   worker worker_health worker_state
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-failure test explore check bench sim torture torture-inputs mutants windows lock sbom screenshots record-sample clean
+.PHONY: help setup demo demo-failure test explore check bench sim torture torture-inputs mutants engines windows lock sbom screenshots record-sample clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,6 +63,10 @@ torture-inputs: setup ## 100,000 made-up calls, and inputs to each parser up to 
 mutants: setup ## plant small bugs in the rules, see which tests notice (an hour; SEED=7 draws these), for docs/guarantees.md
 	@s=0; $(PY) -m tests.mutants --remap --jobs 2 --out docs/mutants.json $(if $(SEED),--seed $(SEED)) || s=$$?; \
 	  $(PY) -m tests.torture.page; exit $$s
+
+engines: setup ## a real Dask, Ray and Slurm (apt-get install slurm-wlm), workers killed among it (minutes), recorded in docs/executors.md
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dask,ray,slurm]'
+	@$(PY) -m tests.engines
 
 windows: ## the worker's tests on Windows' own Python, under Wine 10 (minutes): WINDOWS_PYTHON=DIR/python.exe
 	@test -n '$(WINDOWS_PYTHON)' || { \

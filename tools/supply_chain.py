@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {
     "receiver": ("receiver",),
     "training-host": ("worker", "trainer"),
+    "engines": ("dask", "ray", "slurm"),
     "dev": ("dev",),
 }
 WITH_BILL = ("receiver", "training-host")  # what users install

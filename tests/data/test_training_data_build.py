@@ -141,13 +141,13 @@ def test_the_same_bytes_from_memory_from_files_from_archives_and_from_two_proces
 def test_only_what_changed_is_read_again(tmp_path, capsys, monkeypatch):
     made.write_fleet(tmp_path / "in", hosts=("h0",))
     run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out")
-    read = []
+    read, extract = [], extracting.extract
 
     def watched(path, *rest):
         read.append(path.name)
-        return extracting.extract(path, *rest)
+        return extract(path, *rest)
 
-    monkeypatch.setattr(building, "extract", watched)
+    monkeypatch.setattr(extracting, "extract", watched)
     run(capsys, tmp_path / "in", "--out-dir", tmp_path / "out", "--window-s", "2")
     assert read == [], "the windows changed, the recordings did not"
     made.write_episode(tmp_path / "in", number=1, seed=9)

@@ -66,7 +66,12 @@ def test_a_killed_build_leaves_the_old_data_set_and_goes_on(tmp_path, monkeypatc
         monkeypatch.setattr(module, name, leaving)
 
     with monkeypatch.context():
-        for module, name in ((building, "_read"), (placing, "cut"), (building, "find_kin"), (building, "write_beside")):
+        for module, name in (
+            (building, "remembered"),
+            (placing, "cut"),
+            (building, "find_kin"),
+            (building, "write_beside"),
+        ):
             leave(module, name)
         build(recorded, out, window_s=3.0)
         monkeypatch.undo()

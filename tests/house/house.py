@@ -117,6 +117,10 @@ FENCES = (
     ),
     Fence("training.trainer*", "training.fleet", "a trainer runs alone"),
     Fence("training.trainer*", "training.recording", "only watch reads a host", "training.trainer.watch*"),
+    Fence("training.executors*", "training.fleet training.data training.trainer training.recording",
+          "an engine knows no task"),
+    Fence("training.executors*", HEAVY, "an engine carries bytes"),
+    Fence("training*", "distributed dask ray submitit", "one adapter for each engine", "training.executors.on_*"),
     Fence("training.data*", "training.fleet training.trainer training.recording", "data knows no user"),
     Fence("training.recording*", "training.fleet training.trainer", "the recorder only writes episodes"),
     Fence(fleet("scheduling.job"), "training", "nouns know no rule", "training.strict_json training.contract"),
@@ -193,7 +197,8 @@ STARTS = re.compile(
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
 STARTERS += " " + fleet("capability.cuda install.system receiver.notify.senders")
-STARTERS += " training.data.pool training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
+STARTERS += " training.executors.on_processes training.executors.on_slurm"
+STARTERS += " training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
 STARTERS += " training.recording.record training.recording.record_sample"
 STARTERS += " training.recording.stage training.recording.behaviours* training.trainer.watch.calls"
 

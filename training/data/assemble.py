@@ -21,6 +21,7 @@ from training.data.extract import Extract, Facts
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, FeatureSchema
 from training.data.windows import class_spans, placed_rows
+from training.executors.names import PROCESSES, Name
 
 Array = NDArray[np.float32]
 Episode = TypeVar("Episode", Facts, Extract)
@@ -36,7 +37,8 @@ class Options:
     window_s: float = 4.0
     stride_s: float = 2.0
     target: str = "malicious"
-    jobs: int = 1
+    jobs: int | None = 1  # None: as many as the engine can
+    executor: Name = PROCESSES
     like: FeatureSchema | None = None
 
 

@@ -49,13 +49,12 @@ from training.data.dataset import (
 )
 from training.data.episode import EpisodeError, Meta, deeper, find_episodes, without_checksum
 from training.data.errors import DataError
-from training.data.extract import Facts, extract, key, load_facts, remember
+from training.data.extract import Facts, key, load_facts, remembered
 from training.data.identity import find_kin
 from training.data.label_copies import notes_on_copies, telling
 from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.meter import Meter
 from training.data.placing import Cutting, Lying, Work
-from training.data.pool import Mapper, WorkerLost
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.spelling import check_alike, notes_on_hosts
 from training.data.still import notes_on_filled, notes_on_values, one_sided_values
@@ -63,12 +62,14 @@ from training.data.tensors import read_manifest
 from training.data.together import judge_together
 from training.data.understood import Understood, counts_of, recordings_of
 from training.data.validate import Verdict
+from training.executors.engine import EngineError
+from training.executors.names import SCRATCH, add_executor, spread_over
 from training.streams import replace_unprintable
 
 TARGETS = ("malicious", "phase")
 POOL_BYTES = 4 << 20  # of new recordings, from which processes are worth their start
 STEPS = {"reading": 0.3, "references": 0.0, "cutting": 0.6, "judging": 0.1}  # shares of the time, as measured
-SCRATCH = ".scratch-"  # the beginning of a folder's name: removed when a build ends, or by the next one
+LIBRARIES = ("msgspec", "numpy", "polars", "zstandard")  # whose versions may show in the bytes
 
 Progress = Callable[[str, float], None]  # the step, and the share of it that is done
 Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wanted: its own without
@@ -99,7 +100,7 @@ class Summary:
 def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = lambda _what, _share: None) -> Summary:
     """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it, and FolderBusy."""
     try:
-        paths = find_episodes(episodes)
+        paths = find_episodes(episodes.absolute())  # workers of an engine have folders of their own
     except EpisodeError as error:
         raise DataError(str(error)) from None
     with alone(out_dir):
@@ -109,16 +110,27 @@ def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = 
 def _build(paths: Sequence[Path], out_dir: Path, options: Options, progress: Progress) -> Summary:
     clock = SystemClock()
     begun = clock.monotonic()
-    memory = out_dir / MEMORY_FOLDER
-    memory.mkdir(exist_ok=True)
+    memory = out_dir.absolute() / MEMORY_FOLDER
     for left in out_dir.glob(f"{SCRATCH}*"):  # of a build that was killed
         shutil.rmtree(left, ignore_errors=True)
-    with Mapper(options.jobs) as mapped:
-        work = Work(mapped, progress, clock)
+    spread = spread_over(
+        options.executor, options.jobs, libraries=LIBRARIES, files=_ends(paths), folder=out_dir.absolute()
+    )
+    with spread as mapped:
+        memory.mkdir(exist_ok=True)
+        work = Work(mapped, progress, clock, always=options.executor.far)
         found = _together(_gather([(path, None) for path in paths], memory, work), options.like)
         found, sample_hz = _one_rate(found, memory, work, options.like)
         good = [e for e in found if e.facts.verdict.ok]
         return _made(found, good, sample_hz, out_dir, options, work, begun)
+
+
+def _ends(paths: Sequence[Path]) -> list[Path]:
+    """Files of the first and the last episode: who sees them sees the folder."""
+    found: list[Path] = []
+    for path in (*paths[:1], *paths[-1:]):
+        found += sorted(path.iterdir()) if path.is_dir() and os.access(path, os.R_OK | os.X_OK) else [path]
+    return found
 
 
 def _made(
@@ -158,8 +170,9 @@ def _made(
         left_out.insert(0, f"channels that the schema does not have: {', '.join(chosen.dropped)}")
     verdicts = [e.facts.verdict for e in found]
     left_out += undeclared(verdicts)
+    memory = out_dir.absolute() / MEMORY_FOLDER
     with making(out_dir) as new, tempfile.TemporaryDirectory(prefix=SCRATCH, dir=out_dir) as scratch:
-        cutting = Cutting(chosen, references, sample_hz, options, new, Path(scratch), out_dir / MEMORY_FOLDER)
+        cutting = Cutting(chosen, references, sample_hz, options, new, Path(scratch).absolute(), memory)
         reference = None if usual is None else cutting.references(usual, work)
         windows, kept = cutting.windows(lying, work)
         understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
@@ -200,7 +213,7 @@ def _made(
         )
         (new / REFERENCES_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(references), indent=1) + b"\n")
         digest = read_manifest(new / TENSORS_FOLDER).data_digest
-    _forget(out_dir / MEMORY_FOLDER, {e.samples for e in found} | kept.files)
+    _forget(memory, {e.samples for e in found} | kept.files)
     hosts = counts_of(windows.rows.host, windows.rows.host.names.tolist())
     return Summary(
         episodes=len(found),
@@ -324,7 +337,7 @@ def _gather(asked: Sequence[Asked], memory: Path, work: Work) -> list[Kept]:
     tasks = [(*asked[number], places[number]) for number in new]
     size = sum(path.stat().st_size for task in tasks for path in (task[0], *task[0].glob("*")))
     much = len(new) >= placing.POOL_MIN or size >= POOL_BYTES
-    for number, facts in zip(new, work.done("reading", _read, tasks, much=much), strict=True):
+    for number, facts in zip(new, work.done("reading", remembered, tasks, much=much), strict=True):
         known[number] = facts
     work.progress("reading", 1.0)
     shared: dict[bytes, Meta] = {}
@@ -333,14 +346,6 @@ def _gather(asked: Sequence[Asked], memory: Path, work: Work) -> list[Kept]:
         for (path, hz), place, facts in zip(asked, places, known, strict=True)
         if facts is not None
     ]
-
-
-def _read(task: tuple[Path, float | None, Path]) -> Facts:
-    """Read an episode and remember it."""
-    path, sample_hz, place = task
-    found = extract(path, sample_hz)
-    remember(found, place)
-    return found.facts
 
 
 def _sharing(facts: Facts, known: dict[bytes, Meta]) -> Facts:
@@ -413,21 +418,14 @@ def main(argv: list[str] | None = None) -> int:
     except DataError as error:
         print(f"build: {error}", file=sys.stderr)
         return Exit.BAD_DATA
-    except FolderBusy as error:
-        print(f"build: {error}", file=sys.stderr)
-        return Exit.INTERRUPTED
     except OSError as error:
         print(
             f"build: {error.filename or args.out_dir}: {error.strerror}; choose another --out-dir, or make room",
             file=sys.stderr,
         )
         return Exit.NO_ACCESS
-    except WorkerLost:
-        print(
-            "build: one of its processes was ended, perhaps as memory ran out: run it again with fewer --jobs, and it "
-            "goes on where it was.",
-            file=sys.stderr,
-        )
+    except (FolderBusy, EngineError) as error:
+        print(f"build: {error}", file=sys.stderr)
         return Exit.INTERRUPTED
     except KeyboardInterrupt:
         print("build: stopped; run it again and it goes on where it was.", file=sys.stderr)
@@ -443,9 +441,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _options(args: argparse.Namespace) -> Options:
     like = read_schema(args.like / SCHEMA_FILE if args.like.is_dir() else args.like) if args.like else None
-    if like is not None:
-        return Options(window_s=like.window_s, stride_s=like.stride_s, target=like.target, jobs=args.jobs, like=like)
-    return Options(window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs)
+    own = Options(
+        window_s=args.window_s, stride_s=args.stride_s, target=args.target, jobs=args.jobs, executor=args.executor
+    )
+    if like is None:
+        return own
+    return replace(own, window_s=like.window_s, stride_s=like.stride_s, target=like.target, like=like)
 
 
 def _progress(*, quiet: bool) -> Progress:
@@ -485,12 +486,6 @@ def _parser() -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400 seconds")
         return value
 
-    def jobs(text: str) -> int:
-        value = int(text)
-        if not 1 <= value <= 1024:
-            raise argparse.ArgumentTypeError(f"{text} is not between 1 and 1024")
-        return value
-
     parser = argparse.ArgumentParser(
         prog="python -m training.data.build", description=__doc__.split("\n")[0], allow_abbrev=False
     )
@@ -507,9 +502,7 @@ def _parser() -> argparse.ArgumentParser:
         default="malicious",
         help="classes: benign and malicious, or the phases by name (default malicious)",
     )
-    parser.add_argument(
-        "--jobs", type=jobs, default=os.cpu_count() or 1, help="number of processes (default: one for each core)"
-    )
+    add_executor(parser, processes="one for each core")
     parser.add_argument(
         "--like", type=Path, help="folder (or feature_schema_v1.json) of a data set whose schema this one must have"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,13 @@ def features_of(plan: Plan, task: Task, again: Callable[[Plan, Task], None] = cu
 
 
 def _put(path: Path, at: int, rows: NDArray[np.generic]) -> None:
-    """Write rows at a byte of a file, others of which another process may be writing."""
-    with path.open("r+b") as file:
+    """Write rows at a byte of a file, others of which another process may be writing.
+
+    It is opened for writing alone: over a network, a page that was read to be changed is written back whole, and with
+    it what another machine has written meanwhile.
+    """
+    with os.fdopen(os.open(path, os.O_WRONLY | getattr(os, "O_BINARY", 0)), "wb", buffering=0) as file:
         file.seek(at)
-        file.write(rows.data)
+        left = np.ascontiguousarray(rows).data.cast("B")
+        while left:
+            left = left[file.write(left) :]

@@ -148,6 +148,16 @@ def remember(found: Extract, kept: Path) -> None:
     write_whole(kept, _encode(found), durable=False)
 
 
+def remembered(task: tuple[Path, float | None, Path]) -> Facts:
+    """Read an episode and remember it, unless a worker that was lost afterwards has: path, wanted rate, its file."""
+    path, sample_hz, kept = task
+    if (known := load_facts(kept)) is not None:
+        return known
+    found = extract(path, sample_hz)
+    remember(found, kept)
+    return found.facts
+
+
 def key(path: Path, sample_hz: float | None) -> str:
     """Changes with the file's name, size and time of change, and with what was asked. Raises DataError."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec
 from training.data.scratch import ROOM, blocks, reserve
 from training.data.tensors import Index
+from training.files import settle
 
 POOL_MIN, POOL_WINDOWS = 24, 8192  # fewer episodes, or windows, are worked on faster than processes start
 HASHED_BYTES = 1 << 22  # at a time
@@ -34,15 +34,16 @@ HASHED_BYTES = 1 << 22  # at a time
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The processes of a build, and who is told how far it is: the step, and the share of it that is done."""
+    """The engine of a build, and who is told how far it is: the step, and the share of it that is done."""
 
     mapped: Callable[..., Iterator[Any]]
     progress: Callable[[str, float], None]
     clock: Clock
+    always: bool = False  # of an engine that somebody named
 
     def done(self, what: str, function: Callable[[Any], Any], tasks: Sequence[Any], *, much: bool) -> Iterator[Any]:
-        """The results of all tasks, in order; of ``much`` work by several processes."""
-        for number, result in enumerate((self.mapped if much else map)(function, tasks)):
+        """The results of all tasks, in order; of ``much`` work by the engine."""
+        for number, result in enumerate((self.mapped if much or self.always else map)(function, tasks)):
             yield result
             self.progress(what, (number + 1) / len(tasks))
 
@@ -125,7 +126,7 @@ class Cutting:
         plan, tasks = self._plan(lying, tensor_files.REFERENCE_TENSORS, None)
         for _ in work.done("references", Cut(plan), tasks, much=len(lying.rows) >= POOL_WINDOWS):
             pass
-        return tensor_files.map_tensors(plan.tensors), Index(lying.rows)
+        return tensor_files.map_tensors(self._in_place(plan)), Index(lying.rows)
 
     def windows(self, lying: Lying, work: Work) -> tuple[ManyWindows, Laid]:
         """Cut all windows, and write their features. Raises DataError for a window without any value."""
@@ -141,20 +142,22 @@ class Cutting:
         new = [task for task in tasks if not task.features(plan).exists()]
         much = len(new) >= POOL_MIN or sum(task.rows.size for task in new) >= POOL_WINDOWS
 
-        def parts(file: io.FileIO) -> Iterator[NDArray[np.float32]]:
-            done = work.done("cutting", Cut(plan), tasks, much=much)
+        def parts() -> Iterator[NDArray[np.float32]]:
+            done, at = work.done("cutting", Cut(plan), tasks, much=much), plan.begin
             for task, _ in zip(tasks, done, strict=True):
-                left = task.rows.size * width * window * 4
-                while left:
-                    part = file.read(min(left, HASHED_BYTES))
-                    digest.update(part)
-                    left -= len(part)
+                # Opened for each task: another machine's writing shows in a file that is opened after it was closed.
+                with plan.tensors.open("rb", buffering=0) as file:
+                    file.seek(at)
+                    left = task.rows.size * width * window * 4
+                    at += left
+                    while left:
+                        part = file.read(min(left, HASHED_BYTES))
+                        digest.update(part)
+                        left -= len(part)
                 yield features_of(plan, task)
 
-        with plan.tensors.open("rb", buffering=0) as file:  # read ahead would be what is not written yet
-            file.seek(plan.begin)
-            step = max(1, BLOCK_VALUES // (width * window))
-            features = write_features(self.new, index, self.chosen.channels, evenly(parts(file), step))
+        step = max(1, BLOCK_VALUES // (width * window))
+        features = write_features(self.new, index, self.chosen.channels, evenly(parts(), step))
         laid = Laid(
             index=index,
             tensor_sha256=digest.hexdigest(),
@@ -165,11 +168,22 @@ class Cutting:
         )
         if any(part.all(axis=1).any() for _, part in blocks(laid.absent)):
             raise DataError("A window holds no value at all: leave it out.")
-        return ManyWindows(X=tensor_files.map_tensors(plan.tensors), rows=lying.rows), laid
+        return ManyWindows(X=tensor_files.map_tensors(self._in_place(plan)), rows=lying.rows), laid
+
+    def _in_place(self, plan: Plan) -> Path:
+        """Move windows that are all there to where the data set has them.
+
+        They were cut into a folder whose name no other build has: a worker that was given up, or whose build was
+        killed, may go on, and finds no file to write into.
+        """
+        target = self.new / TENSORS_FOLDER / plan.tensors.name
+        target.parent.mkdir(exist_ok=True)
+        settle(plan.tensors, target)
+        return target
 
     def _plan(self, lying: Lying, name: str, scratch: Scratch | None) -> tuple[Plan, list[Task]]:
         window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
-        path = self.new / TENSORS_FOLDER / name
+        path = self.scratch / name
         plan = Plan(
             chosen=self.chosen,
             sample_hz=self.sample_hz,

@@ -195,11 +195,11 @@ def notes_on_filled(
         place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)
         if not timed:
             place = np.arange(rows.size) * 2 * X.shape[2]
-        window, channel, offset = np.nonzero(np.abs(np.diff(picked(X, rows), axis=2)) > 0)
-        at = place[window] + offset
+        moved = np.abs(np.diff(picked(X, rows), axis=2)) > 0
+        at = place[:, None] + np.arange(X.shape[2] - 1)
         for one, each in enumerate(gaps):
-            apart = np.diff(np.unique(at[channel == one]))
-            each.append(apart if timed else apart[apart < X.shape[2]])
+            apart = np.diff(np.sort(at[moved[:, one]], kind="stable"))  # in order but for windows that overlap
+            each.append(apart[apart > 0] if timed else apart[(apart > 0) & (apart < X.shape[2])])
     steps = [step for each in gaps if (step := _usual_step(np.concatenate(each)))]
     every = max(sorted(set(steps)), key=steps.count, default=1)
     if every == 1 or 2 * steps.count(every) <= len(steps):

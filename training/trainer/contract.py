@@ -26,6 +26,7 @@ class TrainerError(Exception):
     """A training that cannot go on, said in one sentence with the remedy in it.
 
     ├─ BadArguments   the command line asks for something that cannot be
+    ├─ Unreachable    an engine or its workers are not there, or were lost: the same command may do it later
     └─ BadData        the data set is missing, damaged, of another schema, or too small
     """
 
@@ -38,6 +39,10 @@ class BadArguments(TrainerError):  # noqa: N818 - the names say what is bad
 
 class BadData(TrainerError):  # noqa: N818
     code = Exit.BAD_DATA
+
+
+class Unreachable(TrainerError):  # noqa: N818
+    code = Exit.INTERRUPTED
 
 
 class Interrupted(Exception):  # noqa: N818 - it is not an error

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from training.data.dataset import Dataset
     from training.data.split import Split
+    from training.trainer.apart import Mapped
     from training.trainer.checkpoint import Checkpoint
     from training.trainer.evaluation.host_thresholds import HostThresholds, References
     from training.trainer.evaluation.scored import Classes, Scored
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from training.trainer.levels import Levels
     from training.trainer.reasons import Reasons
     from training.trainer.streams import Called
-    from training.trainer.task import Fitted
+    from training.trainer.task import Fitted, Outputs
 
 # Errors of the libraries for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
@@ -118,8 +119,22 @@ def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoi
     return Model(checkpoint, found, family, fitted)
 
 
-def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
-    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
+def judge(checkpoint: Path, data: Path, *, threads: int = 1, mapped: Mapped | None = None) -> Judged:
+    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``.
+
+    With ``mapped``, the map of an engine, windows are scored in parts by its workers.
+    """
+    from training.trainer.apart import Scoring
+
+    model, loaded = opened(checkpoint, data, threads=threads)
+    apart = None
+    if mapped is not None:
+        apart = Scoring(checkpoint.absolute(), data.absolute(), threads).all(len(loaded), mapped)
+    return judged_by(model, loaded, str(data), outputs=apart)
+
+
+def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[Model, Dataset]:
+    """The verified model, and the windows of its mode. Raises ``BadData``, also for data of another schema."""
     from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
     from training.data.dataset import load_processed, on_channels
     from training.data.errors import DataError
@@ -135,26 +150,39 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
         loaded.append(on_channels(own, schema_of(found)))
         require_schema(found, loaded[0].schema)
 
-    model = open_model(checkpoint, threads=threads, refuse=load)
-    return judged_by(model, loaded[0], str(data))
+    return open_model(checkpoint, threads=threads, refuse=load), loaded[0]
 
 
-def judged_by(model: Model, loaded: Dataset, name: str, *, known: Judged | None = None) -> Judged:
-    """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``.
-
-    ``known`` are other windows of hosts with the same references, which are then not scored again.
-    """
-    import numpy as np
-
-    from training.trainer.evaluation.scored import Classes, Scored
+def settled_on(model: Model, loaded: Dataset) -> tuple[Fitted, Inputs]:
+    """The model measuring the hosts of the data from their references there, and the data as it takes them."""
     from training.trainer.inputs import from_dataset
     from training.trainer.references import settled
 
+    inputs = from_dataset(loaded, takes=model.family.takes)
+    return settled(model.fitted, inputs), inputs
+
+
+def judged_by(
+    model: Model, loaded: Dataset, name: str, *, known: Judged | None = None, outputs: Outputs | None = None
+) -> Judged:
+    """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``.
+
+    ``known`` are other windows of hosts with the same references, which are then not scored again; ``outputs`` are
+    the windows' where they were scored elsewhere.
+    """
+    import numpy as np
+
+    from training.trainer.apart import predicted
+    from training.trainer.evaluation.scored import Classes, Scored
+    from training.trainer.inputs import from_dataset
+
     document = model.document
     labels = document["label_map"]
-    inputs = from_dataset(loaded, takes=model.family.takes)
-    fitted = settled(model.fitted, inputs) if known is None else known.fitted
-    outputs = fitted.predict(inputs.X, np.arange(len(loaded)), features=inputs.features, host=inputs.rows.host)
+    if known is None:
+        fitted, inputs = settled_on(model, loaded)
+    else:
+        fitted, inputs = known.fitted, from_dataset(loaded, takes=model.family.takes)
+    outputs = outputs or predicted(fitted, inputs, np.arange(len(loaded)))
     if outputs.proba is not None and outputs.proba.shape[1] != len(labels):
         raise BadData(f"{model.path} names {len(labels)} classes and knows {outputs.proba.shape[1]}")
     if known is not None:

@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.executors.engine import EngineError
+from training.executors.names import add_executor, spread_over
 from training.streams import replace_unprintable
-from training.trainer.contract import BadArguments, BadData, Progress, Stop, limit_threads, perform
+from training.trainer.contract import BadArguments, BadData, Progress, Stop, Unreachable, limit_threads, perform
 from training.trainer.judging import Judged, judge, sides, why_of
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--explain", action="store_true", help="add which channels carried each alarm, and which seconds of the window"
     )
+    add_executor(parser, processes="one")
     parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
     names = parser.parse_args(argv)
     limit_threads(max(names.threads, 1))
@@ -77,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise BadArguments(f"{flag} {file} must end in {', '.join(FORMATS)}")
         if names.confirm_change and names.state is None:
             raise BadArguments("--confirm-change needs --state: the file in which the change was kept")
-        judged = judge(names.checkpoint, names.data, threads=max(names.threads, 1))
+        judged = scored(names)
         side = sides(judged)
         followed = follow(judged, names.state, names.confirm_change)
         reasons = why(judged) if names.explain else None
@@ -89,6 +92,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(lines(judged, followed.called, reasons, followed.changed)), file=sys.stderr)
 
     return perform(work, out=sys.stderr)
+
+
+def scored(names: argparse.Namespace) -> Judged:
+    """Judge the windows, in one process or spread over the engine that was named."""
+    from training.contract import TENSORS_FOLDER
+    from training.data.tensors import MANIFEST
+    from training.trainer.apart import LIBRARIES
+
+    threads = max(names.threads, 1)
+    if not names.executor.far and names.jobs in (None, 1):
+        return judge(names.checkpoint, names.data, threads=threads)
+    files = (names.checkpoint, names.data / TENSORS_FOLDER / MANIFEST)
+    if not all(path.is_file() for path in files):  # said without an engine
+        return judge(names.checkpoint, names.data, threads=threads)
+    try:
+        spread = spread_over(names.executor, names.jobs, libraries=LIBRARIES, files=files, folder=names.data)
+        with spread as mapped:
+            return judge(names.checkpoint, names.data, threads=threads, mapped=mapped)
+    except EngineError as error:
+        raise Unreachable(str(error)) from None
 
 
 def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:

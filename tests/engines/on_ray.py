@@ -1,0 +1,25 @@
+"""The whole suite on a real Ray cluster, workers killed as often as it allows among it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import engines_running
+import executor_fixtures
+import pytest
+from conformance.executor_suite import DeadlySuite, FarSuite
+
+scored_once = executor_fixtures.scored_once
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines_running.Cluster]:
+    with engines_running.ray(tmp_path_factory.mktemp("ray")) as running:
+        yield running
+
+
+class TestRay(FarSuite, DeadlySuite):
+    """The suite, on Ray."""
+
+    def test_a_build_whose_worker_is_killed_has_the_same_bytes(self, cluster, tmp_path):
+        self.killed_midway(cluster, tmp_path)
