@@ -1,48 +1,75 @@
-"""Training on more windows than a process may hold: memory mapped, read batch by batch.
+"""Training and scoring on more windows than a process may hold: memory mapped, read a part at a time.
 
-    python bench/train_memory.py [--windows 1000000] [--models gbt,cnn] [--json]
+    python bench/train_memory.py [--windows 1000000] [--models gbt,cnn] [--data FOLDER] [--json]
 
 A million windows of 8 channels × 64 samples are 2 GB of samples and 0.6 GB of features. One short training each: 20
-trees, and one epoch of a narrow network. Counted is the memory that a process has of its own (RssAnon): mapped pages
-are the system's to take back. The bar: less than the samples alone would need.
+trees, or one epoch of a narrow network; then the model scores all windows. Counted is the memory that a process has of
+its own (RssAnon, ten times a second): mapped pages of files are the system's to take back. The bar: 2 GiB, however many
+windows there are. ``--data`` keeps the data set in a folder, or takes the one that is there.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trainers import ROOT, Table, arguments, own_python, workplace
+from trainers import FAMILIES, ROOT, Table, arguments, own_python, workplace
 
 CHANNELS, SAMPLES, EPISODE = 8, 64, 500
-SHORT = {"gbt": ("--n-estimators", "20"), "mlp": ("--epochs", "1", "--batch-size", "1024")}
 NARROW = ("--epochs", "1", "--batch-size", "256", "--hidden", "8")
+SHORT = {
+    "gbt": ("--n-estimators", "20"),
+    "mlp": ("--epochs", "1", "--batch-size", "1024"),
+    "cnn": (*NARROW, "--layers", "2"),
+    "transformer": (*NARROW, "--layers", "1", "--heads", "2"),
+    "transformer_ssl": (*NARROW, "--layers", "1", "--heads", "2"),
+    "combined": ("--epochs", "20"),
+}
 MIB = 1024**2
+BAR = 2 * 1024**3
 
 
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--windows", type=int, default=1_000_000)
-    parser.add_argument("--models", default="gbt,cnn", help="names with commas")
+    parser.add_argument("--models", default=",".join(FAMILIES), help="names with commas")
+    parser.add_argument("--data", type=Path, help="folder of the data set, made where there is none (default: none)")
+    parser.add_argument("--no-score", action="store_true", help="train alone")
     args = parser.parse_args()
     size = args.windows * CHANNELS * SAMPLES * 4
-    columns = {"model": 12, "own MiB, peak": 13, "of the samples": 14, "CPU s": 8, "AUROC": 6}
+    columns = {"model": 16, "step": 6, "own MiB, peak": 13, "of the samples": 14, "CPU s": 8, "AUROC": 6}
     table = Table(f"{args.windows:,} windows, {size / MIB:,.0f} MiB of samples", columns, as_json=args.json)
     missed = 0
-    with workplace() as folder:
-        build(folder, args.windows)
+    with workplace() as folder, data_set(args.data or folder / "data", args.windows) as data:
         for model in args.models.split(","):
-            peak, cpu_s, auroc = watched(model, folder)
-            missed += peak >= size
-            mark = "✓" if peak < size else "–"
-            share = f"{peak / size:.2f} {mark}"
-            table.row(model, f"{peak / MIB:,.0f}", share, f"{cpu_s:.0f}", auroc, peak_bytes=peak)
+            steps = [("train", training(model, data, folder / model))]
+            if not args.no_score:
+                checkpoint = folder / model / f"{model}_oracle.ckpt.json"
+                score = ["training.trainer.score", str(checkpoint), str(data), "--out", str(folder / "scores.parquet")]
+                steps.append(("score", score))
+            for step, command in steps:
+                peak, cpu_s = watched(command, folder / f"{model}.log")
+                missed += peak > BAR
+                shown = f"{peak / MIB:,.0f} {'✓' if peak <= BAR else '–'}"
+                auroc = tested(model, folder / model) if step == "train" else ""
+                table.row(model, step, shown, f"{peak / size:.2f}", f"{cpu_s:.0f}", auroc, peak_bytes=peak)
     table.end(bytes=size, missed=missed)
     return 1 if missed else 0
+
+
+@contextmanager
+def data_set(folder: Path, count: int) -> Iterator[Path]:
+    """A data set of so many windows in a folder, made where there is none."""
+    if not (folder / "tensor_window_v1" / "manifest.json").exists():
+        build(folder, count)
+    yield folder
 
 
 def build(folder: Path, count: int) -> None:
@@ -51,6 +78,7 @@ def build(folder: Path, count: int) -> None:
     from training.data.rows import Rows
     from training.data.schema import ChannelSpec
 
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "windows.npy"
     X = np.lib.format.open_memmap(path, "w+", np.float32, (count, CHANNELS, SAMPLES))
     rng = np.random.default_rng(0)
@@ -62,7 +90,7 @@ def build(folder: Path, count: int) -> None:
         part[:, 0] += 0.4 * bad[start : start + len(part), None] * swing
         X[start : start + len(part)] = part
     write_processed(
-        folder / "data",
+        folder,
         WindowSet(
             X=X,
             rows=Rows.of(
@@ -91,18 +119,20 @@ def build(folder: Path, count: int) -> None:
     path.unlink()
 
 
-def watched(model: str, folder: Path) -> tuple[int, float, str]:
-    """Train; the peak of its own memory in bytes, CPU seconds, and the test AUROC."""
-    import json
-
-    data, out = folder / "data", folder / model
-    command = [own_python(), "-m", "training.trainer.run", "--model", model, "--mode", "oracle"]
-    command += ["--validation", str(data / "validation_v1.parquet")]
+def training(model: str, data: Path, out: Path) -> list[str]:
+    """The command that trains a family shortly."""
+    own = model == "transformer_ssl"
+    command = ["training.trainer.run_ssl"] if own else ["training.trainer.run", "--model", model]
+    command += ["--mode", "oracle", "--validation", str(data / "validation_v1.parquet")]
     command += ["--summary", str(data / "features_window_v1.parquet")]
-    command += ["--tensors", str(data / "tensor_window_v1"), "--out-dir", str(out)]
-    command += ["--reports-dir", str(out), "--n-resamples", "20", *SHORT.get(model, NARROW)]
-    with (folder / f"{model}.log").open("w+") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    command += ["--tensors", str(data / "tensor_window_v1"), "--out-dir", str(out), "--reports-dir", str(out)]
+    return [*command, "--n-resamples", "20", *SHORT.get(model, NARROW)]
+
+
+def watched(command: Sequence[str], log_file: Path) -> tuple[int, float]:
+    """Run a module of the product: the peak of its own memory in bytes, and CPU seconds."""
+    with log_file.open("w+") as log:
+        process = subprocess.Popen([own_python(), "-m", *command], cwd=ROOT, stdout=log, stderr=log)
         peak, cpu_s = 0, 0.0
         while process.poll() is None:
             peak = max(peak, own_bytes(process.pid))
@@ -110,9 +140,15 @@ def watched(model: str, folder: Path) -> tuple[int, float, str]:
             time.sleep(0.1)
         if process.returncode:
             log.seek(0)
-            raise SystemExit(f"{model} ended with {process.returncode}: {log.read()[-500:]}")
-    report: dict[str, Any] = json.loads((out / f"{model}_oracle_train.json").read_text())
-    return peak, cpu_s, f"{report['metrics']['test']['auroc']['value']:.3f}"
+            raise SystemExit(f"{command[0]} ended with {process.returncode}: {log.read()[-500:]}")
+    return peak, cpu_s
+
+
+def tested(model: str, out: Path) -> str:
+    """The AUROC on the test side."""
+    kind = "pretrain" if model == "transformer_ssl" else "train"
+    report: dict[str, Any] = json.loads((out / f"{model}_oracle_{kind}.json").read_text())
+    return f"{report['metrics']['test']['auroc']['value']:.3f}"
 
 
 def own_bytes(pid: int) -> int:

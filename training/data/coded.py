@@ -73,6 +73,10 @@ class Coded:
         """Some rows as an array of names."""
         return np.asarray(self.names[self.codes[rows]])
 
+    def laid(self, room: Room = ROOM) -> NDArray[np.str_]:
+        """All rows as an array of names, in memory or not."""
+        return room.joined((self.strings(here) for here in spans(self.codes)), self.codes.size, self.names.dtype)
+
     def each(self, change: Callable[[NDArray[np.int32]], NDArray[Any]]) -> Coded:
         """The names of other rows: those whose numbers a change of all numbers gives."""
         return replace(self, codes=change(self.codes))
@@ -85,6 +89,11 @@ class Coded:
     def present(self) -> NDArray[np.str_]:
         """The names that occur."""
         return np.asarray(self.names[counted(self.codes, self.names.size) > 0])
+
+
+def distinct(names: NDArray[np.str_]) -> set[str]:
+    """The names that occur."""
+    return {name for here in spans(names) for name in set(names[here].tolist())}
 
 
 def numbered(*columns: Coded, room: Room = ROOM) -> NDArray[np.int32]:

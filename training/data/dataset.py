@@ -38,8 +38,8 @@ from training.data.features import extract, extract_blocks, feature_specs
 from training.data.identity import Kinship, find_kin
 from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
-from training.data.scratch import blocks
-from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Index, Manifest, Placed
+from training.data.scratch import ROOM, Room, blocks, fill
+from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Index, Manifest, Placed, StoredIndex
 from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
 from training.files import LocalFs
@@ -302,9 +302,7 @@ def write_features(
 ) -> str:
     """Write the feature table, some rows at a time, into the new folder; and return the digest of all features."""
     names = [feature.name for feature in feature_specs(channels)]
-    rows = GROUP_ROWS_LEAST
-    while rows * GROUPS_MOST < len(index):  # twice as many: for most added episodes the groups before stay as they are
-        rows *= 2
+    rows = _group_rows(len(index))
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (len(index), len(names)))
 
     def tables(*_: object) -> Iterator[pl.DataFrame]:
@@ -320,6 +318,13 @@ def write_features(
         new / FEATURES_FILE, compression="uncompressed", statistics=False, row_group_size=rows
     )
     return digest.hexdigest()
+
+
+def _group_rows(windows: int) -> int:
+    rows = GROUP_ROWS_LEAST
+    while rows * GROUPS_MOST < windows:  # twice as many: for most added episodes the groups before stay as they are
+        rows *= 2
+    return rows
 
 
 def other_data_set(out_dir: Path, *, built: bool) -> str | None:
@@ -434,12 +439,10 @@ def load_processed(
     if schema is not None:
         require_same(whole, read_schema(schema))
     reduced = whole.for_mode(mode)
-    index = tensor_files.read_index(tensors, manifest)
+    index = tensor_files.open_index(tensors, manifest)
     features = None
     if summary is not None and want_features:
-        features = _read_features(summary, manifest, index)
-        if reduced.feature_names != whole.feature_names:
-            features = features[:, _columns(whole, reduced)]
+        features = _read_features(summary, manifest, index, None if reduced == whole else _columns(whole, reduced))
     everything = tensor_files.open_tensors(tensors, manifest, verify=want_tensors)
     X = None
     if want_tensors:
@@ -448,16 +451,27 @@ def load_processed(
         assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
     reference = tensor_files.read_reference(tensors, manifest)
     if reference is None:
-        reference = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), index.clear())
-    rows = Rows.of(
-        episode=_strings(index, "episode_id"),
-        host=_strings(index, "host"),
-        t_start=index["t_start"].to_numpy(),
-        t_end=index["t_end"].to_numpy(),
-        label=index["label"].replace_strict(whole.label_map | {UNLABELLED: -1}, return_dtype=pl.Int64).to_numpy(),
-        window_id=_strings(index, "window_id"),
+        reference = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), INDEX_SCHEMA.to_frame())
+    coded = CodedRows(
+        episode=index.coded("episode_id"),
+        host=index.coded("host"),
+        label=index.coded("label"),
+        t_start=index.times("t_start"),
+        t_end=index.times("t_end"),
     )
-    kinship = find_kin(everything, whole.channel_names, rows)
+    kinship = find_kin(everything, whole.channel_names, coded)
+    number = whole.label_map | {UNLABELLED: -1}
+    rows = Rows(
+        episode=coded.episode.laid(),
+        host=coded.host.laid(),
+        t_start=coded.t_start,
+        t_end=coded.t_end,
+        label=np.array([number[name] for name in coded.label.names.tolist()], dtype=np.int64)[coded.label.codes],
+        recording=kinship.recording,
+        window_id=index.texts("window_id"),
+    )
+    if not index.is_unchanged:
+        raise DataError(f"{tensors} was written anew while it was read: try again once that is done.")
     return Dataset(
         mode=mode,
         schema=reduced,
@@ -469,7 +483,7 @@ def load_processed(
         feature_names=reduced.feature_names,
         tensors=X,
         channel_names=reduced.channel_names,
-        rows=replace(rows, recording=kinship.recording),
+        rows=rows,
         reference=reference[0][:, : len(reduced.channels)],
         reference_host=_strings(reference[1], "host"),
         kinship=kinship,
@@ -518,26 +532,43 @@ def _strings(frame: pl.DataFrame, column: str) -> NDArray[np.str_]:
     return np.array(frame[column].to_list(), dtype=np.str_)
 
 
-def _read_features(path: Path, manifest: Manifest, index: pl.DataFrame) -> NDArray[np.float32]:
+def _read_features(
+    path: Path, manifest: Manifest, index: StoredIndex, columns: list[int] | None, room: Room = ROOM
+) -> NDArray[np.float32]:
+    """The features at some places of all, or all of them: (N, F), in memory or not."""
+    names, count = manifest.schema.feature_names, len(index)
+    digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
+    result = room.empty((count, len(names) if columns is None else len(columns)), np.float32)
+
+    def parts() -> Iterator[NDArray[np.float32]]:
+        table = pl.scan_parquet(path, glob=False)
+        schema = table.collect_schema()
+        if schema.names() != [*INDEX_COLUMNS, *names]:
+            raise DataError(f"The columns of {path} are not those of the feature schema: build the data set again.")
+        numbers = all(schema[name].is_numeric() for name in names)
+        group = _group_rows(count)
+        step = max(1, room.rows(4 * len(names)) // group) * group
+        for low in range(0, max(count, 1), step):
+            # One row more than there are windows shows a longer table.
+            part = table.slice(low, step + (low + step >= count)).collect()
+            if not part["window_id"].equals(index.part("window_id", low, low + step)):
+                raise DataError(f"{path} and the tensors hold different windows: build the data set again.")
+            part = part.select(names)
+            # Straight into rows: of many features each further copy would be gigabytes.
+            F = part.to_numpy(order="c").astype(np.float32, copy=False) if numbers else None
+            del part
+            if F is None or np.isinf(F).any():
+                raise DataError(f"{path} holds a value that is not a finite number: build the data set again.")
+            digest.update(np.ascontiguousarray(F).data)
+            yield F if columns is None else F[:, columns]
+
     try:
-        table = pl.read_parquet(path)
+        fill(result, parts())
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"The feature table {path} cannot be read ({str(error).splitlines()[0]}).") from None
-    wanted = [*INDEX_COLUMNS, *manifest.schema.feature_names]
-    if table.columns != wanted:
-        raise DataError(f"The columns of {path} are not those of the feature schema: build the data set again.")
-    if not table["window_id"].equals(index["window_id"]):
-        raise DataError(f"{path} and the tensors hold different windows: build the data set again.")
-    table = table.select(wanted[len(INDEX_COLUMNS) :])
-    numbers = all(dtype.is_numeric() for dtype in table.dtypes)
-    # Straight into rows: of a million windows each further copy would be gigabytes.
-    F = table.to_numpy(order="c").astype(np.float32, copy=False) if numbers else None
-    del table
-    if F is None or np.isinf(F).any():
-        raise DataError(f"{path} holds a value that is not a finite number: build the data set again.")
-    if tensor_files.array_sha256(F) != manifest.features_sha256:
+    if digest.hexdigest() != manifest.features_sha256:
         raise DataError(f"{path} does not belong to the tensors beside it: build the data set again.")
-    return F
+    return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

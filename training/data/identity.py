@@ -59,7 +59,7 @@ class Kinship:
     @property
     def recording(self) -> NDArray[np.str_]:
         """The same as an array of names (N)."""
-        return self.of.strings()
+        return self.of.laid()
 
 
 # -- digests -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 PART_BYTES = 1 << 25
 TOUCHES = 16  # of places in a file before its pages are given back
 SPAN_ROWS = 1 << 20  # that are worked on at a time, of a few numbers each
+WIDE_ROWS = 1 << 15  # and of some thousand
 LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - files there have no name
 
 
@@ -42,7 +43,7 @@ class Room:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if size <= self.part_bytes:
             return np.empty(shape, dtype, order)
-        folder = str(self.folder or _folder())
+        folder = str(self.folder or folder_of_large_files())
         with tempfile.TemporaryFile(dir=folder) as file:
             try:
                 reserve(file, size)
@@ -52,7 +53,7 @@ class Room:
 
     def file(self) -> IO[bytes]:
         """A file without a name, in memory as long as it is small."""
-        return tempfile.SpooledTemporaryFile(self.part_bytes, dir=str(self.folder or _folder()))
+        return tempfile.SpooledTemporaryFile(self.part_bytes, dir=str(self.folder or folder_of_large_files()))
 
     def rows(self, bytes_a_row: int) -> int:
         """The number of rows in a part."""
@@ -88,7 +89,8 @@ def reserve(file: IO[bytes], size: int) -> None:
         file.truncate(size)
 
 
-def _folder() -> str:
+def folder_of_large_files() -> str:
+    """The folder of temporary files that are too large for memory."""
     named = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return tempfile.gettempdir() if named or not os.access(LARGE_FILES, os.W_OK) else str(LARGE_FILES)
 
@@ -101,12 +103,12 @@ def blocks(array: NDArray[Any], part_bytes: int = PART_BYTES) -> Iterator[tuple[
         release(array)
 
 
-def spans(*arrays: NDArray[Any] | None, overlap: int = 0) -> Iterator[slice]:
+def spans(*arrays: NDArray[Any] | None, overlap: int = 0, step: int = SPAN_ROWS) -> Iterator[slice]:
     """Walk through arrays of one length side by side: slices of some rows, each beginning ``overlap`` rows early."""
     there = [array for array in arrays if array is not None]
     size = len(there[0])
-    for start in range(0, size, SPAN_ROWS):
-        yield slice(max(0, start - overlap), min(size, start + SPAN_ROWS))
+    for start in range(0, size, step):
+        yield slice(max(0, start - overlap), min(size, start + step))
         for array in there:
             release(array)
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import msgspec
 import numpy as np
@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from training.contract import Mode
+from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.rows import CodedRows, Rows
 from training.data.schema import FeatureSchema
-from training.data.scratch import blocks, reserve
+from training.data.scratch import ROOM, blocks, reserve
 from training.files import write_whole
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
@@ -218,14 +219,67 @@ def open_tensors(folder: Path, manifest: Manifest, *, verify: bool = True) -> ND
     return result
 
 
-def read_index(folder: Path, manifest: Manifest) -> pl.DataFrame:
-    """The rows that go with the windows. Raises DataError."""
+class StoredIndex:
+    """The rows that go with the windows of a data set, of which a part is in memory at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Look at the file. Raises OSError or PolarsError."""
+        self._path, self._stamp = path, _stamp(path)
+        rows = pl.scan_parquet(path, glob=False)
+        self.schema = rows.collect_schema()
+        self._size = int(rows.select(pl.len()).collect().item())
+        self._rows = rows.collect().lazy() if self._size <= INDEX_ROWS else rows  # reading costs more than it holds
+
+    def __len__(self) -> int:
+        return self._size
+
+    def part(self, name: str, low: int, high: int) -> pl.Series:
+        """Some rows of a column."""
+        return self._rows.select(name).slice(low, high - low).collect().to_series()
+
+    def parts(self, name: str) -> Iterator[pl.Series]:
+        """Walk through a column."""
+        return (self.part(name, low, low + INDEX_ROWS) for low in range(0, len(self), INDEX_ROWS))
+
+    def times(self, name: str) -> NDArray[np.float64]:
+        """A column of times."""
+        return np.concatenate([np.empty(0), *(part.to_numpy() for part in self.parts(name))])
+
+    def coded(self, name: str) -> Coded:
+        """A column of names of which each occurs often."""
+        return Coded.of_series(self.parts(name), len(self))
+
+    def texts(self, name: str) -> NDArray[np.str_]:
+        """A column of names of which each occurs once."""
+        width = max((cast("int", part.str.len_chars().max()) for part in self.parts(name) if len(part)), default=1)
+        dtype = np.dtype((np.str_, max(1, width)))
+        return ROOM.joined((np.array(part.to_list(), dtype=dtype) for part in self.parts(name)), len(self), dtype)
+
+    @property
+    def is_complete(self) -> bool:
+        return not any(self._rows.null_count().collect().row(0))
+
+    @property
+    def is_unchanged(self) -> bool:
+        """The file is the one that was looked at first."""
+        return _stamp(self._path) == self._stamp
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def open_index(folder: Path, manifest: Manifest) -> StoredIndex:
+    """The rows that go with the windows, after their digest was checked. Raises DataError."""
     path = folder / INDEX
     try:
-        index = pl.read_parquet(path)
+        index = StoredIndex(path)
+        known = index.schema == INDEX_SCHEMA and index.is_complete
+        digest = _index_sha256(index.parts) if known else None
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path} cannot be read ({_first_line(error)}): build the data set again.") from None
-    if not _is_index(index) or index_sha256(index) != manifest.index_sha256:
+    if digest != manifest.index_sha256:
         raise DataError(f"{path} is not the index that the manifest describes: build the data set again.")
     return index
 

@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
+from training.data.scratch import WIDE_ROWS, folder_of_large_files, release, spans
 from training.trainer.contract import BadArguments
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.reasons import Asked
@@ -49,6 +52,7 @@ LEAST_SHARE = 6  # boosting from nothing takes at least one in so many of the ro
 MOST_SKETCHED = 4_096  # windows that say where a feature's bins lie; more hardly move an edge
 SURE = 0.05  # added to a validation loss before it makes a weight: few windows may show none
 MOST_SHOWN = 1_024  # windows that say how training goes
+HELD_TWICE = 2  # times its size in single precision takes a window that is held as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +112,12 @@ class Gbt:
         features: NDArray[np.float32],  # noqa: ARG002 - X already is these
         host: NDArray[np.str_],  # noqa: ARG002 - trees know no hosts
     ) -> Outputs:
-        if rows.size == 0:
-            return Outputs(proba=np.zeros((0, self.classes)))
-        values = self._usual_where_absent(X[rows])
-        each = [part.proba(values, self.threads) for part in self.parts]
-        return Outputs(proba=np.average(each, axis=0, weights=[part.weight for part in self.parts]))
+        proba, weights = np.zeros((rows.size, self.classes)), [part.weight for part in self.parts]
+        for here in spans(rows, step=WIDE_ROWS):
+            values = self._usual_where_absent(X[rows[here]])
+            each = [part.proba(values, self.threads) for part in self.parts]
+            proba[here] = np.average(each, axis=0, weights=weights)
+        return Outputs(proba=proba)
 
     def usual(self) -> NDArray[np.float32]:
         """(F,) the median of each feature in training."""
@@ -220,7 +225,12 @@ def fit(task: Task) -> Gbt:
     saved = task.keeper.load()
     memory = Memory() if saved is None else _unpack(saved)
     task.progress.begin_epochs(memory.rounds)
-    parts, bins = [], Bins(task)
+    with tempfile.TemporaryDirectory(prefix="cis490-gbt-", dir=folder_of_large_files()) as folder:
+        return _fit(task, train, both, memory, Path(folder))
+
+
+def _fit(task: Task, train: IntArray, both: IntArray, memory: Memory, folder: Path) -> Gbt:
+    parts, bins = [], Bins(task, folder)
     for start in range(len(STARTS)):
         if len(memory.searches) == start:
             found = _search(task, bins, start, memory)
@@ -233,7 +243,7 @@ def fit(task: Task) -> Gbt:
         booster = xgboost.Booster({"nthread": task.threads})
         booster.load_model(bytearray(base64.b64decode(memory.models[start])))
         parts.append(Part(booster, linear, search.temperature, search.weight))
-    lacked = np.flatnonzero(np.isnan(task.X[both]).any(axis=0))
+    lacked = np.flatnonzero(task.lacking(both))
     return Gbt(tuple(parts), task.classes, task.threads, memory.searches[0].history, lacked)
 
 
@@ -258,42 +268,104 @@ def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int
 class Binned:
     """Training windows as XGBoost sorts them, and those of them that the training loss is told of."""
 
-    matrix: xgboost.QuantileDMatrix
+    matrix: xgboost.DMatrix
     shown: IntArray  # places in the matrix
     truth: IntArray  # of those shown
     weights: FloatArray  # (K,) of the classes
 
 
 class Bins:
-    """Sorts each side once for both starts: only the line differs."""
+    """Sorts each side once for both starts: only the line differs.
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    Of more windows than are held the bins lie in files of ``folder``. The trees are the same.
+    """
+
+    def __init__(self, task: Task, folder: Path) -> None:
+        self._task, self._folder = task, folder
         self._made: dict[int, Binned] = {}
+        self._paged_before = 0
 
     def of(self, rows: IntArray, linear: Linear | None) -> Binned:
         """``rows`` in bins, from ``linear`` on. What once had a line under it cannot lose it."""
-        values = self._task.X[rows]
         binned = self._made.get(rows.size)
         if binned is None:
-            binned = self._made[rows.size] = self._sort(values, self._task.y[rows])
+            binned = self._made[rows.size] = self._sort(rows)
         if linear is not None:
-            binned.matrix.set_base_margin(linear.margins(values))
+            binned.matrix.set_base_margin(linear.margins(self._task.X, rows))
         return binned
 
-    def _sort(self, values: NDArray[np.float32], y: IntArray) -> Binned:
-        task = self._task
+    def judge(self, rows: IntArray, linear: Linear | None, train: Binned) -> Judge:
+        """``rows`` to stop by, from ``linear`` on; in the bins of ``train`` where they are not held as they are."""
+        task, y = self._task, self._task.y[rows]
+        if self._holds(HELD_TWICE * rows.size):
+            matrix = _matrix(task.X[rows], linear, task.threads)
+        else:
+            matrix = self._paged(rows, y, train.weights, train.matrix)
+            if linear is not None:
+                matrix.set_base_margin(linear.margins(task.X, rows))
+        return Judge(matrix, y, train.weights)
+
+    def _sort(self, rows: IntArray) -> Binned:
+        task, y = self._task, self._task.y[rows]
         few, shown = _some(y.size, MOST_SKETCHED), _some(y.size, MOST_SHOWN)
         weights = class_weights(y, task.classes)
-        matrix = xgboost.QuantileDMatrix(
-            values,
-            label=y,
-            weight=weights[y],
-            max_bin=task.whole("max_bin"),
-            nthread=task.threads,
-            ref=_matrix(values[few], None, task.threads) if few.size < y.size else None,
-        )
+        ref = _matrix(task.X[rows[few]], None, task.threads) if few.size < y.size else None
+        matrix: xgboost.DMatrix
+        if self._holds(rows.size):
+            matrix = xgboost.QuantileDMatrix(
+                task.X[rows],
+                label=y,
+                weight=weights[y],
+                max_bin=task.whole("max_bin"),
+                nthread=task.threads,
+                ref=ref,
+            )
+        else:
+            matrix = self._paged(rows, y, weights, ref)
         return Binned(matrix, shown, y[shown], weights)
+
+    def _holds(self, windows: int) -> bool:
+        """XGBoost's pages on a GPU would be another way to learn, and a GPU needs them least."""
+        task = self._task
+        return task.device == "cuda" or task.limits.holds(windows, 4 * task.X.shape[1])
+
+    def _paged(
+        self, rows: IntArray, y: IntArray, weights: FloatArray, ref: xgboost.DMatrix | None
+    ) -> xgboost.ExtMemQuantileDMatrix:
+        task = self._task
+        self._paged_before += 1
+        files = self._folder / f"bins{self._paged_before}"
+        pages = Pages(
+            task.X, rows, y, weights, step=max(1, task.limits.page_bytes // (4 * task.X.shape[1])), files=files
+        )
+        return xgboost.ExtMemQuantileDMatrix(
+            pages, max_bin=task.whole("max_bin"), nthread=task.threads, missing=np.nan, ref=ref
+        )
+
+
+class Pages(xgboost.DataIter):
+    """Windows for XGBoost's external memory, ``step`` of them at a time; what it makes of them lies in ``files``."""
+
+    def __init__(
+        self, X: NDArray[np.float32], rows: IntArray, y: IntArray, weights: FloatArray, *, step: int, files: Path
+    ) -> None:
+        """``y`` are the classes of the windows at ``rows`` of ``X``, ``weights`` those of the classes."""
+        super().__init__(cache_prefix=str(files))
+        self._X, self._rows, self._y, self._weights = X, rows, y, weights
+        self._step, self._at = step, 0
+
+    def next(self, input_data: Callable[..., Any]) -> bool:
+        here = slice(self._at, self._at + self._step)
+        if here.start >= self._rows.size:
+            return False
+        y = self._y[here]
+        input_data(data=self._X[self._rows[here]], label=y, weight=self._weights[y])
+        release(self._X)
+        self._at = here.stop
+        return True
+
+    def reset(self) -> None:
+        self._at = 0
 
 
 def _some(n: int, most: int) -> IntArray:
@@ -313,10 +385,10 @@ class Judge:
 def _search(task: Task, bins: Bins, start: int, memory: Memory) -> Search:
     train, val = task.split.train, task.split.val
     linear = _linear(task, start, train)
-    weights = class_weights(task.y[train], task.classes)
-    judge = Judge(_matrix(task.X[val], linear, task.threads), task.y[val], weights)
+    binned = bins.of(train, linear)
+    judge, weights = bins.judge(val, linear, binned), binned.weights
     most = task.whole("n_estimators")
-    booster, history = _boost(task, bins.of(train, linear), judge, most, memory)
+    booster, history = _boost(task, binned, judge, most, memory)
     rounds = _best(history)
     if linear is None:
         # By chance the first few trees may suit few windows best; alone they are no model yet.
@@ -330,7 +402,7 @@ def _linear(task: Task, start: int, rows: IntArray) -> Linear | None:
     if STARTS[start] == "nothing":
         return None
     weights = class_weights(task.y[rows], task.classes)[task.y[rows]]
-    return fit_linear(task.X[rows], task.y[rows], weights, task.classes)
+    return fit_linear(task.X, task.y[rows], weights, task.classes, rows)
 
 
 def _boost(

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data import understood
+from training.data.coded import distinct
 from training.data.dataset import Dataset, Validation, load_processed, load_validation
 from training.data.errors import DataError
 from training.data.features import extract
@@ -95,7 +96,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
             f"{args.tensors} holds windows that nobody labelled, which a model can score (training.trainer.score) and "
             "none can learn from or be tested on: ingest them with --label NAME, or with --labels-from FILE"
         )
-    known = set(data.rows.episode.tolist()) & set(validation.quarantined)
+    known = distinct(data.rows.episode) & set(validation.quarantined)
     if known:
         raise BadData(
             f"episode {min(known)} is quarantined by {args.validation} and yet among the windows: "
@@ -110,7 +111,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
 def _require_its_own(path: Path, validation: Validation, data: Dataset) -> None:
     """Refuse the validation table of another data set: what a report says of quarantined episodes would be its."""
     other = data.validation_digest not in (None, validation.digest)
-    unknown = sorted(set(data.rows.episode.tolist()) - validation.good - set(validation.quarantined))
+    unknown = sorted(distinct(data.rows.episode) - validation.good - set(validation.quarantined))
     if other or unknown:
         why = f" (it does not know the recording {unknown[0]!r})" if unknown else ""
         raise BadData(

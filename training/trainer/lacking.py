@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.absent import absent, columns_of, lacking_hosts, without
+from training.data.absent import absent, columns_of, lacking, lacking_hosts, without
 from training.data.channels import OPTIONAL
+from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
 from training.trainer.compare import paired_gap
 from training.trainer.contract import Stop
@@ -33,7 +34,8 @@ SHOWN = ("auroc", "tpr", "fpr")
 def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
     """The channels that ``every``, only ``some`` and ``none`` of the hosts have from which the model has learnt."""
     rows = np.sort(np.concatenate((split.train, split.val, split.cal)))
-    lacks = lacking_hosts(inputs.tensors[rows, :, :1], inputs.rows.host[rows])
+    gone = ((here.start, _gone(inputs, rows[here])) for here in spans(rows, step=WIDE_ROWS))
+    lacks = lacking(gone, inputs.rows.host[rows])
     names = inputs.channel_names
     every, none = ~lacks.any(axis=0), lacks.all(axis=0)
     kinds = {"every": every, "some": ~every & ~none, "none": none}
@@ -43,9 +45,16 @@ def channels_of_training(inputs: Inputs, split: Split) -> dict[str, list[str]]:
 def to_take_away(inputs: Inputs, test: IntArray) -> list[str]:
     """The channels that machines may lack, of those that some test window has."""
     optional = OPTIONAL | set(inputs.schema_fields.get("optional", ()))
-    gone = absent(inputs.tensors[test, :, :1])
-    there = [inputs.channel_names[place] for place in np.flatnonzero((~gone).any(axis=0)).tolist()]
+    has = np.zeros(len(inputs.channel_names), dtype=bool)
+    for here in spans(test, step=WIDE_ROWS):
+        has |= ~_gone(inputs, test[here]).all(axis=0)
+    there = [inputs.channel_names[place] for place in np.flatnonzero(has).tolist()]
     return [name for name in there if name in optional]
+
+
+def _gone(inputs: Inputs, rows: IntArray) -> NDArray[np.bool_]:
+    """(n, C): which channels these windows lack."""
+    return absent(inputs.tensors[rows, :, :1])
 
 
 def prices(
@@ -81,17 +90,17 @@ def prices(
 
     def judged(channels: Sequence[str]) -> dict[str, Any]:
         stop.check()
-        lacking = take_away(inputs, channels, takes, rows)
-        own = settled(fitted, lacking)
+        poorer = take_away(inputs, channels, takes, rows)
+        own = settled(fitted, poorer)
         # A host that lacks a channel has recorded its reference without it as well.
         own_levels, own_point = levels, point
         if levels is not None:
-            raw = references_of(own, lacking, references, None)
+            raw = references_of(own, poorer, references, None)
             own_levels = Levels.elsewhere(raw.score, raw.host, levels.to_dict())
         if point is not None and point.hosts is not None:
-            hosts = point.hosts.elsewhere(references_of(own, lacking, references, own_levels))
+            hosts = point.hosts.elsewhere(references_of(own, poorer, references, own_levels))
             own_point = replace(point, hosts=hosts)
-        scored = _scored(lacking, own, own_levels, whole)
+        scored = _scored(poorer, own, own_levels, whole)
         gap = paired_gap(scored, whole, classes=inputs.classes, n_resamples=n_resamples, seed=seed)
         return {"channels": list(channels), **figures(scored, own_point), "gap": gap}
 

@@ -34,11 +34,13 @@ class Linear:
     weights: Vector  # (F, 1) for two classes, else (F, K)
     bias: Vector  # (1,) or (K,); ABSENT for a class without a window
 
-    def margins(self, X: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(n,) log odds for two classes, else (n, K)."""
-        found = np.empty((len(X), self.bias.size), dtype=np.float32)
-        for start in range(0, len(X), BLOCK):  # in double precision, but never all of it
-            part = X[start : start + BLOCK].astype(np.float64)
+    def margins(self, X: NDArray[np.float32], rows: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
+        """(n,) log odds for two classes, else (n, K): of the windows at ``rows``, or of all."""
+        count = len(X) if rows is None else rows.size
+        found = np.empty((count, self.bias.size), dtype=np.float32)
+        for start in range(0, count, BLOCK):  # in double precision, but never all of it
+            here = slice(start, start + BLOCK)
+            part = X[here if rows is None else rows[here]].astype(np.float64)
             found[start : start + BLOCK] = self._standard(part) @ self.weights + self.bias
         return found.squeeze(1) if found.shape[1] == 1 else found
 
@@ -59,13 +61,17 @@ class Linear:
         return cls(**{name: np.asarray(value) for name, value in json.loads(text).items()})
 
 
-def fit_linear(X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector, classes: int) -> Linear:
+def fit_linear(
+    X: NDArray[np.float32], y: NDArray[np.int64], weights: Vector, classes: int, rows: NDArray[np.int64] | None = None
+) -> Linear:
     """Logistic regression on robustly scaled features; ``weights`` (n,) are those of the windows.
+
+    ``y`` (n,) and they are of the windows at ``rows`` of ``X``, or of all.
 
     Of more than two ``classes`` some may have no window: their margins are there, and rule them out.
     """
-    chosen = np.linspace(0, len(X) - 1, min(len(X), MOST_FITTED)).astype(np.int64)
-    values = X[chosen].astype(np.float64)
+    chosen = np.linspace(0, y.size - 1, min(y.size, MOST_FITTED)).astype(np.int64)
+    values = X[chosen if rows is None else rows[chosen]].astype(np.float64)
     absent = np.isnan(values)
     values[:, absent.all(axis=0)] = 0.0  # constant: there is no slope to it
     if absent.any():  # each feature is scaled by the windows that have it

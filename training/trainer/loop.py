@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from training.trainer.contract import BadArguments, Keeper, Progress, Stop
-from training.trainer.windows import CPU, moved
+from training.trainer.windows import Windows, moved
 
 WARM_UP = 0.15  # share of all steps until the peak learning rate
 FIRST, LAST = 0.05, 0.002  # learning rate at the ends, as shares of the peak
@@ -57,18 +57,17 @@ class Memory:
 def train(
     net: nn.Module,
     *,
-    n_train: int,
+    windows: Windows,
     loss_of: Callable[[Tensor], Tensor],
     validate: Callable[[], tuple[float, float | None]] | None,
     spec: LoopSpec,
     progress: Progress,
     stop: Stop,
     keeper: Keeper,
-    place: torch.device = CPU,
 ) -> list[dict[str, float | int | None]]:
     """Train ``net`` in place and leave it with the weights of its best epoch; the history.
 
-    ``loss_of(rows)`` is the mean loss of the training windows at ``rows`` (B,), which lie at ``place``; ``validate()``
+    ``loss_of(rows)`` is the mean loss of the training ``windows`` at ``rows`` (B,), at their place; ``validate()``
     gives the validation loss, which decides when to stop, and a metric for people. Without it the
     last epoch is the best. Raises
     ``BadArguments`` when the loss is not finite, before that could reach a weight (on a GPU after the epoch), and
@@ -78,7 +77,7 @@ def train(
     memory, best = Memory(), _copy(net)
     device = learnt[0].device
     total = torch.zeros((), dtype=torch.double, device=device)
-    steps = math.ceil(n_train / spec.batch_size)
+    steps = math.ceil(len(windows) / spec.batch_size)
 
     def snapshot() -> bytes:
         memory.loss_sum = total.item()
@@ -93,7 +92,7 @@ def train(
 
     while memory.epoch < spec.epochs and memory.epoch - memory.best_epoch < spec.patience:
         net.train()
-        for rows in _batches(n_train, spec, memory.epoch, place)[memory.step :]:
+        for rows in _batches(windows, spec, memory.epoch)[memory.step :]:
             stop.check()
             keeper.tick()
             _set_rate(optimizer, spec, memory.epoch * steps + memory.step, spec.epochs * steps)
@@ -109,7 +108,7 @@ def train(
             optimizer.step()
             memory.step += 1
 
-        train_loss = total.item() / n_train
+        train_loss = total.item() / len(windows)
         net.eval()
         with torch.no_grad():
             val_loss, metric = (None, None) if validate is None else validate()
@@ -149,14 +148,14 @@ def _hold_back(optimizer: torch.optim.Optimizer, total: Tensor) -> None:
     optimizer.found_inf = (total * 0).ne(0).float()  # type: ignore[attr-defined]
 
 
-def _batches(n_train: int, spec: LoopSpec, epoch: int, place: torch.device) -> Sequence[Tensor]:
+def _batches(windows: Windows, spec: LoopSpec, epoch: int) -> Sequence[Tensor]:
     """The windows of an epoch in batches; a last batch of one is left out, which no norm can bear.
 
     Drawn on the CPU, so that every device learns in the same order, and moved once.
     """
     generator = torch.Generator().manual_seed(spec.seed * 100_003 + epoch)
-    order = torch.randperm(n_train, generator=generator)
-    batches = moved(order, place).split(spec.batch_size)
+    order = windows.order(generator, spec.batch_size)
+    batches = moved(order, windows.place).split(spec.batch_size)
     return batches[:-1] if len(batches) > 1 and len(batches[-1]) == 1 else batches
 
 

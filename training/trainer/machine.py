@@ -14,6 +14,7 @@ from typing import Any
 from training import strict_json
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadArguments
+from training.trainer.limits import LIMITS, Limits
 
 # Their versions may change a feature, a baseline or a byte of the bundle, of every family.
 ALWAYS = ("numpy", "polars", "scikit-learn", "scipy", "zstandard", "jinja2")
@@ -49,6 +50,7 @@ def run_key(
     device: str,
     libraries: Iterable[str],
     adapted: Mapping[str, Any] | None = None,
+    limits: Limits = LIMITS,
 ) -> RunKey:
     """The key of this run; ``data``, ``validation`` (of its table), ``behaviours`` and ``schema`` are digests.
 
@@ -64,6 +66,7 @@ def run_key(
         "seed": args.seed,
         "n_resamples": args.n_resamples,
         **({} if adapted is None else {"adapted": adapted}),
+        **limits.to_dict(),
     }
     return RunKey(
         {

@@ -8,7 +8,7 @@ that died, a unit that changed, samples of another rate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.features import STATISTICS
+from training.data.scratch import WIDE_ROWS, spans
 from training.trainer.inputs import Inputs
 
 MARGIN = 0.5  # of the range, on either side
@@ -24,6 +25,7 @@ ROUNDING = 1e-5  # of a value: what single precision may add
 SHOWN = 3  # channels
 WORTH_SAYING = 0.01  # of a host's windows
 KEPT = ("min", "max", "diff_abs_mean")
+Floats = NDArray[np.float64]
 UNKNOWN = (
     "The checkpoint keeps no ranges of what the model was trained on (an earlier version made it): values far from "
     "these go unnoticed."
@@ -41,26 +43,38 @@ class Range(msgspec.Struct, frozen=True):
 
 def ranges_of(inputs: Inputs, rows: NDArray[np.int64]) -> dict[str, Range]:
     """By channel, over the windows ``rows``; without those that all of them lack."""
-    low, high, rough = (column[rows] for column in _statistics(inputs))
-    there = ~np.isnan(low)
-    edges = (
-        low.min(axis=0, initial=np.inf, where=there),
-        high.max(axis=0, initial=-np.inf, where=there),
-        rough.min(axis=0, initial=np.inf, where=there),
-        rough.max(axis=0, initial=-np.inf, where=there),
-    )
+    channels = _channels(inputs)
+    edges = np.stack([np.full(len(channels), edge) for edge in (np.inf, -np.inf, np.inf, -np.inf)])
+    for here in spans(rows, step=WIDE_ROWS):
+        low, high, rough = _statistics(inputs, rows[here])
+        there = ~np.isnan(low)
+        edges[0] = np.minimum(edges[0], low.min(axis=0, initial=np.inf, where=there))
+        edges[1] = np.maximum(edges[1], high.max(axis=0, initial=-np.inf, where=there))
+        edges[2] = np.minimum(edges[2], rough.min(axis=0, initial=np.inf, where=there))
+        edges[3] = np.maximum(edges[3], rough.max(axis=0, initial=-np.inf, where=there))
     return {
         channel: Range(*(float(f"{edge[number]:.6g}") for edge in edges))
-        for number, channel in enumerate(_channels(inputs))
-        if there[:, number].any()
+        for number, channel in enumerate(channels)
+        if edges[0, number] < np.inf
     }
 
 
 def outside(inputs: Inputs, ranges: Mapping[str, Range]) -> NDArray[np.bool_]:
     """(N, C): which windows leave the range of which channel."""
-    low, high, rough = _statistics(inputs)
+    return np.concatenate(
+        [np.zeros((0, len(_channels(inputs))), dtype=bool)]
+        + [
+            _outside_of(ranges, _channels(inputs), *_statistics(inputs, here))
+            for here in spans(inputs.features, step=WIDE_ROWS)
+        ]
+    )
+
+
+def _outside_of(
+    ranges: Mapping[str, Range], channels: Sequence[str], low: Floats, high: Floats, rough: Floats
+) -> NDArray[np.bool_]:
     odd = np.zeros(low.shape, dtype=bool)
-    for number, channel in enumerate(_channels(inputs)):
+    for number, channel in enumerate(channels):
         one = ranges.get(channel)
         if one is None:
             continue
@@ -110,9 +124,9 @@ def _channels(inputs: Inputs) -> list[str]:
     return [str(channel["name"]) for channel in inputs.schema_fields["channels"]]
 
 
-def _statistics(inputs: Inputs) -> list[NDArray[np.float64]]:
-    """Each of ``KEPT``, (N, C), from the features: these begin with all statistics of each channel in turn."""
+def _statistics(inputs: Inputs, rows: NDArray[np.int64] | slice) -> list[Floats]:
+    """Each of ``KEPT``, (n, C), from the features: these begin with all statistics of each channel in turn."""
     channels = len(inputs.schema_fields["channels"])
     width = channels * len(STATISTICS)
-    by_channel = inputs.features[:, :width].reshape(-1, channels, len(STATISTICS))
+    by_channel = inputs.features[rows][:, :width].reshape(-1, channels, len(STATISTICS))
     return [by_channel[:, :, STATISTICS.index(name)].astype(np.float64) for name in KEPT]

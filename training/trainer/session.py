@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from training.clock import Clock, SystemClock
 from training.contract import Mode
+from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
 from training.files import write_whole
 from training.trainer import checkpoint, families, machine
@@ -33,6 +35,7 @@ from training.trainer.evaluation.verdict import TOO_GOOD
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.lacking import prices
 from training.trainer.levels import Levels
+from training.trainer.limits import LIMITS, Limits
 from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
 from training.trainer.references import Added, Joined, Parted, join, ordinary_of, part, references_of, settled
@@ -52,7 +55,13 @@ CALIBRATED_ON = "benign windows of the calibration side, which trained and stopp
 
 
 def train(
-    args: TrainerArgs, progress: Progress, stop: Stop, clock: Clock | None = None, *, added: Added | None = None
+    args: TrainerArgs,
+    progress: Progress,
+    stop: Stop,
+    clock: Clock | None = None,
+    *,
+    added: Added | None = None,
+    limits: Limits = LIMITS,
 ) -> None:
     """Train what ``args`` ask for; raises a ``TrainerError``, or ``Interrupted`` with the state kept.
 
@@ -76,11 +85,12 @@ def train(
             args,
             data=inputs.digest,
             validation=inputs.validation_digest,
-            behaviours=hashlib.sha256("\0".join(inputs.behaviour.tolist()).encode()).hexdigest(),
+            behaviours=_digest(inputs.behaviour),
             schema=inputs.schema_hash,
             device=device,
             libraries=family.libraries,
             adapted=None if added is None else added.to_dict(),
+            limits=limits,
         )
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
@@ -92,6 +102,7 @@ def train(
     parted = part(inputs, split, also=also)
     joined = join(inputs, split, parted.train)
     task = task_of(args, inputs, joined, device=device, progress=progress, stop=stop, keeper=stages)
+    task = replace(task, limits=limits)
     try:
         stop.check()
         progress.training(left=len(left_out.left_out))
@@ -145,6 +156,14 @@ def task_of(
     )
 
 
+def _digest(names: NDArray[np.str_]) -> str:
+    """SHA-256 of the names with NUL between them."""
+    total = hashlib.sha256()
+    for here in spans(names, step=WIDE_ROWS):
+        total.update(("\0" * bool(here.start) + "\0".join(names[here].tolist())).encode())
+    return total.hexdigest()
+
+
 def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     """Split as ``args`` say. Raises ``BadArguments`` for hosts that the recipe does not use, and ``BadData``."""
     for flag, hosts in (("--train-hosts", args.train_hosts), ("--test-hosts", args.test_hosts)):
@@ -189,7 +208,9 @@ class Judged:
         score = None
         if self.levels is not None:
             score = self.levels.applied(said, self.inputs.rows.host[rows])
-        return Scored.build(self.inputs.timed.take(rows), proba=outputs.proba, score=score, classes=self.inputs.classes)
+        # Of many windows their own names would be most of it, and nothing asks for them.
+        own = replace(self.inputs.timed, window_id=None).take(rows)
+        return Scored.build(own, proba=outputs.proba, score=score, classes=self.inputs.classes)
 
     def references(self) -> References:
         """The scores of the reference windows that tell levels."""

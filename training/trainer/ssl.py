@@ -27,7 +27,7 @@ from training.trainer.normalise import RobustAsinh, spread
 from training.trainer.reasons import Asked
 from training.trainer.supervised import AT_ONCE, best_epoch, loop_spec, to_bytes
 from training.trainer.task import FloatArray, History, IntArray, Ordinary, Outputs, Task
-from training.trainer.windows import Windows, windows
+from training.trainer.windows import Windows, to_learn_from, windows
 
 SIDECAR = ".pt"
 LIBRARIES = ("torch",)
@@ -174,16 +174,24 @@ class Anomaly:
     ) -> Iterator[Sided]:
         """Windows in the named views, by block."""
         seen = windows(X, rows, self.detector.normalise, self.device, resident_bytes=0)
-        return _sided(self.detector, seen, features[rows], host[rows], names)
+        return _sided(self.detector, seen, features, host, rows, names)
 
 
 def _sided(
-    detector: Detector, seen: Windows, features: NDArray[np.float32], host: NDArray[np.str_], names: Sequence[str]
+    detector: Detector,
+    seen: Windows,
+    features: NDArray[np.float32],
+    host: NDArray[np.str_],
+    rows: IntArray,
+    names: Sequence[str],
 ) -> Iterator[Sided]:
-    """The windows in these views, by block: memory does not grow with their number. Of no window an empty block."""
+    """The windows in these views, by block: memory does not grow with their number. Of no window an empty block.
+
+    Those ``seen`` are at ``rows`` of the others.
+    """
     detector.eval()
-    for rows in torch.arange(len(seen)).split(AT_ONCE):
-        x, places = seen.take(rows), rows.numpy()
+    for part in torch.arange(len(seen)).split(AT_ONCE):
+        x, places = seen.take(part), rows[part.numpy()]
         yield Sided(detector.tables(x, torch.from_numpy(features[places]), names), host[places])
 
 
@@ -265,7 +273,8 @@ def _strange(task: Task) -> IntArray:
 def _pretrain(task: Task, detector: Detector, learn: IntArray, judge: IntArray, device: torch.device) -> History:
     body, share = detector.body, task.number("mask_ratio")
     assert body is not None, "only a network learns"
-    train, val = (windows(task.X, rows, detector.normalise, device) for rows in (learn, judge))
+    train = to_learn_from(task.X, learn, detector.normalise, device, task.limits)
+    val = windows(task.X, judge, detector.normalise, device)
 
     def loss_of(rows: Tensor) -> Tensor:
         x = train.take(rows)
@@ -280,7 +289,7 @@ def _pretrain(task: Task, detector: Detector, learn: IntArray, judge: IntArray, 
 
     return loop.train(
         body,
-        n_train=len(train),
+        windows=train,
         loss_of=loss_of,
         validate=validate,
         spec=loop_spec(task),

@@ -31,7 +31,7 @@ from training.trainer.task import (
     softmax,
     tempered,
 )
-from training.trainer.windows import Windows, moved, windows
+from training.trainer.windows import Windows, moved, to_learn_from, windows
 
 SIDECAR = ".pt"
 LIBRARIES = ("torch",)
@@ -150,7 +150,7 @@ def _train(
     net = build(task.model, task.X.shape[1:], task.classes, task.hyper, task.spare)
     net.normalise.fit(task.X, rows)
     net.to(device)
-    train = windows(task.X, rows, net.normalise, device)
+    train = to_learn_from(task.X, rows, net.normalise, device, task.limits)
     weights = class_weights(task.y[rows], task.classes)
     labels = torch.from_numpy(task.y[rows]).to(train.place)
     weight = torch.from_numpy(weights.astype(np.float32)).to(device)
@@ -166,14 +166,13 @@ def _train(
 
     history = loop.train(
         net.body,
-        n_train=len(train),
+        windows=train,
         loss_of=lambda rows: loss_at(rows, net.body, train, labels, weight, smoothing),
         validate=validate,
         spec=_for_few(loop_spec(task) if found is None else _shorter(loop_spec(task), found), task.model, rows.size),
         progress=task.progress,
         stop=task.stop,
         keeper=keeper,
-        place=train.place,
     )
     return net, history
 

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from training.data.absent import PAIR, columns_of
+from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
 from training.trainer.contract import Keeper, Progress, Stop
 from training.trainer.flags import Value
+from training.trainer.limits import LIMITS, Limits
 from training.trainer.reasons import Asked
 
 FloatArray = NDArray[np.float64]
@@ -53,6 +55,7 @@ class Task:
     seed: int
     threads: int
     device: str  # "cpu" or "cuda"
+    limits: Limits = LIMITS
     progress: Progress
     stop: Stop
     keeper: Keeper
@@ -61,13 +64,19 @@ class Task:
     def spare(self) -> tuple[tuple[int, ...], ...]:
         """The places in ``X`` of each channel that some of the windows learnt from lack, and some have."""
         rows = np.concatenate((self.split.train, self.split.val))
+        lacking = self.lacking(rows)
+        some = np.flatnonzero((lacking > 0) & (lacking < rows.size))
         if self.X.ndim == 3:
-            lacking = np.isnan(self.X[:, :, 0][rows])
-            return tuple((int(place),) for place in np.flatnonzero(lacking.any(axis=0) & ~lacking.all(axis=0)))
-        lacking = np.isnan(self.X[rows])
-        some = np.flatnonzero(lacking.any(axis=0) & ~lacking.all(axis=0))
+            return tuple((int(place),) for place in some)
         alone = dict.fromkeys(self.names[place].rpartition(".")[0] for place in some.tolist())
         return tuple(tuple(columns_of(self.names, name).tolist()) for name in alone if PAIR not in name)
+
+    def lacking(self, rows: IntArray) -> IntArray:
+        """How many of these windows lack each channel (C,), or each feature (F,)."""
+        count = np.zeros(self.X.shape[1], dtype=np.int64)
+        for here in spans(rows, step=WIDE_ROWS):
+            count += np.isnan(self.X[rows[here], :, 0] if self.X.ndim == 3 else self.X[rows[here]]).sum(axis=0)
+        return count
 
     def number(self, key: str) -> float:
         return float(self.hyper[key])

@@ -1,21 +1,23 @@
-"""Windows where the loop wants them: normalised once and resident on the device, or streamed.
+"""Windows where the loop wants them: normalised once and resident on the device, or read when they are needed.
 
 There is no DataLoader and no worker process: a permuted index into a resident tensor was four to
-six times faster, and repeats exactly. What does not fit stays memory-mapped and is read per batch.
+six times faster, and repeats exactly. What does not fit stays memory-mapped: to learn from it is read pool by pool
+(`Pooled`), and to be looked at in its order batch by batch (`Streamed`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-# Decided by size alone, never by what happens to be free: equal inputs must take equal paths.
-CPU_RESIDENT_BYTES = 1 << 30
+from training.data.scratch import release
+from training.trainer.limits import LIMITS, Limits
+
 CUDA_RESIDENT_SHARE = 0.5
 BLOCK = 1_024
 CPU = torch.device("cpu")
@@ -35,6 +37,10 @@ class Windows(Protocol):
         """The normalised windows at ``rows`` (B,), on the device."""
         ...
 
+    def order(self, generator: Generator, batch: int) -> Tensor:
+        """The rows (n,) in the order in which an epoch takes them, drawn anew, ``batch`` after ``batch``."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Resident:
@@ -51,6 +57,10 @@ class Resident:
 
     def take(self, rows: Tensor) -> Tensor:
         return self.data.index_select(0, moved(rows, self.place))
+
+    def order(self, generator: Generator, batch: int) -> Tensor:
+        del batch  # any window may come next
+        return torch.randperm(len(self), generator=generator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,10 @@ class Streamed:
     def place(self) -> torch.device:
         return CPU
 
+    @property
+    def bytes_each(self) -> int:
+        return 4 * int(np.prod(self.X.shape[1:]))
+
     def take(self, rows: Tensor) -> Tensor:
         chosen = np.ascontiguousarray(self.X[self.rows[rows.numpy()]], dtype=np.float32)
         home = next(self.normalise.buffers()).device
@@ -76,12 +90,73 @@ class Streamed:
             normal: Tensor = self.normalise(moved(torch.from_numpy(chosen), home))
         return moved(normal, self.device)
 
+    def order(self, generator: Generator, batch: int) -> Tensor:
+        del batch
+        return torch.randperm(len(self), generator=generator)
+
+
+@dataclass(slots=True)
+class Pooled:
+    """Windows of which a pool is resident at a time, in the order that was drawn last.
+
+    Runs of neighbours are shuffled, and the windows of as many runs as fit into a pool: a batch holds windows from all
+    over the data, and each of its epochs reads every one of them once, nearly in the order of the file. Pools are whole
+    batches, so that none needs two.
+    """
+
+    all: Streamed
+    limits: Limits
+    _pool_of: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int32))  # (n,)
+    _rows: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))  # of the resident pool, ascending
+    _data: Tensor = field(default_factory=lambda: torch.empty(0))
+    _resident: int = -1
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    @property
+    def place(self) -> torch.device:
+        return CPU
+
+    def order(self, generator: Generator, batch: int) -> Tensor:
+        count, run = len(self), self.limits.run
+        size = max(1, self.limits.pool_bytes // self.all.bytes_each // batch) * batch
+        runs = torch.randperm(-(-count // run), generator=generator)
+        rows = (runs[:, None] * run + torch.arange(run)).flatten()
+        rows = rows[rows < count]
+        for start in range(0, count, size):
+            pool = rows[start : start + size]
+            rows[start : start + size] = pool[torch.randperm(len(pool), generator=generator)]
+        self._pool_of = torch.empty(count, dtype=torch.int32)
+        self._pool_of[rows] = (torch.arange(count) // size).int()
+        self._resident = -1
+        return rows
+
+    def take(self, rows: Tensor) -> Tensor:
+        pool = int(self._pool_of[rows[0]])
+        if pool != self._resident:
+            self._rows = (self._pool_of == pool).nonzero().flatten()
+            self._data = filled(self.all, self._rows, self._data)
+            self._resident = pool
+        return self._data.index_select(0, moved(torch.searchsorted(self._rows, rows), self.all.device))
+
 
 def moved(values: Tensor, device: torch.device) -> Tensor:
     """``values`` on ``device``: to a GPU from pinned memory, since a copy from other memory waits for all its work."""
     if values.device.type == device.type:
         return values
     return values.pin_memory().to(device, non_blocking=True)
+
+
+def filled(streamed: Streamed, rows: Tensor, data: Tensor) -> Tensor:
+    """The windows at ``rows``, ascending, normalised: in the memory of ``data`` where they fit into it."""
+    if len(data) < len(rows) or data.ndim == 1:
+        data = torch.empty((len(rows), *streamed.X.shape[1:]), dtype=torch.float32, device=streamed.device)
+    for start in range(0, len(rows), BLOCK):
+        part = rows[start : start + BLOCK]
+        data[start : start + len(part)] = streamed.take(part)
+        release(streamed.X)
+    return data
 
 
 def windows(
@@ -92,19 +167,25 @@ def windows(
     *,
     resident_bytes: int | None = None,
 ) -> Windows:
-    """``rows`` of ``X`` (N, …) through ``normalise``, where that is, and then on ``device``."""
+    """``rows`` of ``X`` (N, …) through ``normalise``, where that is, and then on ``device``, to be looked at."""
     streamed = Streamed(X, rows, normalise, device)
-    size = rows.size * int(np.prod(X.shape[1:])) * 4
-    if size > (_resident_bytes(device) if resident_bytes is None else resident_bytes):
+    most = _resident_bytes(device, LIMITS) if resident_bytes is None else resident_bytes
+    if rows.size * streamed.bytes_each > most:
         return streamed
-    data = torch.empty((rows.size, *X.shape[1:]), dtype=torch.float32, device=device)
-    for start in range(0, rows.size, BLOCK):
-        stop = min(start + BLOCK, rows.size)
-        data[start:stop] = streamed.take(torch.arange(start, stop))
-    return Resident(data)
+    return Resident(filled(streamed, torch.arange(rows.size), torch.empty(0)))
 
 
-def _resident_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
+def to_learn_from(
+    X: NDArray[Any], rows: NDArray[np.int64], normalise: nn.Module, device: torch.device, limits: Limits
+) -> Windows:
+    """The same, to be taken in any order."""
+    streamed = Streamed(X, rows, normalise, device)
+    if rows.size * streamed.bytes_each > _resident_bytes(device, limits):
+        return Pooled(streamed, limits)
+    return windows(X, rows, normalise, device, resident_bytes=rows.size * streamed.bytes_each)
+
+
+def _resident_bytes(device: torch.device, limits: Limits) -> int:
+    if device.type == "cuda" and limits == LIMITS:
         return int(torch.cuda.get_device_properties(device).total_memory * CUDA_RESIDENT_SHARE)
-    return CPU_RESIDENT_BYTES
+    return limits.held_bytes

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.rows import Rows
+from training.data.scratch import ROOM, spans
 from training.data.split import LeakError, Side, Split
 from training.trainer.evaluation.intervals import FloatArray, IntArray, RankMeasure, Weights, bootstrap, clusters
 from training.trainer.evaluation.metrics import shown, shown_rate
@@ -30,11 +31,18 @@ def behaviours_of(rows: Rows, classes: Classes, scenarios: Mapping[str, str]) ->
     Scenarios are taken where every recording of malicious-like windows has one, and there are several.
     """
     alarming = ~classes.is_benign(rows.label) if classes.benign else np.zeros(len(rows), dtype=bool)
-    recorded = np.array([scenarios.get(name, "") for name in rows.episode.tolist()], dtype=np.str_)
-    several = np.unique(recorded[alarming])
-    if several.size < 2 or "" in several:
-        recorded = np.array(classes.names, dtype=np.str_)[rows.label]
-    return np.where(alarming, recorded, BENIGN)
+    names = np.array(classes.names, dtype=np.str_)
+
+    def recorded(here: slice) -> NDArray[np.str_]:
+        return np.array([scenarios.get(name, "") for name in rows.episode[here].tolist()], dtype=np.str_)
+
+    several = {name for here in spans(alarming) for name in set(recorded(here)[alarming[here]].tolist())}
+    by_scenario = len(several) >= 2 and "" not in several
+    parts = (
+        np.where(alarming[here], recorded(here) if by_scenario else names[rows.label[here]], BENIGN)
+        for here in spans(alarming)
+    )
+    return ROOM.joined(parts, len(rows), np.array(sorted(several)).dtype if by_scenario else names.dtype)
 
 
 def without(split: Split, rows: Rows, behaviour: NDArray[np.str_], name: str) -> Split:

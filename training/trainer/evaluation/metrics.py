@@ -256,8 +256,11 @@ class _Judge:
     def _distinct(self, scored: Scored) -> int:
         """Benign windows, a copy inside its own episode counted once: copies show no rarer event than the original."""
         is_benign = self.classes.is_benign(scored.y)
-        pairs = zip(scored.rows.recording[is_benign].tolist(), scored.score[is_benign].tolist(), strict=True)
-        return len(set(pairs))
+        recording = np.unique(scored.rows.recording[is_benign], return_inverse=True)[1]
+        score = scored.score[is_benign]
+        order = np.lexsort((score, recording))
+        recording, score = recording[order], score[order]
+        return int(np.count_nonzero((np.diff(recording) != 0) | (np.diff(score) != 0))) + bool(order.size)
 
     def curves(self, scored: Scored) -> dict[str, Any]:
         if by_class(scored, self.classes) and scored.proba is not None:

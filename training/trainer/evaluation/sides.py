@@ -15,6 +15,7 @@ from training.contract import Recipe
 from training.data.classes import BENIGN, MALICIOUS
 from training.data.rows import Rows
 from training.data.split import Side, Split
+from training.trainer.evaluation.intervals import FloatArray
 from training.trainer.evaluation.scored import Classes
 
 TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
@@ -83,10 +84,10 @@ def sides_of(split: Split, rows: Rows, classes: Classes) -> Sides:
     """Count hosts and classes on each side; ``rows`` are those of all windows."""
     hosts, counts = {}, {}
     for side in Side:
-        mine = rows.take(split.side(side))
-        names, number = np.unique(mine.host, return_counts=True)
+        mine = split.side(side)
+        names, number = np.unique(rows.host[mine], return_counts=True)
         hosts[side.value] = dict(zip(names.tolist(), number.tolist(), strict=True))
-        each = np.bincount(mine.label, minlength=len(classes)).tolist()
+        each = np.bincount(rows.label[mine], minlength=len(classes)).tolist()
         counts[side.value] = dict(zip(classes.names, each, strict=True))
     return Sides(split.recipe.value, hosts, counts)
 
@@ -131,9 +132,8 @@ def order_notes(rows: Rows, classes: Classes) -> list[str]:
     won = pairs = loud = still = 0.0
     for name in np.unique(on).tolist():
         one, other = (begins[(on == name) & (alarming == share)] for share in (0, 1))
-        after = (other[:, None] > one) + 0.5 * (other[:, None] == one)
-        won, pairs = won + float(after.sum()), pairs + after.size
-        if after.size:
+        won, pairs = won + _later(other, one), pairs + other.size * one.size
+        if other.size and one.size:
             loud, still = loud + other.size, still + one.size
     if not classes.benign or min(loud, still) < FEW_IN_ORDER or not np.isfinite(won):
         return []
@@ -147,6 +147,12 @@ def order_notes(rows: Rows, classes: Classes) -> list[str]:
         "tells them apart as well: record both kinds by turns."
     )
     return [said]
+
+
+def _later(some: FloatArray, others: FloatArray) -> float:
+    """The number of pairs of which the first time is later; equal ones count one half, unknown ones nothing."""
+    some, others = some[~np.isnan(some)], np.sort(others[~np.isnan(others)])
+    return float(sum(np.searchsorted(others, some, side).sum() for side in ("left", "right"))) / 2
 
 
 def _listed(names: Sequence[str]) -> str:

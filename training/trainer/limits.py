@@ -1,0 +1,35 @@
+"""The memory that a training takes: what is held, and what is read a part at a time.
+
+Decided by the sizes of the data alone, never by what happens to be free: equal inputs must take equal ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bytes are those of the windows as a family learns from them, in single precision.
+
+    Up to ``held_bytes`` training windows lie in memory, and an epoch of a network takes them in any order. Of more it
+    takes *runs* of ``run`` neighbours in any order, and within a *pool* of as many runs as fit into ``pool_bytes`` the
+    windows in any order; trees look at them in pages of ``page_bytes``, which changes no tree.
+    """
+
+    held_bytes: int = 1 << 29
+    pool_bytes: int = 1 << 28
+    page_bytes: int = 1 << 26
+    run: int = 256
+
+    def holds(self, windows: int, bytes_each: int) -> bool:
+        """Tell whether so many windows lie in memory."""
+        return windows * bytes_each <= self.held_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values for a run key: nothing for the usual ones, which are a part of the code."""
+        return {} if self == LIMITS else {"limits": asdict(self)}
+
+
+LIMITS = Limits()
