@@ -38,7 +38,7 @@ from training.data.features import extract, extract_blocks, feature_specs
 from training.data.identity import Kinship, find_kin
 from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
-from training.data.scratch import ROOM, Room, blocks, fill
+from training.data.scratch import ROOM, Room, blocks, fill, release
 from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Index, Manifest, Placed, StoredIndex
 from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
@@ -504,10 +504,11 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     places = [data.channel_names.index(name) if name in own else None for name in like.channel_names]
 
     def moved(X: NDArray[np.float32]) -> NDArray[np.float32]:
-        result = np.full((len(X), len(places), X.shape[2]), np.nan, dtype=np.float32)
-        for number, place in enumerate(places):
-            if place is not None:
-                result[:, number] = X[:, place]
+        result = ROOM.empty((len(X), len(places), X.shape[2]), np.float32)
+        for start, part in blocks(X):
+            for number, place in enumerate(places):
+                result[start : start + len(part), number] = np.nan if place is None else part[:, place]
+            release(result)
         return result
 
     X, schema = moved(data.tensors), replace_struct(data.schema, channels=like.channels, features=like.features)

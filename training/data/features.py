@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from training.contract import Mode
 from training.data.absent import PAIR, absent, is_settled
 from training.data.schema import ChannelSpec, FeatureSpec
-from training.data.scratch import release
+from training.data.scratch import ROOM, fill, release
 
 Array = NDArray[np.float64]
 
@@ -87,11 +87,8 @@ def extract(X: NDArray[np.float32], channels: tuple[ChannelSpec, ...], sample_hz
 
     Raises ValueError when a value is infinite, or missing in a channel that the window has.
     """
-    result = np.empty((len(X), len(feature_specs(channels))), dtype=np.float32)
-    at = 0
-    for part in extract_blocks(X, channels, sample_hz):
-        result[at : at + len(part)] = part
-        at += len(part)
+    result = ROOM.empty((len(X), len(feature_specs(channels))), np.float32)
+    fill(result, extract_blocks(X, channels, sample_hz))
     return result
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from training.trainer.changed import Told
+    from training.trainer.incidents import Window
     from training.trainer.reasons import Reasons
     from training.trainer.streams import Called, Streams
 
 FORMATS = (".csv", ".parquet", ".json")
 EXPLAINED = ("why", "why_seconds")
+Explained = dict[int, tuple[str | None, str | None]]  # by row
+PART_ROWS = 1 << 18  # windows of which rows are made at a time
 PROGRAM = "training.trainer.score"
 
 
@@ -84,9 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         side = sides(judged)
         followed = follow(judged, names.state, names.confirm_change)
         reasons = why(judged) if names.explain else None
-        write(table(judged, side, reasons), names)
+        write(parts(judged, side, reasons), names)
         if names.incidents is not None:
-            write_file(incident_table(judged, followed.called, reasons), names.incidents)
+            write_file(iter([incident_table(judged, followed.called, reasons)]), names.incidents)
         for remark in (*remarks(judged, side), *followed.notes):
             print(f"note: {remark}", file=sys.stderr)
         print("\n".join(lines(judged, followed.called, reasons, followed.changed)), file=sys.stderr)
@@ -133,42 +136,57 @@ def why(judged: Judged) -> Reasons:
 
 def table(judged: Judged, side: NDArray[np.str_] | None, reasons: Reasons | None = None) -> Any:
     """A polars frame with a row a window; with ``reasons`` also what carried the alarms that were explained."""
+    return _part(judged, side, _explained(reasons), slice(0, judged.scored.y.size))
+
+
+def parts(judged: Judged, side: NDArray[np.str_] | None, reasons: Reasons | None = None) -> Iterator[Any]:
+    """The same table, ``PART_ROWS`` windows at a time: one part of an empty one."""
+    explained, count = _explained(reasons), judged.scored.y.size
+    for start in range(0, max(count, 1), PART_ROWS):
+        yield _part(judged, side, explained, slice(start, min(start + PART_ROWS, count)))
+
+
+def _part(judged: Judged, side: NDArray[np.str_] | None, explained: Explained | None, here: slice) -> Any:
     import polars as pl
 
     rows, scored, document = judged.inputs.rows, judged.scored, judged.document
+    count = here.stop - here.start
     columns: dict[str, Any] = {
-        "window_id": rows.window_id,
-        "episode_id": rows.episode,
-        "host": rows.host,
-        "t_start": rows.t_start,
-        "t_end": rows.t_end,
-        "side": [None] * len(rows) if side is None else side,
-        "score": scored.score,
+        "window_id": None if rows.window_id is None else rows.window_id[here],
+        "episode_id": rows.episode[here],
+        "host": rows.host[here],
+        "t_start": rows.t_start[here],
+        "t_end": rows.t_end[here],
+        "side": [None] * count if side is None else side[here],
+        "score": scored.score[here],
     }
-    labels = document["label_map"]
+    labels, thresholds, alarm = document["label_map"], judged.thresholds, judged.alarm
     if scored.proba is not None:
+        proba = scored.proba[here]
         by_number = sorted(labels, key=lambda name: labels[name])
-        columns |= {f"p_{name}": scored.proba[:, labels[name]] for name in by_number}
-        columns["class"] = [by_number[k] for k in judged.classes.likeliest(scored.proba)]
-    columns["threshold"] = [None] * scored.y.size if judged.thresholds is None else judged.thresholds
-    columns["alarm"] = [None] * scored.y.size if judged.alarm is None else judged.alarm
-    if reasons is not None:
-        columns |= _explained(reasons, scored.y.size)
-    texts = dict.fromkeys(("side", *EXPLAINED), pl.String)
-    known = {name: texts[name] for name in columns if name in texts}
+        columns |= {f"p_{name}": proba[:, labels[name]] for name in by_number}
+        columns["class"] = [by_number[k] for k in judged.classes.likeliest(proba)]
+    columns["threshold"] = [None] * count if thresholds is None else thresholds[here]
+    columns["alarm"] = [None] * count if alarm is None else alarm[here]
+    if explained is not None:
+        texts = [explained.get(row, (None, None)) for row in range(here.start, here.stop)]
+        columns |= {name: [text[place] for text in texts] for place, name in enumerate(EXPLAINED)}
+    kinds = dict.fromkeys(("side", *EXPLAINED), pl.String)
+    known = {name: kinds[name] for name in columns if name in kinds}
     return pl.DataFrame(columns, schema_overrides={"threshold": pl.Float64, "alarm": pl.Boolean, **known})
 
 
-def _explained(reasons: Reasons, windows: int) -> dict[str, list[str | None]]:
-    """The columns of `EXPLAINED`: ``name 41 %, …`` and, of models that learn from samples, ``1-2 s, …``."""
+def _explained(reasons: Reasons | None) -> Explained | None:
+    """The values of ``EXPLAINED``: ``name 41 %, …`` and, of models that learn from samples, ``1-2 s, …``."""
     from training.trainer.reasons import in_words
 
-    columns: dict[str, list[str | None]] = {name: [None] * windows for name in EXPLAINED}
+    if reasons is None:
+        return None
+    found: Explained = {}
     for number, row in enumerate(reasons.rows.tolist()):
-        columns["why"][row] = in_words(reasons.named(reasons.share[number]))
-        spans = reasons.moments(number)
-        columns["why_seconds"][row] = ", ".join(f"{start:g}-{end:g}" for start, end in spans) or None
-    return columns
+        spans = ", ".join(f"{start:g}-{end:g}" for start, end in reasons.moments(number))
+        found[row] = in_words(reasons.named(reasons.share[number])), spans or None
+    return found
 
 
 def incidents(judged: Judged, state: Path | None = None) -> list[Called]:
@@ -191,6 +209,9 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     With a ``state`` file they go on from what it keeps, which is then renewed; the changes of the hosts ``confirm`` are
     confirmed before. Raises ``TrainerError``.
     """
+    import numpy as np
+
+    from training.data.scratch import WIDE_ROWS, spans
     from training.trainer.evaluation.incidents import runs_of, stride_of
     from training.trainer.incidents import Window
     from training.trainer.streams import StateError, Streams, feed_all, rule_of
@@ -210,23 +231,34 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
             raise BadArguments(f"{state} knows no change of {host}: there is nothing to confirm")
     nominal_s = float(judged.inputs.schema_fields["stride_s"])
     runs = runs_of(rows, stride_of(rows, nominal_s=nominal_s))
-    order = runs.order.tolist()
-    names = [f"{rows.host[row]}/{rows.episode[row]}" for row in order]
-    margin = (judged.scored.score - thresholds)[order].tolist()
-    windows = list(map(Window, runs.t_start.tolist(), runs.t_end.tolist(), margin))
-    new = [row for row, name, one in zip(order, names, windows, strict=True) if not streams.knows(name, one)]
-    hosts = [str(rows.host[row]) for row in order]
-    found = feed_all(streams, zip(names, hosts, windows, strict=True))
+    margin = (judged.scored.score - thresholds)[runs.order]
+
+    def windows() -> Iterator[tuple[str, str, Window]]:
+        for here in spans(runs.order, step=WIDE_ROWS):
+            of = runs.order[here]
+            host, episode = rows.host[of].tolist(), rows.episode[of].tolist()
+            each = map(Window, runs.t_start[here].tolist(), runs.t_end[here].tolist(), margin[here].tolist())
+            for mine, piece, window in zip(host, episode, each, strict=True):
+                yield f"{mine}/{piece}", mine, window
+
+    new = np.zeros(len(rows), dtype=bool)
+    if streams.states:
+        known = (streams.knows(name, window) for name, _, window in windows())
+        new[runs.order[~np.fromiter(known, dtype=bool, count=len(runs))]] = True
+    else:
+        new[runs.order] = True
+    found = feed_all(streams, windows())
     changed = _changed(judged, streams, new)
     if state is not None:
         streams.save(state)
     return Followed(found, changed, [] if note is None else [note])
 
 
-def _changed(judged: Judged, streams: Streams, new: Sequence[int]) -> dict[str, Told]:
-    """Add the windows ``new`` to the records of their hosts; the hosts here that have changed, now or before."""
+def _changed(judged: Judged, streams: Streams, new: NDArray[np.bool_]) -> dict[str, Told]:
+    """Add the windows marked ``new`` to the records of their hosts; those here that have changed, now or before."""
     import numpy as np
 
+    from training.data.scratch import WIDE_ROWS, spans
     from training.trainer.changed import Measures, in_order
 
     inputs, rows = judged.inputs, judged.inputs.timed
@@ -235,11 +267,16 @@ def _changed(judged: Judged, streams: Streams, new: Sequence[int]) -> dict[str, 
     for host in hosts:
         usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
         streams.hosts[host] = streams.record(host).beside(usual)
-    values, fresh = measures.take(inputs.features), set(new)
-    for row in in_order(inputs.rows).tolist():
-        if row in fresh:
-            began, ended = (None if np.isnan(at) else float(at) for at in (rows.t_start[row], rows.t_end[row]))
-            streams.hosts[str(rows.host[row])].take(str(rows.episode[row]), began, ended, values[row], measures)
+    order = in_order(inputs.rows)
+    order = order[new[order]]
+    for here in spans(order, step=WIDE_ROWS):
+        of = order[here]
+        names = zip(rows.host[of].tolist(), rows.episode[of].tolist(), strict=True)
+        times = zip(rows.t_start[of].tolist(), rows.t_end[of].tolist(), strict=True)
+        values = measures.take(inputs.features[of])
+        for (host, episode), time, row in zip(names, times, values, strict=True):
+            began, ended = (None if at != at else at for at in time)  # NaN: unknown
+            streams.hosts[host].take(episode, began, ended, row, measures)
     return {host: told for host in hosts if (told := streams.hosts[host].told) is not None}
 
 
@@ -275,6 +312,8 @@ def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | N
 
 def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
     """Collect what a reader of the scores must know: which rows are no test, and how unlike the data are."""
+    import numpy as np
+
     from training.data.schema import Timing
     from training.trainer import ranges
     from training.trainer.seen import NEW, why_unknown
@@ -282,10 +321,10 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
     if side is None:
         first = f"Which of these windows {judged.name} has seen is not known: {why_unknown(judged.document)}."
     else:
-        listed = side.tolist()
-        shown = ", ".join(f"{name} {listed.count(name):,}" for name in dict.fromkeys(listed))
+        names, at, counts = np.unique(side, return_index=True, return_counts=True)
+        shown = ", ".join(f"{names[place]} {counts[place]:,}" for place in np.argsort(at))
         first = f"Windows by side: {shown}; only test and new ones tell how good the model is."
-        if NEW in listed:
+        if NEW in names:
             first += " New is what shares no samples with them: a copy that was rounded or scaled is not recognised."
     inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
     if inputs.schema_fields.get("time") in (Timing.STARTS, Timing.NONE):
@@ -311,25 +350,51 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
     return [*said, *judged.notes]
 
 
-def write(frame: Any, names: argparse.Namespace) -> None:
-    if names.out is None:
-        text = frame.write_json() + "\n" if names.format == "json" else frame.write_csv()
-        sys.stdout.write(text)
-        return
-    write_file(frame, names.out)
+def write(frames: Iterator[Any], names: argparse.Namespace) -> None:
+    if names.out is not None:
+        write_file(frames, names.out)
+    else:
+        sys.stdout.writelines(_as_json(frames) if names.format == "json" else _as_csv(frames))
+        sys.stdout.write("\n" * (names.format == "json"))
 
 
-def write_file(frame: Any, path: Path) -> None:
+def write_file(frames: Iterator[Any], path: Path) -> None:
+    """Write a table that comes in parts, at least one."""
     try:
-        match path.suffix:
-            case ".csv":
-                frame.write_csv(path)
-            case ".parquet":
-                frame.write_parquet(path)
-            case _:
-                frame.write_json(path)
+        if path.suffix == ".parquet":
+            _write_parquet(frames, path)
+        else:
+            with path.open("w", encoding="utf-8", newline="") as file:
+                file.writelines(_as_csv(frames) if path.suffix == ".csv" else _as_json(frames))
     except OSError as error:
         raise BadArguments(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _as_csv(frames: Iterator[Any]) -> Iterator[str]:
+    for number, frame in enumerate(frames):
+        yield frame.write_csv(include_header=not number)
+
+
+def _as_json(frames: Iterator[Any]) -> Iterator[str]:
+    """One list of the rows of all parts."""
+    yield "["
+    for number, frame in enumerate(frames):
+        yield "," * bool(number) + frame.write_json()[1:-1]
+    yield "]"
+
+
+def _write_parquet(frames: Iterator[Any], path: Path) -> None:
+    from itertools import chain
+
+    from polars.io.plugins import register_io_source
+
+    first = next(frames)
+    second = next(frames, None)
+    if second is None:
+        first.write_parquet(path)
+        return
+    rest = chain((first, second), frames)
+    register_io_source(lambda *_: rest, schema=first.schema).sink_parquet(path, row_group_size=PART_ROWS)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ SIDECAR = ".pt"
 LIBRARIES = ("torch",)
 LEAST_BENIGN = 8  # windows to learn from, and LEAST_JUDGED to calibrate p-values with
 LEAST_JUDGED = 2
+MOST_JUDGED = 50_000  # and at most: they hardly move a p-value any more
 MOST_STRANGE = 2_000  # windows that choose
 AT_LEAST = 0.03  # of a normalised channel: below such a spread lies rounding
 
@@ -246,14 +247,14 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
         return _joined(list(blank.seen(task.X, rows, task.features, task.host, views)))
 
     ordinary = blank.of_references(task.ordinary, views)
-    asked = _strange(task) if by_labels else judge[:0]
-    calm, strange = sided(judge), sided(asked)
+    judged, asked = spread(judge, MOST_JUDGED), _strange(task) if by_labels else judge[:0]
+    calm, strange = sided(judged), sided(asked)
     surprises = Surprises.fit(sided(spread(learn, MOST_FITTED)), calm, ordinary, neighbours=task.whole("neighbours"))
     task.stop.check()
     chosen = _choose(surprises.settled(ordinary), calm, strange)
     if not by_labels:
         chosen = replace(chosen, why="no label is asked: the mean of all views")
-    rows = np.union1d(judge, asked) if asked.size else asked
+    rows = np.union1d(judged, asked) if asked.size else asked
     return replace(
         blank, surprises=surprises, members=chosen.members, judgement=chosen.to_dict(), chosen_by=rows.astype(np.int64)
     )
