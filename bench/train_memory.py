@@ -11,6 +11,7 @@ windows there are. ``--data`` keeps the data set in a folder, or takes the one t
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 from trainers import FAMILIES, ROOT, Table, arguments, own_python, workplace
 
-CHANNELS, SAMPLES, EPISODE = 8, 64, 500
+EPISODE = 500  # windows
 NARROW = ("--epochs", "1", "--batch-size", "256", "--hidden", "8")
 SHORT = {
     "gbt": ("--n-estimators", "20"),
@@ -39,15 +40,22 @@ BAR = 2 * 1024**3
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--windows", type=int, default=1_000_000)
+    parser.add_argument("--channels", type=int, default=8)
+    parser.add_argument("--samples", type=int, default=64, help="of each channel in a window")
     parser.add_argument("--models", default=",".join(FAMILIES), help="names with commas")
     parser.add_argument("--data", type=Path, help="folder of the data set, made where there is none (default: none)")
     parser.add_argument("--no-score", action="store_true", help="train alone")
     args = parser.parse_args()
-    size = args.windows * CHANNELS * SAMPLES * 4
+    shape = (args.windows, args.channels, args.samples)
+    size = 4 * math.prod(shape)
     columns = {"model": 16, "step": 6, "own MiB, peak": 13, "of the samples": 14, "CPU s": 8, "AUROC": 6}
-    table = Table(f"{args.windows:,} windows, {size / MIB:,.0f} MiB of samples", columns, as_json=args.json)
+    table = Table(
+        f"{args.windows:,} windows, {args.channels} × {args.samples}, {size / MIB:,.0f} MiB of samples",
+        columns,
+        as_json=args.json,
+    )
     missed = 0
-    with workplace() as folder, data_set(args.data or folder / "data", args.windows) as data:
+    with workplace() as folder, data_set(args.data or folder / "data", shape) as data:
         for model in args.models.split(","):
             steps = [("train", training(model, data, folder / model))]
             if not args.no_score:
@@ -65,14 +73,14 @@ def main() -> int:
 
 
 @contextmanager
-def data_set(folder: Path, count: int) -> Iterator[Path]:
-    """A data set of so many windows in a folder, made where there is none."""
+def data_set(folder: Path, shape: tuple[int, int, int]) -> Iterator[Path]:
+    """A data set of windows of this shape in a folder, made where there is none."""
     if not (folder / "tensor_window_v1" / "manifest.json").exists():
-        build(folder, count)
+        build(folder, shape)
     yield folder
 
 
-def build(folder: Path, count: int) -> None:
+def build(folder: Path, shape: tuple[int, int, int]) -> None:
     """A data set in the product's files; the windows lie in a file all the while."""
     from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
     from training.data.rows import Rows
@@ -80,13 +88,14 @@ def build(folder: Path, count: int) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "windows.npy"
-    X = np.lib.format.open_memmap(path, "w+", np.float32, (count, CHANNELS, SAMPLES))
+    count, channels, samples = shape
+    X = np.lib.format.open_memmap(path, "w+", np.float32, shape)
     rng = np.random.default_rng(0)
     episode = np.arange(count) // EPISODE
     bad = (rng.random(episode[-1] + 1) < 0.3)[episode]
-    swing = np.sin(np.arange(SAMPLES) / 3).astype(np.float32)
+    swing = np.sin(np.arange(samples) / 3).astype(np.float32)
     for start in range(0, count, 20_000):
-        part = rng.standard_normal((min(20_000, count - start), CHANNELS, SAMPLES), np.float32)
+        part = rng.standard_normal((min(20_000, count - start), channels, samples), np.float32)
         part[:, 0] += 0.4 * bad[start : start + len(part), None] * swing
         X[start : start + len(part)] = part
     write_processed(
@@ -104,7 +113,7 @@ def build(folder: Path, count: int) -> None:
         Sampling(
             channels=[
                 ChannelSpec(name=f"c{n}", unit="1", kind="gauge", modes=("realistic", "oracle"))
-                for n in range(CHANNELS)
+                for n in range(channels)
             ],
             sample_hz=1.0,
             window_s=1.0,

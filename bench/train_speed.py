@@ -241,8 +241,9 @@ def ours(work: Work) -> float:
         seconds.append(timed(lambda: answer.append(real(*args, **kwargs))))
         return answer[0]
 
-    loop.train, normalised = measured, ssl.windows
-    ssl.windows = lambda _X, some, *_more: Resident(work.x[: len(some)])  # what all contenders learn from
+    loop.train, normalised = measured, (ssl.windows, ssl.to_learn_from)
+    # What all contenders learn from.
+    ssl.windows = ssl.to_learn_from = lambda _X, some, *_more: Resident(work.x[: len(some)])
     try:
         if work.ssl:
             detector = ssl.Detector(ssl.Sizes(CHANNELS, SAMPLES, work.features.shape[1]), work.hyper)
@@ -251,7 +252,7 @@ def ours(work: Work) -> float:
         else:
             supervised._train(task, rows, None, Keeper())
     finally:
-        loop.train, ssl.windows = real, normalised
+        loop.train, (ssl.windows, ssl.to_learn_from) = real, normalised
     return seconds[0]
 
 

@@ -16,6 +16,7 @@ from training.data.schema import ChannelSpec
 from training.trainer import flags
 from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
+from training.trainer.limits import LIMITS, Limits
 from training.trainer.session import train
 
 
@@ -164,11 +165,11 @@ class StopAfter(Stop):
             raise Interrupted
 
 
-def run(argv: Sequence[str], *, stop: Stop | None = None) -> Ended:
+def run(argv: Sequence[str], *, stop: Stop | None = None, limits: Limits = LIMITS) -> Ended:
     models = flags.RUN_MODELS if "--model" in argv else flags.SSL_MODELS
     args = parse(argv, program="training.trainer", models=models)
     out, err = io.StringIO(), io.StringIO()
-    code = perform(lambda p, s: train(args, p, s), out=out, err=err, stop=stop or Stop())
+    code = perform(lambda p, s: train(args, p, s, limits=limits), out=out, err=err, stop=stop or Stop())
     events = [json.loads(line) for line in out.getvalue().splitlines()]
     return Ended(code, events, err.getvalue())
 

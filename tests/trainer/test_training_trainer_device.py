@@ -117,14 +117,13 @@ def learn(model: str, body: torch.nn.Module, given: Windows) -> None:
 
     train(
         body,
-        n_train=N,
+        windows=given,
         loss_of=loss_of,
         validate=None,
         spec=LoopSpec(epochs=EPOCHS, batch_size=BATCH, lr=0.01, weight_decay=0.1, patience=9, seed=0),
         progress=Progress(io.StringIO(), SystemClock()),
         stop=StopAfter(10**6),
         keeper=Nothing(),
-        place=given.place,
     )
 
 

@@ -210,7 +210,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_update() -> None:
     with pytest.raises(flags_error(), match="choose a lower lr"):
         train(
             net,
-            n_train=4,
+            windows=Resident(torch.zeros(4, 1)),
             loss_of=lambda rows: net(torch.ones(2, 2)).sum() * float("nan"),
             validate=lambda: (0.0, None),
             spec=spec,

@@ -1,0 +1,114 @@
+"""Training on more windows than are held in memory: small data sets forced the long way by injected limits."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
+from training.contract import Exit
+from training.trainer import score
+from training.trainer.limits import LIMITS, Limits
+from training.trainer.normalise import RobustAsinh
+from training.trainer.windows import Pooled, Resident, to_learn_from
+
+pytestmark = pytest.mark.usefixtures("one_anomaly_method")
+
+CPU = torch.device("cpu")
+NOTHING_HELD = Limits(held_bytes=0, pool_bytes=16_000, page_bytes=4_000, run=4)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize("model", ["gbt", "mlp", "cnn", "transformer_ssl"])
+def test_a_run_beyond_memory_repeats_and_goes_on_after_a_stop(model: str, data: Path, tmp_path: Path) -> None:
+    argv = [arguments(model, data, tmp_path / name, *SHORT[model]) for name in "ab"]
+    assert run(argv[0], limits=NOTHING_HELD).code == Exit.DONE
+    for points in chain((3, 8, 24), repeat(10**6)):
+        ended = run(argv[1], stop=StopAfter(points), limits=NOTHING_HELD)
+        if ended.code == Exit.DONE:
+            break
+        assert ended.code == Exit.INTERRUPTED
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_pages_change_no_tree(data: Path, tmp_path: Path) -> None:
+    for name, limits in (("held", LIMITS), ("paged", NOTHING_HELD)):
+        assert run(arguments("gbt", data, tmp_path / name, *SHORT["gbt"]), limits=limits).code == Exit.DONE
+    held, paged = ((tmp_path / name / "artifacts/gbt_oracle.xgb.json").read_bytes() for name in ("held", "paged"))
+    assert held == paged
+
+
+def test_a_state_of_other_limits_is_not_taken_up(data: Path, tmp_path: Path) -> None:
+    argv = arguments("mlp", data, tmp_path, *SHORT["mlp"])
+    assert run(argv, stop=StopAfter(8), limits=NOTHING_HELD).code == Exit.INTERRUPTED
+    assert "afresh" in [event["event"] for event in run(argv).events]
+
+
+# -- pools of shuffled runs --------------------------------------------------------------------------------------------
+
+
+def pooled(count: int, limits: Limits) -> tuple[Pooled, np.ndarray]:
+    X = np.random.default_rng(0).normal(size=(count + 3, 2, 4)).astype(np.float32)
+    normal = RobustAsinh(2)
+    normal.fit(X, np.arange(count))
+    found = to_learn_from(X, np.arange(count) + 3, normal, CPU, limits)
+    assert isinstance(found, Pooled)
+    return found, np.asarray(normal(torch.from_numpy(X[3:])))
+
+
+@given(
+    count=st.integers(1, 90),
+    batch=st.integers(1, 40),
+    run_of=st.integers(1, 20),
+    pool=st.integers(32, 2_000),
+    seed=st.integers(0, 9),
+)
+def test_an_epoch_takes_every_window_once_and_each_batch_from_one_pool(
+    count: int, batch: int, run_of: int, pool: int, seed: int
+) -> None:
+    given_, whole = pooled(count, Limits(held_bytes=0, pool_bytes=pool, run=run_of))
+    order = given_.order(torch.Generator().manual_seed(seed), batch)
+    assert sorted(order.tolist()) == list(range(count))
+    for rows in order.split(batch):
+        assert np.allclose(given_.take(rows).numpy(), whole[rows.numpy()], atol=1e-6)
+        assert len(given_._data) * 32 <= max(pool, 32 * batch)
+    assert torch.equal(order, given_.order(torch.Generator().manual_seed(seed), batch))
+
+
+def test_a_pool_holds_runs_from_all_over_the_data() -> None:
+    windows, _ = pooled(4_096, Limits(held_bytes=0, pool_bytes=32 * 512, run=16))
+    first = windows.order(torch.Generator().manual_seed(0), 64)[:512].numpy()
+    assert np.bincount(first // 512, minlength=8).min() > 0
+    assert (np.diff(first) != 1).mean() > 0.9  # and neighbours are apart
+
+
+@pytest.mark.parametrize(("held", "kind"), [(320, Resident), (319, Pooled)])
+def test_size_alone_decides(held: int, kind: type) -> None:
+    X = np.zeros((12, 2, 4), dtype=np.float32)
+    assert isinstance(to_learn_from(X, np.arange(10), RobustAsinh(2), CPU, Limits(held_bytes=held)), kind)
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+def test_scores_in_parts_are_those_at_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"])).code == Exit.DONE
+    checkpoint = str(tmp_path / "artifacts/gbt_oracle.ckpt.json")
+    for name, rows in (("once", 1 << 18), ("parts", 50)):
+        monkeypatch.setattr(score, "PART_ROWS", rows)
+        for kind in ("csv", "json", "parquet"):
+            assert score.main([checkpoint, str(data), "--out", str(tmp_path / f"{name}.{kind}")]) == 0
+    for kind in ("csv", "json"):
+        assert (tmp_path / f"once.{kind}").read_bytes() == (tmp_path / f"parts.{kind}").read_bytes()
+    assert pl.read_parquet(tmp_path / "once.parquet").equals(pl.read_parquet(tmp_path / "parts.parquet"))
