@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from training.data.scratch import ROOM, Room, counted, spans
+from training.data.scratch import ROOM, WIDE_ROWS, Room, counted, spans
 
 CODES_MAX = 1 << 24  # of two columns together that are numbered by a table
 
@@ -94,6 +94,14 @@ class Coded:
 def distinct(names: NDArray[np.str_]) -> set[str]:
     """The names that occur."""
     return {name for here in spans(names) for name in set(names[here].tolist())}
+
+
+def among(names: NDArray[np.str_], wanted: Iterable[str]) -> NDArray[np.bool_]:
+    """Mark the rows of these names."""
+    known, marks = np.array(sorted(wanted), dtype=np.str_), np.empty(names.size, dtype=bool)
+    for here in spans(names, step=WIDE_ROWS):
+        marks[here] = np.isin(names[here], known)
+    return marks
 
 
 def numbered(*columns: Coded, room: Room = ROOM) -> NDArray[np.int32]:

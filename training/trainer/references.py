@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.scratch import ROOM
 from training.data.split import Split
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_thresholds import FEWEST, References
@@ -81,13 +82,18 @@ def join(inputs: Inputs, split: Split, train: IntArray) -> Joined:
     none = np.full(train.size, "")
     return Joined(
         X=stacked(inputs.X, inputs.reference[train]),
-        features=np.concatenate((inputs.features, inputs.reference_features[train])),
+        features=stacked(inputs.features, inputs.reference_features[train]),
         y=np.concatenate((inputs.y, np.full(train.size, benign))),
-        host=np.concatenate((inputs.rows.host, inputs.reference_host[train])),
-        recording=np.concatenate((inputs.rows.recording, none)),
-        behaviour=np.concatenate((inputs.behaviour, none)),
+        host=_names(inputs.rows.host, inputs.reference_host[train]),
+        recording=_names(inputs.rows.recording, none),
+        behaviour=_names(inputs.behaviour, none),
         split=replace(split, train=np.concatenate((split.train, np.arange(n, n + train.size)))),
     )
+
+
+def _names(first: NDArray[np.str_], second: NDArray[np.str_]) -> NDArray[np.str_]:
+    """One behind the other, in memory or not."""
+    return ROOM.joined((first, second), first.size + second.size, np.result_type(first, second))
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,8 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
     network = bool(set(views) & set(NETWORK))
     detector = Detector(sizes, task.hyper, network=network)
     detector.normalise.fit(task.X, learn)
-    detector.scale.fit(task.features[:, :, None], learn)
+    fitted = spread(learn)
+    detector.scale.fit(task.features[fitted][:, :, None], np.arange(fitted.size))
     history: History = []
     if detector.body is not None:
         detector.body.to(device)

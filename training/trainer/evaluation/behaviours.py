@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.coded import among, distinct
 from training.data.rows import Rows
 from training.data.scratch import ROOM, spans
 from training.data.split import LeakError, Side, Split
@@ -58,9 +59,8 @@ def without(split: Split, rows: Rows, behaviour: NDArray[np.str_], name: str) ->
 def about(recording: NDArray[np.str_], behaviour: NDArray[np.str_], name: str) -> BoolArray:
     """(N,) the windows of a behaviour, and those of recordings in which nothing else malicious-like happened."""
     here = behaviour == name
-    others = set(recording[~here & (behaviour != BENIGN)].tolist())
-    alone = [one for one in set(recording[here].tolist()) if one not in others]
-    return np.asarray(here | np.isin(recording, alone))
+    others = distinct(recording[~here & (behaviour != BENIGN)])
+    return here | among(recording, distinct(recording[here]) - others)
 
 
 def refuse_shown(split: Split, behaviour: NDArray[np.str_], name: str) -> None:
