@@ -442,7 +442,8 @@ def load_processed(
     index = tensor_files.open_index(tensors, manifest)
     features = None
     if summary is not None and want_features:
-        features = _read_features(summary, manifest, index, None if reduced == whole else _columns(whole, reduced))
+        same = reduced.feature_names == whole.feature_names
+        features = _read_features(summary, manifest, index, None if same else _columns(whole, reduced))
     everything = tensor_files.open_tensors(tensors, manifest, verify=want_tensors)
     X = None
     if want_tensors:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from training.contract import Recipe
+from training.data.coded import among
 from training.trainer import families, ssl
 from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
@@ -268,10 +269,12 @@ class Folds:
             return cls((), (), {}, f"leaving one behaviour out needs two that train (here {len(names)})")
         hosts = Recipe(task.split.recipe).by_host and np.unique(task.host[shown]).size >= FOLDS
         of = task.host if hosts else task.recording
-        units = sorted(
-            {(max(task.behaviour[shown][of[shown] == one].tolist()), one) for one in np.unique(of[shown]).tolist()}
-        )
-        gone = tuple(np.isin(of, [one for _, one in units[fold::FOLDS]]) for fold in range(FOLDS))
+        kinds, kind = np.unique(task.behaviour[shown], return_inverse=True)
+        each, place = np.unique(of[shown], return_inverse=True)
+        last = np.zeros(each.size, dtype=np.int64)
+        np.maximum.at(last, place, kind)
+        units = sorted(zip(kinds[last].tolist(), each.tolist(), strict=True))
+        gone = tuple(among(of, [one for _, one in units[fold::FOLDS]]) for fold in range(FOLDS))
         rows = tuple(shown[mask[shown]] for mask in gone)
         if len(names) > MOST_LEFT_OUT:
             names = [names[place] for place in np.linspace(0, len(names) - 1, MOST_LEFT_OUT).astype(int).tolist()]

@@ -13,11 +13,15 @@ usual, by its median, where it is absent.
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +56,7 @@ LEAST_SHARE = 6  # boosting from nothing takes at least one in so many of the ro
 MOST_SKETCHED = 4_096  # windows that say where a feature's bins lie; more hardly move an edge
 SURE = 0.05  # added to a validation loss before it makes a weight: few windows may show none
 MOST_SHOWN = 1_024  # windows that say how training goes
+BINS_A_BYTE = 256
 HELD_TWICE = 2  # times its size in single precision takes a window that is held as it is
 
 
@@ -225,12 +230,12 @@ def fit(task: Task) -> Gbt:
     saved = task.keeper.load()
     memory = Memory() if saved is None else _unpack(saved)
     task.progress.begin_epochs(memory.rounds)
-    with tempfile.TemporaryDirectory(prefix="cis490-gbt-", dir=folder_of_large_files()) as folder:
-        return _fit(task, train, both, memory, Path(folder))
+    with ExitStack() as files:
+        return _fit(task, train, both, memory, Bins(task, files))
 
 
-def _fit(task: Task, train: IntArray, both: IntArray, memory: Memory, folder: Path) -> Gbt:
-    parts, bins = [], Bins(task, folder)
+def _fit(task: Task, train: IntArray, both: IntArray, memory: Memory, bins: Bins) -> Gbt:
+    parts = []
     for start in range(len(STARTS)):
         if len(memory.searches) == start:
             found = _search(task, bins, start, memory)
@@ -277,11 +282,11 @@ class Binned:
 class Bins:
     """Sorts each side once for both starts: only the line differs.
 
-    Of more windows than are held the bins lie in files of ``folder``. The trees are the same.
+    Of more windows than are held the bins lie in files until ``files`` is left. The trees are the same.
     """
 
-    def __init__(self, task: Task, folder: Path) -> None:
-        self._task, self._folder = task, folder
+    def __init__(self, task: Task, files: ExitStack) -> None:
+        self._task, self._files = task, files
         self._made: dict[int, Binned] = {}
         self._paged_before = 0
 
@@ -332,15 +337,18 @@ class Bins:
     def _paged(
         self, rows: IntArray, y: IntArray, weights: FloatArray, ref: xgboost.DMatrix | None
     ) -> xgboost.ExtMemQuantileDMatrix:
-        task = self._task
+        task, features, bins = self._task, self._task.X.shape[1], self._task.whole("max_bin")
+        if shutil.disk_usage(self._folder).free < rows.size * features * (1 if bins <= BINS_A_BYTE else 2):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))  # XGBoost's words say less
         self._paged_before += 1
-        files = self._folder / f"bins{self._paged_before}"
-        pages = Pages(
-            task.X, rows, y, weights, step=max(1, task.limits.page_bytes // (4 * task.X.shape[1])), files=files
-        )
-        return xgboost.ExtMemQuantileDMatrix(
-            pages, max_bin=task.whole("max_bin"), nthread=task.threads, missing=np.nan, ref=ref
-        )
+        files, step = self._folder / f"bins{self._paged_before}", max(1, task.limits.page_bytes // (4 * features))
+        pages = Pages(task.X, rows, y, weights, step=step, files=files)
+        return xgboost.ExtMemQuantileDMatrix(pages, max_bin=bins, nthread=task.threads, missing=np.nan, ref=ref)
+
+    @cached_property
+    def _folder(self) -> Path:
+        made = tempfile.TemporaryDirectory(prefix="cis490-gbt-", dir=folder_of_large_files())
+        return Path(self._files.enter_context(made))
 
 
 class Pages(xgboost.DataIter):
