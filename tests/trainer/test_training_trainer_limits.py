@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import chain, repeat
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -47,6 +48,21 @@ def test_pages_change_no_tree(data: Path, tmp_path: Path) -> None:
         assert run(arguments("gbt", data, tmp_path / name, *SHORT["gbt"]), limits=limits).code == Exit.DONE
     held, paged = ((tmp_path / name / "artifacts/gbt_oracle.xgb.json").read_bytes() for name in ("held", "paged"))
     assert held == paged
+
+
+def test_pages_leave_no_file_and_a_full_disk_is_one_sentence(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "large"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    ended = run(arguments("gbt", data, tmp_path, *SHORT["gbt"]), stop=StopAfter(8), limits=NOTHING_HELD)
+    assert ended.code == Exit.INTERRUPTED
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=1_000))
+    ended = run(arguments("gbt", data, tmp_path, *SHORT["gbt"]), limits=NOTHING_HELD)
+    assert ended.code == Exit.NO_ACCESS
+    assert "No space left on device" in ended.sentence
+    assert not list((tmp_path / "large").iterdir())
 
 
 def test_a_state_of_other_limits_is_not_taken_up(data: Path, tmp_path: Path) -> None:

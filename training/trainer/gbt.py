@@ -338,7 +338,8 @@ class Bins:
         self, rows: IntArray, y: IntArray, weights: FloatArray, ref: xgboost.DMatrix | None
     ) -> xgboost.ExtMemQuantileDMatrix:
         task, features, bins = self._task, self._task.X.shape[1], self._task.whole("max_bin")
-        if shutil.disk_usage(self._folder).free < rows.size * features * (1 if bins <= BINS_A_BYTE else 2):
+        # Each bin lies there twice, by rows and by columns.
+        if shutil.disk_usage(self._folder).free < 2 * rows.size * features * (1 if bins <= BINS_A_BYTE else 2):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))  # XGBoost's words say less
         self._paged_before += 1
         files, step = self._folder / f"bins{self._paged_before}", max(1, task.limits.page_bytes // (4 * features))
