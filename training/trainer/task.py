@@ -72,7 +72,7 @@ class Task:
         return tuple(tuple(columns_of(self.names, name).tolist()) for name in alone if PAIR not in name)
 
     def lacking(self, rows: IntArray) -> IntArray:
-        """How many of these windows lack each channel (C,), or each feature (F,)."""
+        """Count the windows that lack each channel (C,), or each feature (F,)."""
         count = np.zeros(self.X.shape[1], dtype=np.int64)
         for here in spans(rows, step=WIDE_ROWS):
             count += np.isnan(self.X[rows[here], :, 0] if self.X.ndim == 3 else self.X[rows[here]]).sum(axis=0)
