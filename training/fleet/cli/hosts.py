@@ -1,28 +1,29 @@
-"""``cis490-jobs release``: release hosts from quarantine."""
+"""``cis490-jobs release, pause, drain, resume``: which hosts get jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from training.fleet.cli import complete
 from training.fleet.cli.context import CommandContext
+from training.fleet.client.client import FleetClient
 from training.printable import one_line, printable
+
+Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)]
+Url = Annotated[str | None, typer.Option(help="As for all commands.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
-    app.command()(release)
+    """Add these commands to ``app``."""
+    for command in (release, pause, drain, resume):
+        app.command()(command)
 
 
-def release(
-    ctx: typer.Context,
-    hosts: Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)],
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> int:
+def release(ctx: typer.Context, hosts: Hosts, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """Release hosts from quarantine; `workers` shows which are, and why."""
     context: CommandContext = ctx.obj
     client = context.client(receiver_url)
@@ -32,3 +33,58 @@ def release(
         return f"{printable(host)} gets work again; it had been taken out because {why}"
 
     return context.each(hosts, "hosts", as_json, client.release, line)
+
+
+def pause(ctx: typer.Context, hosts: Hosts, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Pause hosts: trainers stop where they are at their worker's next heartbeat, and nothing new is granted."""
+    return _order(ctx, hosts, receiver_url, as_json, lambda client: client.pause_host)
+
+
+def drain(
+    ctx: typer.Context,
+    hosts: Hosts,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for what is in training: hand it back.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Drain hosts: what they train runs to its end, and nothing new is granted."""
+    return _order(ctx, hosts, receiver_url, as_json, lambda client: lambda host: client.drain(host, now=now))
+
+
+def resume(ctx: typer.Context, hosts: Hosts, receiver_url: Url = None, as_json: AsJson = False) -> int:
+    """Resume hosts that are paused or drained."""
+    return _order(ctx, hosts, receiver_url, as_json, lambda client: client.resume_host)
+
+
+def _order(
+    ctx: typer.Context,
+    hosts: list[str],
+    receiver_url: str | None,
+    as_json: bool,
+    call: Callable[[FleetClient], Callable[[str], Mapping[str, Any]]],
+) -> int:
+    context: CommandContext = ctx.obj
+    return context.each(hosts, "hosts", as_json, call(context.client(receiver_url)), _line)
+
+
+_WILL = {
+    "pause": ("it gets no jobs", "stops where it is, and is handed back if the pause lasts"),
+    "drain": ("it gets no jobs", "runs to its end"),
+    "hand_back": ("it gets no jobs", "stops and is handed back"),
+}
+
+
+def _line(_: str, answer: Mapping[str, Any]) -> str:
+    """Say what an order does to a host, and what ends it."""
+    name, order, jobs = printable(answer["host"]), answer.get("order"), list(answer.get("jobs") or [])
+    if order is None:
+        note = answer.get("note")
+        return f"{name} {f'still gets no jobs: it is {one_line(note, 300)}' if note else 'gets work again'}"
+    gets, does = _WILL.get(str(order), ("it is under an order", "is concerned"))
+    trains = f"; what it trains ({_some(jobs)}) {does}" if jobs else ""
+    return f"{name}: {gets} until `cis490-jobs resume {name}`{trains}"
+
+
+def _some(jobs: list[Any]) -> str:
+    named = ", ".join(one_line(job, 60) for job in jobs[:3])
+    return named if len(jobs) <= 3 else f"{named} and {len(jobs) - 3} more"

@@ -154,7 +154,9 @@ def _status(client: FleetClient) -> tuple[Json, Json]:
             for view in client.jobs(status=wanted)["jobs"]
         ]
     data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
-    told = {key: health.get(key) or {} for key in ("quarantined", "refused", "missing_datasets", "never_asked")}
+    told = {
+        key: health.get(key) or {} for key in ("quarantined", "resting", "refused", "missing_datasets", "never_asked")
+    }
     lists = {"unlike": page.get("unlike") or [], "plan_notes": health.get("plan_notes") or []}
     return {**data, **told, **lists}, health
 

@@ -235,7 +235,7 @@ def _note(worker: Json) -> Text:
     """Collect what the operator should know of a host, the worst first."""
     if worker.get("quarantine"):
         return cell(worker["quarantine"], "bold red", chars_max=500)
-    note = worker.get("conflict") or worker.get("obstacle")
+    note = worker.get("conflict") or worker.get("resting") or worker.get("obstacle")
     if note is None and worker.get("set_aside"):
         kept = ", ".join(map(str, worker["set_aside"]))
         note = f"finished work was refused and is kept there: {kept} "

@@ -52,6 +52,7 @@ def render_status(data: Json, health: Json) -> RenderableType:
         idle = [{"name": host, "reason": out[host]} for host in sorted(out)]
         parts += _named("Hosts that get no jobs", idle, "reason", "bold yellow")
     for key, title in (
+        ("resting", "Hosts at rest"),
         ("refused", "Workers that are refused"),
         ("missing_datasets", "Data sets that are not here"),
         ("never_asked", "Hosts of the plan that never asked for work"),

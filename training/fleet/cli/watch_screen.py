@@ -61,7 +61,7 @@ def notices(data: Json) -> Iterator[str]:
     """List what needs somebody."""
     if data.get("detail"):
         yield one_line(data["detail"], 300)
-    for key in ("quarantined", "refused", "missing_datasets"):
+    for key in ("quarantined", "resting", "refused", "missing_datasets"):
         told = data.get(key) or {}
         for name in sorted(told):
             yield f"{one_line(name, HOST_MAX)}: {one_line(told[name], 300)}"
@@ -86,10 +86,11 @@ def _hosts(data: Json, width: int, *, plain: bool) -> Iterator[Text]:
             yield _job(label, view, data.get("now"), names, free, plain=plain)
             label = " " * wide
         if name not in live:
-            alive, out = hosts[name].get("alive"), name in (data.get("quarantined") or {})
+            alive = hosts[name].get("alive")
+            out, rests = (name in (data.get(key) or {}) for key in ("quarantined", "resting"))
             seen, now = number(hosts[name].get("last_seen")), number(data.get("now"))
             away = f"not seen for {duration(now - seen)}" if seen is not None and now is not None else "not seen"
-            does = "gets no jobs" if out else "idle" if alive else away
+            does = "gets no jobs" if out else away if not alive else "at rest" if rests else "idle"
             yield Text(f"{label}  {does}", QUIET if does == "idle" else WARNING)
 
 
@@ -151,7 +152,7 @@ def _cut(lines: Sequence[Text], most: int) -> list[Text]:
 
 def watched(pages: Mapping[str, Iterable[Json]], counts: Json, workers: Json, health: Json, now: object) -> Json:
     """Collect the data of ``watch``, for people and for ``--json``."""
-    told = {key: health.get(key) or {} for key in ("quarantined", "refused", "missing_datasets")}
+    told = {key: health.get(key) or {} for key in ("quarantined", "resting", "refused", "missing_datasets")}
     return {
         "counts": dict(counts),
         **{key: list(views) for key, views in pages.items()},

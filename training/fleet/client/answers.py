@@ -140,6 +140,9 @@ class Grant(_Record):
     slots: int | None = None  # how many jobs this host may train at once; None: as said before, or one
     state: dict[str, Any] | None = None  # the saved state to go on from (``StateView``)
     state_every_s: float | None = None  # between two that are brought of a long job; None: an older receiver takes none
+    terms: dict[str, Any] | None = (
+        None  # what its owner and operators ask (`HostTerms`); None: as said before, or nothing
+    )
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ class NoWork(_Record):
     retry_after_s: float | None = None
     echo: str | None = None
     slots: int | None = None  # as in a grant
+    terms: dict[str, Any] | None = None  # as in a grant
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ class Heartbeat(_Record):
     log_next: int = 0  # number of the first output line that the receiver does not have
     echo: str | None = None  # as in a grant
     slots: int | None = None  # as in a grant
+    terms: dict[str, Any] | None = None  # as in a grant
 
 
 @dataclass(frozen=True)

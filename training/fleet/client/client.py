@@ -179,6 +179,7 @@ class FleetClient:
         echo: str | None = None,
         set_aside: Sequence[Mapping[str, Any]] = (),
         delivering: Sequence[str] = (),
+        resting: str | None = None,
         tries: int | None = None,
     ) -> Grant | NoWork:
         """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
@@ -187,7 +188,8 @@ class FleetClient:
         one, this call makes one for its own repetitions. ``crashed_claims`` are those of crashed
         sessions, ``delivering`` those of which only the bundle is still to be brought, ``set_aside`` the finished
         bundles on this host; ``echo`` is that of the last answer to
-        this session, empty before the first.
+        this session, empty before the first. ``resting`` is the condition of the host's owner for which it wants no
+        job now: then there is none.
         """
         body = {
             "host_id": self.host_id,
@@ -202,6 +204,7 @@ class FleetClient:
             "echo": echo,
             "set_aside": list(set_aside),
             "delivering": list(delivering),
+            "resting": resting,
         }
         content, timeout_s = strict_json.dumps(body), self._caller.timeout_s + wait_s
         came = self._caller.again(
@@ -211,7 +214,8 @@ class FleetClient:
         answer = json_object(came)
         if answer.get("job_id") is None:
             reason = str(answer.get("reason") or "no job")
-            return NoWork(reason, answer.get("retry_after_s"), answer.get("echo"), answer.get("slots"))
+            said = (answer.get(name) for name in ("retry_after_s", "echo", "slots", "terms"))
+            return NoWork(reason, *said)
         grant = typed(Grant, {**answer, "database_id": shown_by(came)})
         with self._lock:
             self._claims[grant.job_id] = grant.claim_id
@@ -230,9 +234,14 @@ class FleetClient:
         first_line: int | None = None,
         session_id: str | None = None,
         echo: str | None = None,
+        resting: str | None = None,
+        paused: bool = False,
+        paused_s: float = 0.0,
         tries: int | None = None,
     ) -> Heartbeat:
         """Renew the lease; report progress, the use of the host (``Usage``) and output.
+
+        ``paused``: the trainer stands still; ``paused_s``: for how long it has in all; ``resting`` as in :meth:`ask`.
 
         Lines are numbered from ``first_line``, else go on.
         """
@@ -247,6 +256,9 @@ class FleetClient:
             "session_id": session_id,
             "echo": echo,
             "usage": None if usage is None else dict(usage),
+            "resting": resting,
+            "paused": paused,
+            "paused_s": paused_s,
             **Telemetry(seq=seq, progress=progress, first=first, lines=lines).members(),
         }
         caller = self._about(job_id)
@@ -525,6 +537,21 @@ class FleetClient:
     def release(self, host: str) -> dict[str, Any]:
         """Release a host from quarantine (``ReleaseReply``). Needs the token."""
         return self._post(f"/v1/workers/{_segment(host)}/release", None, needed=("host", "reason"))
+
+    def pause_host(self, host: str) -> dict[str, Any]:
+        """Stop a host's trainers where they are, and give it no jobs (``HostOrderReply``). Needs the token."""
+        return self._order_host(host, "pause")
+
+    def drain(self, host: str, *, now: bool = False) -> dict[str, Any]:
+        """Give a host no jobs (``HostOrderReply``); ``now``: what it trains is handed back. Needs the token."""
+        return self._order_host(host, "drain?now=true" if now else "drain")
+
+    def resume_host(self, host: str) -> dict[str, Any]:
+        """Let a paused or drained host train again (``HostOrderReply``). Needs the token."""
+        return self._order_host(host, "resume")
+
+    def _order_host(self, host: str, order: str) -> dict[str, Any]:
+        return self._post(f"/v1/workers/{_segment(host)}/{order}", None, needed=("host", "by", "jobs"))
 
     def judge(self, number: int, verdict: str) -> dict[str, Any]:
         """Keep what a person found of an incident (``IncidentView``): confirmed, false, open. Needs the token."""

@@ -23,8 +23,9 @@ from training.fleet.database.writer import Ready, Row, named
 # always have the same rows.
 SEALED = (
     "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "declines", "events", "forecasts",
-    "host_changes", "hosts", "incidents", "invitations", "jobs", "log_chunks", "log_files", "notice_cursor", "notices",
-    "notify_channels", "plan_datasets", "quarantines", "removals", "results", "tokens", "usage_samples", "watches",
+    "host_changes", "host_orders", "hosts", "incidents", "invitations", "jobs", "log_chunks", "log_files",
+    "notice_cursor", "notices", "notify_channels", "plan_datasets", "quarantines", "removals", "results", "tokens",
+    "usage_samples", "watches",
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")
 _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}

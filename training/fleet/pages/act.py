@@ -21,6 +21,7 @@ from training.fleet.service.acts import (
     in_words,
     state_word,
 )
+from training.fleet.service.audit import Act
 from training.fleet.wire.messages import ReloadReply
 from training.printable import counted, one_line
 
@@ -151,6 +152,34 @@ def release_question(host: str, reason: str, mark: str) -> Question:
 
 def release_outcome(host: str) -> Outcome:
     return Outcome(f"{one_line(host, 60)} was released.", [_RELEASED])
+
+
+_ORDERED: Mapping[Act, tuple[str, str, str]] = {  # the button, what it does, what it did
+    Act.PAUSE: ("Pause", "Its trainers stop where they are, at its worker's next heartbeat.", "is paused"),
+    Act.DRAIN: ("Drain", "What it trains runs to its end.", "is drained"),
+    Act.RESUME: ("Resume", "It gets jobs again, and paused trainers go on.", "was resumed"),
+}
+_UNTIL = "It gets no jobs until it is resumed."
+_LASTS = "A trainer that is paused for too long is stopped, and its job goes to another host; no attempt is lost."
+
+
+def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str], mark: str) -> Question:
+    """Ask whether to pause, drain or resume a host; ``now``: why it gets no jobs already."""
+    name, (button, means, _) = one_line(host, 60), _ORDERED[act]
+    says = [f"It is {one_line(now, 400)}."] if now else []
+    says += [means] if act is Act.RESUME else [_UNTIL, means, *([_LASTS] if act is Act.PAUSE else [])]
+    lines = [one_line(job, 80) for job in jobs[:NAMES_MAX]]
+    fields = [("what", act), ("host", host), ("mark", mark)]
+    return Question(f"{button} {name}.", says, f"{button} {name}", fields, lines, max(0, len(jobs) - NAMES_MAX))
+
+
+def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
+    """Say what became of it, and how it is taken back."""
+    title = f"{one_line(host, 60)} {_ORDERED[act][2]}."
+    if act is Act.RESUME:
+        return Outcome(title, [f"It still gets no jobs: it is {one_line(note, 400)}."] if note else [])
+    back = f"/act?{urlencode([('what', Act.RESUME), ('host', host)])}"
+    return Outcome(title, [_UNTIL], (back, f"Resume {one_line(host, 60)}"))
 
 
 def reload_question(would: ReloadReply, mark: str, file: str) -> Question:

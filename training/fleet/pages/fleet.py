@@ -163,6 +163,10 @@ def notices(
             yield Notice(f"{words.called(job, 60)}: {job['note']}", job_path(job))
     for name, why in sorted(health.quarantined.items()):
         yield Notice(f"{name} gets no jobs: {why}", None, None, f"/act?what=release&host={path_part(name)}", "Release")
+    for host in hosts:
+        if host["order"] and host["alive"]:
+            act = f"/act?what=resume&host={path_part(host['hostname'])}"
+            yield Notice(f"{host['hostname']} gets no jobs: it is {host['resting']}", None, None, act, "Resume")
     for name, why in sorted(health.refused.items()):
         yield Notice(f"{name}: {why}")
     for name, why in sorted(health.missing_datasets.items()):

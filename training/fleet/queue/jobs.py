@@ -37,6 +37,7 @@ from training.fleet.queue.draft import (
 from training.fleet.queue.events import Events
 from training.fleet.queue.foresee import Synced, judged, name_of
 from training.fleet.queue.logs import LogRows
+from training.fleet.queue.orders import Orders
 from training.fleet.queue.quarantine import Quarantines
 from training.fleet.queue.results import Results
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, known_job
@@ -101,6 +102,7 @@ class JobQueue:
         self.logs = LogRows(self.db, self.clock)
         self.results = Results(self.db)
         self.quarantines = Quarantines(self.db, self.clock, self.policy, self.attempts, self.events)
+        self.orders = Orders(self.db, self.clock)
         self.classes = Classes(self.db)
         self.ahead = Ahead(self.db, self.clock, self.classes, self.events)
         self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead)

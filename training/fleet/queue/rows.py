@@ -95,6 +95,8 @@ def attempt_of(row: Row) -> Attempt:
         log_total=row["log_total"],
         lived_s=row["lived_s"],
         heard_s=row["heard_s"],
+        paused=bool(row["paused"]),
+        paused_s=row["paused_s"],
         out_of_memory=row["out_of_memory"],
         crashed=bool(row["crashed"]),
         pardoned=bool(row["pardoned"]),

@@ -341,6 +341,8 @@ class Attempt:
     log_total: int | None = None  # all lines that it printed; None: it may print more, or nobody said
     lived_s: float | None = None  # how long it ran, as far as known; None while it is live
     heard_s: float | None = 0.0  # training time by its heartbeats; None: it trains no more
+    paused: bool = False  # its trainer stood still when it was last heard …
+    paused_s: float = 0.0  # … and for how long it has in all
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was at fault

@@ -14,10 +14,11 @@ from enum import StrEnum
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import LIVE, JobStatus
+from training.fleet.scheduling.orders import Order
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.service import Service
 from training.fleet.service.views import JobFilter
-from training.fleet.wire.messages import MovedReply, Refusal, ReleaseReply
+from training.fleet.wire.messages import HostOrderReply, MovedReply, Refusal, ReleaseReply
 from training.printable import counted, duration
 
 JOBS_MAX = 10_000  # in one act
@@ -234,6 +235,18 @@ def release(service: Service, audit: AuditLog, host: str, who: str) -> ReleaseRe
     """Release a host from quarantine, and write it into the audit."""
     answer = service.release(host, who)
     audit.write(who, Act.RELEASE, host, before={"quarantined": answer.reason})
+    return answer
+
+
+def order(service: Service, audit: AuditLog, act: Act, host: str, who: str, *, at_once: bool = False) -> HostOrderReply:
+    """Pause, drain or resume a host, and write it into the audit; ``at_once``: drained with what it trains."""
+    by = who.removeprefix("operator ")
+    if act is Act.RESUME:
+        answer = service.resume_host(host, by)
+    else:
+        given = Order.PAUSE if act is Act.PAUSE else Order.HAND_BACK if at_once else Order.DRAIN
+        answer = service.order(host, given, by)
+    audit.write(who, act, answer.host, before={"order": answer.was}, after={"order": answer.order})
     return answer
 
 

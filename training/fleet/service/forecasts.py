@@ -21,14 +21,14 @@ from training.fleet.queue.declines import Declines
 from training.fleet.queue.forecasts import Came, Foretold, reviewed, untold
 from training.fleet.queue.foresee import Foreseen, name_of
 from training.fleet.queue.kinds import Kinds, kind, kind_of
-from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast, quantile
 from training.fleet.scheduling.job import Host, JobStatus, Needs
-from training.fleet.scheduling.quarantine import Quarantine
+from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.schedule import Slot
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
+from training.fleet.service.out import taken_out
 from training.fleet.service.preview import Previews
 from training.fleet.service.service import Service
 from training.fleet.service.views import outlook
@@ -151,7 +151,7 @@ class Forecasts:
                 kinds=self._kinds,
                 notes={each.name: self._note(each) for each in registry.known.values()},
                 now=self.service.queue.clock.now(),
-                out=quarantines(self.reader),
+                out=taken_out(self.reader, registry),
                 promised=Declines(self.reader, self.service.queue.clock).open(),
             ),
             held=held,
@@ -199,9 +199,9 @@ class Forecasts:
 
     def _note(self, known: KnownHost) -> str | None:
         """Say why a host takes no part, if so."""
-        held = quarantines(self.reader).get(known.name)
-        if held is not None:
-            return held.sentence()
+        out = taken_out(self.reader, self.service.host_registry).get(known.name)
+        if out is not None:
+            return out.sentence()
         if not self.service.alive(known):
             return f"not seen for {duration(self.service.queue.clock.now() - known.last_seen)}"
         return self.service.copied(known) or self.service.refused(known)
@@ -288,7 +288,7 @@ class Facts:
     kinds: Kinds
     notes: Mapping[str, str | None]  # of every known host: why it takes no part, or None
     now: float
-    out: Mapping[str, Quarantine]
+    out: Mapping[str, Out]
     promised: Mapping[tuple[str, str], tuple[str, float]]  # host and kind → for whom it waits, and until when
 
 

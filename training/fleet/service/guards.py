@@ -160,8 +160,8 @@ def the_one_to_change(ref: str, found: list[tuple[str, str]]) -> str:
     return job_id
 
 
-def check_release(name: str, held: Quarantine | None, known: Collection[str]) -> str:
-    """Return why the host is in quarantine; refuse when it is not, or when the operator cannot release it."""
+def check_known(name: str, known: Collection[str]) -> None:
+    """Refuse a name that no known host has."""
     if name not in known:
         near = closest(name, known)
         raise Refusal(
@@ -170,6 +170,11 @@ def check_release(name: str, held: Quarantine | None, known: Collection[str]) ->
             + (f"did you mean {near}? " if near else "")
             + "`cis490-jobs workers` shows them all",
         )
+
+
+def check_release(name: str, held: Quarantine | None, known: Collection[str]) -> str:
+    """Return why the host is in quarantine; refuse when it is not, or when the operator cannot release it."""
+    check_known(name, known)
     if held is None:
         raise Refusal(ProblemType.WRONG_STATE, f"host {name} is not quarantined; it gets work")
     if held.cause is Cause.SELF_TEST:

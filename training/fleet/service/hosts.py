@@ -129,6 +129,7 @@ class HostRegistry:
         self._waiting: dict[str, int] = {}  # host → its open polls
         self._newest_poll: dict[str, dict[int, int]] = {}  # waiting host → slot → the number of its newest poll
         self._polls = 0  # so many have begun
+        self.resting: dict[str, str] = {}  # host → the condition of its owner that keeps it from training
 
     @property
     def plan(self) -> Plan:
@@ -184,6 +185,7 @@ class HostRegistry:
 
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
+        self.resting.pop(name, None)
         self._comings += 1
         self._hosts.pop(name, None)
         self._calibrate(name, {})
@@ -210,6 +212,13 @@ class HostRegistry:
         if known is not None:
             self.known[name] = replace(known, last_seen=now)
             self._comes(known, now)
+
+    def rests(self, name: str, reason: str | None) -> None:
+        """Note whether a condition of its owner keeps a host from training: None, it does not."""
+        if reason is None:
+            self.resting.pop(name, None)
+        elif name in self.known:
+            self.resting[name] = reason
 
     def shift(self, step_s: float, latest: float) -> None:
         """Shift all times by a step of the clock."""

@@ -21,15 +21,15 @@ from training.fleet.database.writer import Database
 from training.fleet.manifest.channels import digests
 from training.fleet.manifest.load import Manifest, check_values
 from training.fleet.queue.foresee import Foreseen, foresee, planned_ids
-from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import jobs_by_host
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import Kind
 from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs
-from training.fleet.scheduling.quarantine import Quarantine
+from training.fleet.scheduling.orders import Out
 from training.fleet.service.changes import told
 from training.fleet.service.hosts import HostRegistry
 from training.fleet.service.memory import advise
+from training.fleet.service.out import taken_out
 from training.fleet.service.plan import Proposal, Reloader
 from training.fleet.service.references import References
 from training.fleet.service.rotations import planned
@@ -134,7 +134,7 @@ class Previews:
     ) -> tuple[list[HostOutlook], dict[str, str]]:
         """Tell what each host could take, and which jobs nobody could."""
         service = self.reloader.service
-        now, out = service.queue.clock.now(), quarantines(self.reader)
+        now, out = service.queue.clock.now(), taken_out(self.reader, service.host_registry)
         known = sorted(registry.known.values(), key=lambda each: each.name)
         unheard = {registry.host(each): None if service.alive(each) else now - each.last_seen for each in known}
         hosts = [_outlook_of(host, silent, waiting, out) for host, silent in unheard.items()]
@@ -196,7 +196,7 @@ def _waiting(jobs: Sequence[Foreseen]) -> dict[Needs, list[str]]:
 
 
 def _outlook_of(
-    host: Host, unheard_s: float | None, waiting: Mapping[Needs, Sequence[str]], out: Mapping[str, Quarantine]
+    host: Host, unheard_s: float | None, waiting: Mapping[Needs, Sequence[str]], out: Mapping[str, Out]
 ) -> HostOutlook:
     jobs: list[str] = []
     obstacles: Counter[str] = Counter()

@@ -20,18 +20,21 @@ from training.fleet.queue.choose import NoJob
 from training.fleet.queue.draft import Draft
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
+from training.fleet.queue.orders import orders
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.results import Kept
 from training.fleet.scheduling import copies, quarantine
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.copies import Line, Standing
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
+from training.fleet.scheduling.orders import HostOrder, Order
 from training.fleet.scheduling.policy import Fleet, Scheduling, Watch
 from training.fleet.service.changes import notes, told
 from training.fleet.service.guards import (
     CRASHED_CLAIMS_MAX,
     check_claim,
     check_id,
+    check_known,
     check_release,
     ended,
     ran_out_of,
@@ -44,6 +47,7 @@ from training.fleet.service.guards import (
     trained_s,
 )
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
+from training.fleet.service.out import at_rest, taken_out
 from training.fleet.service.output import keep_last_words, keep_lines, keep_progress
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.wire.messages import (
@@ -58,6 +62,8 @@ from training.fleet.wire.messages import (
     FailRequest,
     HeartbeatReply,
     HeartbeatRequest,
+    HostOrderReply,
+    HostTerms,
     MovedReply,
     OutputReply,
     OutputRequest,
@@ -184,13 +190,53 @@ class Service:
         self.queue.quarantines.release(name, by)
         return ReleaseReply(host=name, reason=reason)
 
+    def order(self, name: str, order: Order, by: str) -> HostOrderReply:
+        """Put a host under an order of an operator; a repetition changes nothing."""
+        name, before = self._under_order(name)
+        given = self.queue.orders.give(name, order, by)
+        return HostOrderReply(
+            host=name,
+            order=given.order,
+            by=given.by,
+            since=given.since,
+            was=None if before is None else before.order,
+            jobs=[self._job(each.job_id).name for each in self.queue.attempts.live_on(name)],
+        )
+
+    def resume_host(self, name: str, by: str) -> HostOrderReply:
+        """End the order that a host is under: it gets jobs again, and its paused trainers go on."""
+        name, before = self._under_order(name)
+        ended = self.queue.orders.end(name, by)
+        out = taken_out(self.queue.db, self.host_registry).get(name)
+        if before is None or not ended:
+            rest = "it gets work" if out is None else f"it is {out.sentence()}"
+            raise Refusal(ProblemType.WRONG_STATE, f"host {name} is neither paused nor drained; {rest}")
+        return HostOrderReply(
+            host=name,
+            was=before.order,
+            by=before.by,
+            since=before.since,
+            jobs=[self._job(each.job_id).name for each in self.queue.attempts.live_on(name)],
+            note=None if out is None else out.sentence(),
+        )
+
+    def _under_order(self, name: str) -> tuple[str, HostOrder | None]:
+        """Return a host's name as it is known, and the order that it is under."""
+        given, known = orders(self.queue.db), self.host_registry.called(name)
+        name = name if known is None else known.name
+        check_known(name, {*self.host_registry.known, *given})
+        return name, given.get(name)
+
     # ── claim ───────────────────────────────────────────────────────────────────────────────
 
     def claim(self, request: ClaimRequest) -> ClaimReply:
         """Grant the best job for this host, answer a repeated request alike, or give the reason for none."""
         check_claim(request)
+        return self._asked(request, anew=True)
+
+    def _asked(self, request: ClaimRequest, *, anew: bool) -> ClaimReply:
         try:
-            return self._claim(request)
+            return self._claim(request, anew=anew)
         finally:
             self._note_life(request)
 
@@ -203,9 +249,9 @@ class Service:
         if self.host_registry.is_overtaken(request.host_id, poll, request.slot):
             reason = f"a newer request of host {request.host_id} waits for work"
             return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)
-        return self.claim(request)
+        return self._asked(request, anew=False)
 
-    def _claim(self, request: ClaimRequest) -> ClaimReply:
+    def _claim(self, request: ClaimRequest, *, anew: bool) -> ClaimReply:
         before = self._asked_before(request)
         if before is not None and before.session_id in (None, request.session_id):
             return self._repeat(before)
@@ -216,19 +262,31 @@ class Service:
             return self._repeat_after_a_crash(before, request)
         claimant = Claimant(request.instance_id, request.session_id, request.slot, request.request_id)
         self._note(request, claimant)
+        if anew:  # what has waited does not know what was said since
+            self.host_registry.rests(request.host_id, request.resting)
         held = self._end_older_sessions(request)
         self._guard_slot(request, held)
         slots = rules.slots_told(self.host_of(self.host_registry.known[request.host_id]))
-        return msgspec.structs.replace(self._give(request, claimant, held), slots=slots)
+        return msgspec.structs.replace(
+            self._give(request, claimant, held), slots=slots, terms=self._terms(request.host_id)
+        )
+
+    def _terms(self, host: str) -> HostTerms:
+        """Return what a host's owner and operators ask of its worker now."""
+        given = orders(self.queue.db).get(host)
+        return HostTerms() if given is None else HostTerms(order=given.order.value, by=given.by)
 
     def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
         """Give the best job to a host that may claim and holds these attempts, or the reason for none."""
         if not self._dataset_store.has_room():
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
-        out = self.queue.quarantines.checked_in(request.host_id, request.capability)
-        if request.host_id in out:
-            reason = out[request.host_id].sentence()
-            return ClaimReply(reason=f"this host is {reason}", retry_after_s=60.0)
+        sick = self.queue.quarantines.checked_in(request.host_id, request.capability)
+        if request.host_id in sick:
+            return ClaimReply(reason=f"this host is {sick[request.host_id].sentence()}", retry_after_s=60.0)
+        out = {**at_rest(self.queue.db, self.host_registry), **sick}
+        if request.host_id in out:  # nor does it wait: a waiting host counts as idle
+            reason = f"this host is {out[request.host_id].sentence()}"
+            return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)
         host = self.host_of(self.host_registry.known[request.host_id])
         full = rules.is_full(host, held)
         if full is not None:  # nor does it wait: a waiting host counts as idle
@@ -516,7 +574,7 @@ class Service:
             if full or not rules.may_readopt(job, attempt, held, self.policy):
                 raise ended(attempt)
             job, attempt = self.queue.readopt(job, attempt)
-        attempt = self._heard(job, attempt, request.progress)
+        attempt = self._heard(job, attempt, request)
         keep_progress(self.queue, attempt, request.seq, request.progress)
         self._keep_usage(attempt, request)
         self.queue.renew(job, attempt, seq=request.seq, progress=request.progress)
@@ -529,19 +587,23 @@ class Service:
             settled = self.queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
             self.queue.quarantines.assess(settled)
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=log_next)
+        if known is not None:
+            self.host_registry.rests(known.name, request.resting)
         return HeartbeatReply(
             action=Action.CONTINUE,
             lease_s=self.policy.stale_after_s,
             log_next=log_next,
             echo=self._round(attempt.host),
             slots=None if known is None else rules.slots_told(self.host_of(known)),
+            terms=self._terms(attempt.host),
         )
 
-    def _heard(self, job: Job, attempt: Attempt, progress: Mapping[str, Any] | None) -> Attempt:
+    def _heard(self, job: Job, attempt: Attempt, request: HeartbeatRequest) -> Attempt:
         """Count this heartbeat for the live attempt; a restart of the receiver begins no new count."""
-        since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at)
-        heard_s = rules.heard_s(attempt.heard_s, since_s, progress, self.policy)
-        return replace(attempt, heard_s=heard_s)
+        stood_s = max(attempt.paused_s, request.paused_s)
+        since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at) - (stood_s - attempt.paused_s)
+        heard_s = rules.heard_s(attempt.heard_s, since_s, request.progress, self.policy)
+        return replace(attempt, heard_s=heard_s, paused=request.paused, paused_s=stood_s)
 
     def _keep_usage(self, attempt: Attempt, request: HeartbeatRequest) -> None:
         if request.usage is not None and request.seq > attempt.seq:
@@ -916,7 +978,7 @@ class Service:
 
     def think_ahead(self) -> bool:
         """Begin the schedule that the first of those who wait would ask for; returns whether there is more to do."""
-        self.queue.ahead.renew(self.fleet(out=quarantines(self.queue.db)).alive, self.policy)
+        self.queue.ahead.renew(self.fleet(out=taken_out(self.queue.db, self.host_registry)).alive, self.policy)
         return self.queue.ahead.being_made
 
     def think(self) -> bool:

@@ -15,16 +15,18 @@ from typing import Any
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.curves import POINTS_KEPT, Curves
 from training.fleet.queue.kinds import kind_of
+from training.fleet.queue.orders import orders
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Trained
+from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.policy import Fleet, Policy
-from training.fleet.scheduling.quarantine import Quarantine
 from training.fleet.scheduling.trained import Model, unlike
 from training.fleet.service.incidents import IncidentViews
 from training.fleet.service.logs import Logs, Page
 from training.fleet.service.models import Models, Reports, auroc_of
+from training.fleet.service.out import at_rest, taken_out
 from training.fleet.service.service import Service
 from training.fleet.service.speeds import SpeedViews
 from training.fleet.store.logs import LogStore
@@ -169,6 +171,13 @@ class Views:
                 out[known.name] = sentence
         return out
 
+    def resting(self) -> dict[str, str]:
+        """Map the hosts that an operator or their owner's conditions keep from jobs to the reason, and what ends it."""
+        return {host: rest.sentence() for host, rest in at_rest(self._db, self._service.host_registry).items()}
+
+    def _taken_out(self) -> dict[str, Out]:
+        return taken_out(self._db, self._service.host_registry)
+
     def refused(self) -> dict[str, str]:
         """Map the hosts with a second installation to the remedy."""
         told = {known.name: self._service.refused(known) for known in self._service.known_hosts()}
@@ -235,12 +244,14 @@ class Views:
         row = self._row(job_id)
         attempts = [attempt_of(each) for each in self._db.all("attempts_of_job", job_id=job_id)]
         progress = attempts[-1].progress if attempts else None
-        last = attempts[-1].trained if attempts else Trained()
+        last = attempts[-1] if attempts else None
+        trained = last.trained if last else Trained()
         shown: dict[str, Any] = {
             "progress": json.dumps(progress),
-            "data_digest": last.data,
-            "code_digest": last.code,
-            "training_commit": last.commit,
+            "paused": last is not None and last.paused,
+            "data_digest": trained.data,
+            "code_digest": trained.code,
+            "training_commit": trained.commit,
             **self.models.figures_of(row),
             "removed_at": None,
             "removed_why": None,
@@ -352,7 +363,7 @@ class Views:
         """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""
         most = max(1, min(limit, PAGE_MAX))
         hosts = [known for known in self._service.known_hosts() if known.name > after]
-        out = quarantines(self._db)
+        out, resting, given = quarantines(self._db), self.resting(), orders(self._db)
         held = jobs_by_host(self._db.all("live_jobs_by_host"))
         doubts = self.durations.doubts(hosts[:most])
         aside = {
@@ -371,6 +382,8 @@ class Views:
                     conflict=self._service.copied(known) or self._service.refused(known),
                     obstacle=_outdated(self._service.host_of(known)),
                     quarantine=out[known.name].sentence() if known.name in out else None,
+                    resting=resting.get(known.name),
+                    order=given[known.name].order.value if known.name in given else None,
                     set_aside=aside.get(known.name, []),
                     doubt=doubts.get(known.name),
                 )
@@ -382,7 +395,7 @@ class Views:
 
     def explain(self, job_id: str) -> ExplainReply:
         """Tell for every known host whether the job fits it, and if so, what it waits for."""
-        row, out = self._row(job_id), quarantines(self._db)
+        row, out = self._row(job_id), self._taken_out()
         job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
         hosts = [self._verdict(job, host, out, unheard_s, kind) for host, unheard_s in self._unheard().items()]
         wanted = {*self._service.plan.hosts, *job.needs.allowed_hosts, *job.needs.denied_hosts}
@@ -416,7 +429,7 @@ class Views:
 
     def _looks(self) -> dict[int, Outlook]:
         """Map each requirement class with waiting jobs to their obstacle."""
-        hosts, out = self._unheard(), quarantines(self._db)
+        hosts, out = self._unheard(), self._taken_out()
         found = {}
         for row in self._db.all("pending_classes"):
             needs = Needs.of(json.loads(row["needs"]))
@@ -442,6 +455,7 @@ class Views:
             host=job.worker_hostname if not pending else None,
             progress=json.loads(row["progress"]) if row["progress"] and not pending else None,
             obstacle=look.obstacle,
+            paused=self._paused(row, job) if job.status in LIVE and row["paused"] else None,
             note=look.waits_for if pending else self._remark(job),
             trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
             auroc=auroc_of(row) if job.status is JobStatus.COMPLETED else None,
@@ -449,6 +463,11 @@ class Views:
             if row["removed_at"] is None
             else RemovedView(what="bundle", attempt=job.attempt, at=row["removed_at"], why=row["removed_why"]),
         )
+
+    def _paused(self, row: Mapping[str, Any], job: Job) -> str:
+        """Say why the trainer of a live job stood still when it was last heard."""
+        out = at_rest(self._db, self._service.host_registry).get(row["worker_hostname"])
+        return f"{job.worker_hostname} is {out.sentence()}" if out is not None else "its worker waits for the receiver"
 
     def _remark(self, job: Job) -> str | None:
         """Note of a live job that its host would not get it again, because the plan has changed, or that it is long."""
@@ -464,7 +483,7 @@ class Views:
         self,
         job: Job,
         host: Host,
-        out: Mapping[str, Quarantine],
+        out: Mapping[str, Out],
         unheard_s: float | None,
         kind: str,
     ) -> HostVerdict:
@@ -581,7 +600,7 @@ class Outlook:
     waits_for: str | None = None  # who could is silent
 
 
-def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Quarantine]) -> Outlook:
+def outlook(needs: Needs, hosts: Mapping[Host, float | None], out: Mapping[str, Out]) -> Outlook:
     """Judge the pending jobs with these needs; ``hosts`` says of each how long it was silent, None: it was not."""
     if not hosts:
         return Outlook("no worker has asked for work yet; start one")

@@ -125,6 +125,7 @@ Reason = Annotated[  # job.REPORTABLE; other spellings are understood
         }
     ),
 ]
+Resting = Annotated[str, Meta(max_length=300)]
 ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Windows are unsigned
 
 
@@ -167,6 +168,16 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
     # the session's claims whose trainers have ended, and that it still delivers
     delivering: list[str] = field(default_factory=list)
+    # the condition of the host's owner for which it wants no job now: it tells that it lives, and gets none
+    resting: Resting | None = None
+
+
+class HostTerms(Wire, frozen=True, kw_only=True):
+    """What a host's owner and operators ask of its worker now. Null asks for nothing."""
+
+    order: Literal["pause", "drain", "hand_back"] | None = None  # of an operator
+    by: str | None = None  # who gave it
+    pause_max_s: float = 600.0  # a trainer that is paused for longer is stopped, and its job handed back
 
 
 class DeclinedView(Wire, frozen=True, kw_only=True):
@@ -200,6 +211,7 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     slots: int | None = None  # how many jobs this host may train at once; null: as said before, or one
     state: StateView | None = None  # the state to go on from, if the job was trained elsewhere before
     state_every_s: float | None = None  # between two states that are brought of a long job; 0: none; null: never said
+    terms: HostTerms | None = None  # null: as said before, or none
 
 
 class LogLines(Wire, frozen=True, kw_only=True):
@@ -232,6 +244,9 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     seq: Count = 0
     progress: dict[str, Any] | None = None  # the trainer's last progress object
     usage: Usage | None = None
+    resting: Resting | None = None  # as in a claim
+    paused: bool = False  # the trainer stands still …
+    paused_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # … and has for so long in all
     log: LogLines | None = None
 
 
@@ -241,6 +256,7 @@ class HeartbeatReply(Wire, frozen=True, kw_only=True):
     log_next: int = 0  # number of the next line the receiver has not stored
     echo: str | None = None  # to be brought back with the next claim or heartbeat of this session
     slots: int | None = None  # as in a claim's answer
+    terms: HostTerms | None = None  # as in a claim's answer
 
 
 class OutputRequest(Wire, frozen=True, kw_only=True):
@@ -364,6 +380,20 @@ class ReleaseReply(Wire, frozen=True, kw_only=True):
 
     host: str
     reason: str  # the reason of the quarantine
+
+
+class HostOrderReply(Wire, frozen=True, kw_only=True):
+    """``POST /v1/workers/{host}/pause``, ``/drain`` and ``/resume``: the order that a host is under now."""
+
+    host: str
+    order: str | None = (
+        None  # pause, drain, or hand_back; null: none any more, and the rest tells of the one that ended
+    )
+    by: str  # who gave it …
+    since: float  # … and when; a repetition keeps both
+    was: str | None  # the order before
+    jobs: list[str]  # names of the jobs that it holds
+    note: str | None = None  # why it gets no jobs all the same
 
 
 class EditView(Wire, frozen=True, kw_only=True):

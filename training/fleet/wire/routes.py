@@ -224,6 +224,18 @@ ROUTES: tuple[Route, ...] = (
         "Release a host from quarantine", reply=wire.ReleaseReply,
         problem_types=(ProblemType.UNKNOWN_NAME, ProblemType.WRONG_STATE)),
     Route(
+        "POST", "/v1/workers/{host_id}/pause", Access.OPERATOR, "pause",
+        "Pause a host: its trainers stop where they are, and it gets no jobs", reply=wire.HostOrderReply,
+        problem_types=(ProblemType.UNKNOWN_NAME,)),
+    Route(
+        "POST", "/v1/workers/{host_id}/drain", Access.OPERATOR, "drain",
+        "Drain a host: it gets no jobs; what it trains runs to its end, or is handed back", reply=wire.HostOrderReply,
+        problem_types=(ProblemType.UNKNOWN_NAME,), parameters=("now",)),
+    Route(
+        "POST", "/v1/workers/{host_id}/resume", Access.OPERATOR, "resume",
+        "Resume a host that is paused or drained", reply=wire.HostOrderReply,
+        problem_types=(ProblemType.UNKNOWN_NAME, ProblemType.WRONG_STATE)),
+    Route(
         "POST", "/v1/manifest/reload", Access.OPERATOR, "reload",
         "Reload the manifest", reply=wire.ReloadReply, problem_types=(ProblemType.BAD_MANIFEST,)),
     Route(

@@ -256,6 +256,7 @@ class JobView(Wire, frozen=True, kw_only=True):
     held_by: str | None = None  # the operator who holds it, at any status; null: not held
     held_at: float | None = None
     note: str | None = None  # a further note for the operator, as the host it waits for
+    paused: str | None = None  # why the trainer of a live job stands still; null: it does not
     # of a completed job: digests of `data` and `code`, and the checkout's `commit`; null: not known
     trained: dict[str, str | None] | None = None
     auroc: Figure | None = None  # of a completed job, on its test; null: there is no report
@@ -375,6 +376,8 @@ class WorkerView(Wire, frozen=True, kw_only=True):
     conflict: str | None  # a second installation with this id, when there is one
     obstacle: str | None  # e.g. its trainers' flags differ from the manifest's
     quarantine: str | None = None  # why it gets no jobs, and the remedy
+    order: str | None = None  # of an operator: pause, drain, hand_back; null: none
+    resting: str | None = None  # why it gets none though nothing is wrong, and what ends that
     set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
     doubt: str | None = None  # why what it measured of its own speed is not to be trusted
 
@@ -419,6 +422,7 @@ class HealthReply(Wire, frozen=True, kw_only=True):
     granting: bool  # false while the disk is low
     detail: str | None = None
     quarantined: dict[str, str] = {}  # host → why it gets no jobs, and the remedy
+    resting: dict[str, str] = {}  # host → why it gets no jobs though nothing is wrong, and what ends that
     refused: dict[str, str] = {}  # host → the second installation with its id, and the remedy
     missing_datasets: dict[str, str] = {}  # missing data set of the plan → the jobs that wait for it
     never_asked: dict[str, str] = {}  # unknown host in the plan → its place there, and the likely host

@@ -123,6 +123,11 @@ def size(count: object) -> str:
 
 def progress(view: Json) -> str:
     """Show how far the trainer is: epochs done of epochs planned, or its last line."""
+    done = _progress(view)
+    return f"paused{f' at {done}' if done else ''}" if view.get("paused") else done
+
+
+def _progress(view: Json) -> str:
     said = view.get("progress")
     if not isinstance(said, Mapping) or view.get("status") not in ("running", "claimed"):
         return ""
@@ -159,12 +164,12 @@ def eta(view: Json, now: object) -> str:
     """Show the time left by the trainer's estimate, or that it is unknown because the host is silent."""
     if unheard := silence(view, now):
         return unheard
-    return duration(left_s(view)) if view.get("status") == "running" else ""
+    return duration(left_s(view)) if view.get("status") == "running" and not view.get("paused") else ""
 
 
 def left_s(view: Json) -> float | None:
     """Return the seconds that a trainer says it needs yet; None when it does not say, or nonsense."""
-    said = view.get("progress")
+    said = None if view.get("paused") else view.get("progress")
     left = number(said.get("eta_s")) if isinstance(said, Mapping) else None
     return left if left is not None and 0 <= left <= _ETA_MOST_S else None
 

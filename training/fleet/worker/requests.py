@@ -23,6 +23,7 @@ from training.fleet.wire.constants import Action as Order
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state_transfer import sound
+from training.fleet.worker.state.terms import Terms
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class Calls:
             set_aside=self._asker.set_aside(),
             slot=request.slot,
             delivering=request.delivering,
+            resting=request.resting,
             tries=1,
         )
         if not isinstance(answer, Grant):
@@ -174,6 +176,7 @@ class Calls:
                 retry_after_s=wait_s,
                 echo=_echo(answer.echo),
                 slots=_slots(answer.slots),
+                terms=_terms(answer.terms),
             )
         return t.ClaimAnswered(
             call=request.call,
@@ -181,6 +184,7 @@ class Calls:
             lease_s=_seconds(answer.lease_s),
             echo=_echo(answer.echo),
             slots=_slots(answer.slots),
+            terms=_terms(answer.terms),
         )
 
     def _heartbeat(self, request: t.SendHeartbeat) -> t.Event:
@@ -195,6 +199,9 @@ class Calls:
             first_line=told.first,
             session_id=self._asker.session_id,
             echo=request.echo,
+            resting=request.resting,
+            paused=request.paused,
+            paused_s=request.paused_s,
             tries=1,
         )
         known = reply.action in set(Order)  # a newer receiver may have further orders
@@ -205,6 +212,7 @@ class Calls:
             log_next=int(reply.log_next),
             echo=_echo(reply.echo),
             slots=_slots(reply.slots),
+            terms=_terms(reply.terms),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -282,6 +290,10 @@ def with_lines(request: Request, lines: Lines) -> Request:
 
 def _echo(said: object) -> str | None:
     return said if isinstance(said, str) and re.fullmatch(ID_PATTERN, said) else None
+
+
+def _terms(said: object) -> Terms | None:
+    return None if said is None else Terms.of(said)
 
 
 def _slots(said: object) -> int | None:

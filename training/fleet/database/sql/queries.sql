@@ -78,7 +78,7 @@ SELECT count(*) AS n FROM jobs
 WHERE job_id <> :job_id AND ((job_id >= :ref AND job_id < :ref_end) OR (name >= :ref AND name < :ref_end))
 
 -- name: jobs_page — a page of jobs in order of arrival, each with the attempt that matters now
-SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit,
+SELECT j.*, a.progress AS progress, a.paused, a.data_digest, a.code_digest, a.training_commit,
   r.auroc, r.auroc_low, r.auroc_high, g.at AS removed_at, g.why AS removed_why FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 LEFT JOIN results AS r ON r.job_id = j.job_id AND r.attempt = j.attempt AND j.status = 'completed'
@@ -100,7 +100,7 @@ WITH page AS MATERIALIZED (  -- out of one index alone
       CASE :sort WHEN 'name' THEN 0 WHEN 'priority' THEN -priority WHEN 'arrival' THEN seq
         ELSE -COALESCE(finished_at, claimed_at, created_at) END, seq) > (:word, :number, :seq))
   ORDER BY word, number, seq LIMIT :most)
-SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit,
+SELECT j.*, a.progress AS progress, a.paused, a.data_digest, a.code_digest, a.training_commit,
   r.auroc, r.auroc_low, r.auroc_high, g.at AS removed_at, g.why AS removed_why, page.word, page.number
 FROM page JOIN jobs AS j ON j.seq = page.seq
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
@@ -142,7 +142,7 @@ LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.job_id = :job_id
 
 -- name: jobs_live — what runs now, each with its attempt, longest first
-SELECT j.*, a.progress AS progress, a.data_digest, a.code_digest, a.training_commit, NULL AS removed_at FROM jobs AS j
+SELECT j.*, a.progress AS progress, a.paused, a.data_digest, a.code_digest, a.training_commit, NULL AS removed_at FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :most
 
@@ -321,7 +321,8 @@ SELECT * FROM attempts WHERE job_id = :job_id ORDER BY attempt
 UPDATE jobs SET status = 'running', heartbeat_at = :now WHERE job_id = :job_id AND claim_id = :claim_id
 
 -- name: beat_attempt — progress never goes backwards
-UPDATE attempts SET seq = max(seq, :seq), heard_s = :heard_s,
+UPDATE attempts SET seq = max(seq, :seq), heard_s = :heard_s, paused_s = max(paused_s, :paused_s),
+  paused = CASE WHEN seq < :seq THEN :paused ELSE paused END,
   progress = CASE WHEN seq < :seq THEN COALESCE(:progress, progress) ELSE progress END
 WHERE claim_id = :claim_id
 
@@ -528,6 +529,15 @@ INSERT INTO quarantines (host, since, cause, reason) VALUES (:host, :now, :cause
 
 -- name: end_quarantine — it gets jobs again
 UPDATE quarantines SET ended_at = :now, ended_by = :ended_by WHERE host = :host AND ended_at IS NULL
+
+-- name: host_orders — the operators' orders that are in force
+SELECT host, kind, since, by FROM host_orders WHERE ended_at IS NULL ORDER BY host
+
+-- name: add_host_order — a host gets no jobs until it is resumed
+INSERT INTO host_orders (host, kind, since, by) VALUES (:host, :kind, :now, :by)
+
+-- name: end_host_order — it gets jobs again, or another order takes the place of this one
+UPDATE host_orders SET ended_at = :now, ended_by = :ended_by WHERE host = :host AND ended_at IS NULL
 
 -- name: add_artifact — a bundle is stored; the same delivery again changes nothing
 INSERT INTO artifacts (artifact_id, job_id, attempt, model, mode, size, stored_at)

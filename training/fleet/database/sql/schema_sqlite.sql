@@ -98,6 +98,8 @@ CREATE TABLE attempts (
   training_commit TEXT,
   log_total   INTEGER,              -- how many lines it printed in all; NULL: it may print more, or nobody said
   heard_s     REAL DEFAULT 0,       -- how long it was heard training; NULL: it trains no more, and delivers
+  paused      INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),  -- its trainer stood still when it was heard last …
+  paused_s    REAL NOT NULL DEFAULT 0,  -- … and for how long it has in all, as its worker said
   figure      REAL,                 -- its validation figure, from when its curve was removed; NULL: read that
   seal INTEGER,
   PRIMARY KEY (job_id, attempt),
@@ -157,6 +159,19 @@ CREATE TABLE quarantines (          -- when a host was taken out, why, and who l
   CHECK ((ended_at IS NULL) = (ended_by IS NULL))
 ) STRICT;
 CREATE UNIQUE INDEX quarantines_one_open ON quarantines (host) WHERE ended_at IS NULL;
+
+CREATE TABLE host_orders (          -- when an operator took a host out, how, and who let it in again
+  seq      INTEGER PRIMARY KEY,
+  host     TEXT NOT NULL,
+  kind     TEXT NOT NULL CHECK (kind IN ('pause', 'drain', 'hand_back')),
+  since    REAL NOT NULL,
+  by       TEXT NOT NULL,
+  ended_at REAL,
+  ended_by TEXT,
+  seal INTEGER,
+  CHECK ((ended_at IS NULL) = (ended_by IS NULL))
+) STRICT;
+CREATE UNIQUE INDEX host_orders_one_open ON host_orders (host) WHERE ended_at IS NULL;
 
 CREATE TABLE artifacts (            -- bundles in the store, by the attempt that delivered them
   seq         INTEGER PRIMARY KEY,  -- order of delivery; the clock may step
@@ -445,6 +460,7 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('events', 0, 0),
   ('forecasts', 0, 0),
   ('host_changes', 0, 0),
+  ('host_orders', 0, 0),
   ('hosts', 0, 0),
   ('incidents', 0, 0),
   ('invitations', 0, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,17 +13,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from training.fleet.database.writer import Database
+from training.fleet.queue.orders import orders
 from training.fleet.queue.quarantine import quarantines
+from training.fleet.queue.rows import jobs_by_host
 from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import acting, read_form, read_json
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import reply
 from training.fleet.service import acts
 from training.fleet.service.acts import Acted, Doing, Done, Forecast, Selection
-from training.fleet.service.guards import check_release
+from training.fleet.service.audit import Act
+from training.fleet.service.guards import check_known, check_release
+from training.fleet.service.out import taken_out
 from training.fleet.service.preview import Previews
 from training.fleet.service.views import JobFilter
-from training.fleet.wire.messages import ActReply, ActRequest, ProblemType, Refusal, ReloadReply
+from training.fleet.wire.messages import ActReply, ActRequest, HostOrderReply, ProblemType, Refusal, ReloadReply
 
 if TYPE_CHECKING:
     from training.fleet.pages.act import Outcome, Question
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_ORDERS = {str(act): act for act in (Act.PAUSE, Act.DRAIN, Act.RESUME)}  # of a host
 Fields = Mapping[str, Sequence[str]]
 NAMES_MAX = 50  # told in one answer
 _CHANGED = "What you were asked about has changed meanwhile, and nothing was done. It would be this now:"
@@ -45,7 +51,9 @@ async def act(context: Context, request: Request) -> Response:
     """Act as it was asked, or ask again when that would be another act now."""
     form = await read_form(context, request)
     what, mark, who = _first(form, "what"), _first(form, "mark"), acting(context, request)
-    if what == "release":
+    if (order := _ORDERS.get(what)) is not None:
+        tell = await _order(context, request, order, _first(form, "host"), mark)
+    elif what == "release":
         tell = await _release(context, request, _first(form, "host"), mark)
     elif what == "reload":
         tell = await _reload(context, request, mark)
@@ -64,7 +72,9 @@ async def act(context: Context, request: Request) -> Response:
 
 async def _ask(context: Context, request: Request, fields: Fields, changed: str | None = None) -> Response:
     what, who = _first(fields, "what"), acting(context, request)
-    if what == "release":
+    if (order := _ORDERS.get(what)) is not None:
+        ask = await _order_question(context, order, _first(fields, "host"))
+    elif what == "release":
         ask = await _release_question(context, _first(fields, "host"))
     elif what == "reload":
         ask = await _reload_question(context)
@@ -170,7 +180,9 @@ def _doing(what: str) -> Doing:
     try:
         return Doing(what)
     except ValueError:
-        raise Refusal(ProblemType.BAD_REQUEST, f"what: expected one of {', '.join(Doing)}, release, reload") from None
+        raise Refusal(
+            ProblemType.BAD_REQUEST, f"what: expected one of {', '.join([*Doing, *_ORDERS])}, release, reload"
+        ) from None
 
 
 def _selection(fields: Fields, who: str) -> Selection:
@@ -231,6 +243,60 @@ async def _release(context: Context, request: Request, host: str, mark: str) -> 
         from training.fleet.pages import act as pages
 
         return pages.release_outcome(host)
+
+    return tell
+
+
+@dataclass(frozen=True, slots=True)
+class _Ordered:
+    """A host before an order: why it gets no jobs already, the jobs that it holds, and a mark of its order."""
+
+    now: str | None
+    jobs: list[str]
+    mark: str
+
+
+def _under_order(context: Context, database: Database, act: Act, host: str) -> _Ordered:
+    """Look at the host that an order is for; refuse an unknown one, and to resume one that is under no order."""
+    given = orders(database)
+    check_known(host, {*context.service.host_registry.known, *given})
+    known = given.get(host)
+    if known is None and act is Act.RESUME:
+        raise Refusal(ProblemType.WRONG_STATE, f"host {host} is neither paused nor drained")
+    out = taken_out(database, context.service.host_registry).get(host)
+    jobs = jobs_by_host(database.all("live_jobs_by_host")).get(host, [])
+    mark = hashlib.sha256(f"{host} {known and (known.order, known.since)}".encode()).hexdigest()[:32]
+    return _Ordered(None if out is None else out.sentence(), jobs, mark)
+
+
+async def _order_question(context: Context, act: Act, host: str) -> Callable[[], Question]:
+    found = await context.look(lambda: _under_order(context, context.reader, act, host))
+
+    def ask() -> Question:
+        from training.fleet.pages import act as pages
+
+        return pages.order_question(act, host, found.now, found.jobs, found.mark)
+
+    return ask
+
+
+async def _order(context: Context, request: Request, act: Act, host: str, mark: str) -> Callable[[], Outcome] | None:
+    who = acting(context, request)
+
+    def decide() -> HostOrderReply | None:
+        if _under_order(context, context.service.queue.db, act, host).mark != mark:
+            return None
+        return acts.order(context.service, context.audit, act, host, who)
+
+    answer = await context.act(request, decide)
+    if answer is None:
+        return None
+    context.room.wake()
+
+    def tell() -> Outcome:
+        from training.fleet.pages import act as pages
+
+        return pages.order_outcome(act, host, answer.note)
 
     return tell
 

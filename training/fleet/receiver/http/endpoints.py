@@ -41,6 +41,7 @@ from training.fleet.receiver.http.naming import NamingRoute
 from training.fleet.receiver.http.problems import PLAIN, answerable, reply
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.service.acts import move
+from training.fleet.service.acts import order as order_host
 from training.fleet.service.acts import release as release_host
 from training.fleet.service.audit import PAGE_MAX, Act, page
 from training.fleet.service.guards import reported_reason
@@ -313,6 +314,30 @@ async def release(context: Context, request: Request) -> Response:
     answer = await context.act(request, lambda: release_host(context.service, context.audit, name, who))
     context.room.wake()
     logger.info("host %s: released by the operator", name)
+    return reply(answer)
+
+
+async def pause(context: Context, request: Request) -> Response:
+    return await _ordered(context, request, Act.PAUSE)
+
+
+async def drain(context: Context, request: Request) -> Response:
+    """Drain a host; with ``?now=true`` its trainers stop politely, and their jobs are handed back."""
+    return await _ordered(context, request, Act.DRAIN, at_once=request.query_params.get("now") == "true")
+
+
+async def resume(context: Context, request: Request) -> Response:
+    return await _ordered(context, request, Act.RESUME)
+
+
+async def _ordered(context: Context, request: Request, act: Act, *, at_once: bool = False) -> Response:
+    """Give a host an order, or end it. Its waiting claim is answered at once, and so are those of other hosts."""
+    name, who = request.path_params["host_id"], acting(context, request)
+    answer = await context.act(
+        request, lambda: order_host(context.service, context.audit, act, name, who, at_once=at_once)
+    )
+    context.room.wake()
+    logger.info("host %s: %s by the operator", name, act)
     return reply(answer)
 
 

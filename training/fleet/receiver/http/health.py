@@ -13,9 +13,11 @@ async def health_now(context: Context) -> HealthReply:
     """Examine disk, hosts and plan."""
     counts: dict[str, int] = {}
     quarantined: dict[str, str] = {}
+    resting: dict[str, str] = {}
     if context.halted is None:  # else there is no database to ask
         counts = await context.look(context.views.counts)
         quarantined = await context.look(context.views.quarantined)
+        resting = await context.look(context.views.resting)
     room = await context.disk(context.store.has_room)
     granting = room and context.halted is None
     return HealthReply(
@@ -24,6 +26,7 @@ async def health_now(context: Context) -> HealthReply:
         counts=counts,
         granting=granting,
         quarantined=quarantined,
+        resting=resting,
         refused={} if context.halted is not None else await context.look(context.views.refused),
         missing_datasets=context.service.missing_datasets(),
         never_asked=context.service.host_registry.never_asked(),

@@ -35,6 +35,7 @@ _SHA256 = _STRING | {"pattern": "^ *[0-9A-Fa-f]{64} *$"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _BYTES = {"type": "integer", "minimum": 0, "maximum": wire.ARTIFACT_BYTES_MAX}
 _STATUS = {"enum": [*JobStatus, HELD, ""], "type": "string"}
+_NOW = "true: what it trains is stopped politely and handed back, rather than run to its end"
 _GONE = "true: cancel it because the plan no longer names it; it is pending again when a plan names it again"
 _IN_PATH = (
     ("job_id", _TEXT, "the job's id; readers and operators may give its name or a unique prefix"),
@@ -60,6 +61,7 @@ _PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
     "q": ("query", _STRING, "only jobs with this text in their name"),
     "path": ("query", _STRING, "the path of the file in the data set's listing"),
     "removed": ("query", _STRING, _GONE),
+    "now": ("query", _STRING, _NOW),
     "attempt": ("query", _NUMBER, "the number of the attempt; 0 is the last one"),
     "points": ("query", _NUMBER, "the largest number of epochs; 500 unless told, at most 20,000"),
     wire.HEADER_CLAIM_ID: ("header", _STRING, "the claim's id, from its grant"),

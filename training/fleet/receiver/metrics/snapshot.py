@@ -49,7 +49,8 @@ class Obstacle(StrEnum):
     DATASET = "dataset"  # its data set is not here
     NO_HOST = "no_host"  # no worker has ever asked for work
     UNFIT = "unfit"  # it fits none of the known hosts
-    QUARANTINED = "quarantined"  # it fits, but only hosts that get no jobs now
+    QUARANTINED = "quarantined"  # it fits, but only hosts that get no jobs until they are well or released
+    RESTING = "resting"  # it fits, but only hosts that are paused, drained, or at rest for their owner
     SILENT = "silent"  # it fits, but only hosts that were not heard for a lease
 
 
@@ -57,6 +58,7 @@ class HostState(StrEnum):
     """The state of a host; the first that holds."""
 
     QUARANTINED = "quarantined"
+    RESTING = "resting"  # paused, drained, or at rest for its owner
     SILENT = "silent"
     BUSY = "busy"
     IDLE = "idle"
@@ -159,11 +161,11 @@ class Snapshots:
 
     def _take(self) -> Snapshot:
         source, now = self._from, self._from.clock.now()
-        service, out = source.service, source.views.quarantined()
+        service, out, resting = source.service, source.views.quarantined(), source.views.resting()
         known = service.known_hosts()
         held = {host: len(names) for host, names in jobs_by_host(source.reader.all("live_jobs_by_host")).items()}
-        states = {each.name: _state(each, service, out, held) for each in known}
-        oldest, blocked = self._waiting(now, known, out)
+        states = {each.name: _state(each, service, out, resting, held) for each in known}
+        oldest, blocked = self._waiting(now, known, out, resting)
         certificates, tokens = source.credentials()
         return Snapshot(
             made_at=now,
@@ -188,7 +190,7 @@ class Snapshots:
         )
 
     def _waiting(
-        self, now: float, known: Iterable[KnownHost], out: Mapping[str, str]
+        self, now: float, known: Iterable[KnownHost], out: Mapping[str, str], resting: Mapping[str, str]
     ) -> tuple[dict[str, float], dict[Obstacle, int]]:
         """Return the longest wait by need, and the number of jobs behind each obstacle."""
         service = self._from.service
@@ -202,7 +204,7 @@ class Snapshots:
             self._ends.expect(needs.model)
             kind = "cuda" if needs.require_cuda else "cpu"
             oldest[kind] = max(oldest[kind], now - row["since"])
-            obstacle = obstacle_of(needs, hosts, out, service.host_registry.datasets)
+            obstacle = obstacle_of(needs, hosts, out, resting, service.host_registry.datasets)
             if obstacle is not None:
                 blocked[obstacle] += int(row["n"])
         return oldest, blocked
@@ -269,11 +271,15 @@ class Snapshots:
 
 
 def obstacle_of(
-    needs: Needs, hosts: Iterable[tuple[Host, bool]], out: Mapping[str, str], datasets: Any
+    needs: Needs,
+    hosts: Iterable[tuple[Host, bool]],
+    out: Mapping[str, str],
+    resting: Mapping[str, str],
+    datasets: Any,
 ) -> Obstacle | None:
     """Return what keeps jobs with these needs from every host, or ``None``.
 
-    ``hosts`` says of each whether it was heard within a lease, ``out`` names those that get no jobs now.
+    ``hosts`` says of each whether it was heard within a lease, ``out`` and ``resting`` name those that get no jobs now.
     """
     hosts = list(hosts)
     if rules.lacks_data(needs, datasets):
@@ -283,10 +289,13 @@ def obstacle_of(
     fitting = [(host, alive) for host, alive in hosts if rules.fits(needs, host) is None]
     if not fitting:
         return Obstacle.UNFIT
-    sound = [alive for host, alive in fitting if host.name not in out]
+    sound = [(host, alive) for host, alive in fitting if host.name not in out]
     if not sound:
         return Obstacle.QUARANTINED
-    return None if any(sound) else Obstacle.SILENT
+    awake = [alive for host, alive in sound if host.name not in resting]
+    if not awake:
+        return Obstacle.RESTING
+    return None if any(awake) else Obstacle.SILENT
 
 
 def label(text: object) -> str:
@@ -294,9 +303,13 @@ def label(text: object) -> str:
     return printable(text)[:64]
 
 
-def _state(known: KnownHost, service: Service, out: Mapping[str, str], held: Mapping[str, int]) -> HostState:
+def _state(
+    known: KnownHost, service: Service, out: Mapping[str, str], resting: Mapping[str, str], held: Mapping[str, int]
+) -> HostState:
     if known.name in out:
         return HostState.QUARANTINED
+    if known.name in resting:
+        return HostState.RESTING
     if not service.alive(known):
         return HostState.SILENT
     return HostState.BUSY if held.get(known.name) else HostState.IDLE

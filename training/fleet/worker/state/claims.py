@@ -6,7 +6,7 @@ import re
 
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state import no_answer
+from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.heartbeats import interval_s
 from training.fleet.worker.state.state import Phase, Transition
 
@@ -32,7 +32,9 @@ def ask(transition: Transition) -> None:
         transition.set(requests=number, request_id=request_id, request_is_fresh=True)
     request_id = transition.state.request_id or ""
     transition.persist(t.Saved(request_id=request_id, crashed=transition.state.crashed))
-    transition.set(phase=Phase.ASKING, unanswered=True)
+    halt = transition.state.halt
+    resting = halt.reason if halt is not None and halt.by_owner else None
+    transition.set(phase=Phase.ASKING, unanswered=True, rests=halt is not None)
     wait_s = _wait_s(transition)
     transition.do(
         t.SendClaim(
@@ -41,12 +43,15 @@ def ask(transition: Transition) -> None:
             wait_s=wait_s,
             crashed=transition.state.crashed,
             echo=transition.state.echo,
+            resting=resting,
         )
     )
 
 
 def _wait_s(transition: Transition) -> float:
     """Return for how long the receiver may keep the claim: beside other jobs not so long, for who stops must hear."""
+    if transition.state.rests:
+        return 0.0
     return min(transition.settings.wait_s, WAIT_BESIDE_S) if transition.state.beside else transition.settings.wait_s
 
 
@@ -96,6 +101,10 @@ def _granted(transition: Transition, answer: t.ClaimAnswered) -> None:
         lease_s=answer.lease_s,
         beat_at=transition.now + interval_s(transition, answer.lease_s),
     )
+    halt = transition.state.halt
+    if halt is not None:
+        halts.granted(transition, halt)
+        return
     transition.say(f"took {assignment.name} (attempt {assignment.attempt})")
     transition.set(phase=Phase.STARTING)
     transition.do(t.Spawn(assignment=assignment))

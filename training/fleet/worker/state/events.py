@@ -17,6 +17,7 @@ from training.fleet.process.ended import Ended
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.telemetry import NOTHING, Telemetry
 from training.fleet.worker.state.exit_code import Failure
+from training.fleet.worker.state.terms import Terms
 
 
 class OnSilence(StrEnum):
@@ -175,6 +176,7 @@ class ClaimAnswered:
     retry_after_s: float | None = None
     echo: str | None = None  # to be brought back with the next claim
     slots: int | None = None  # how many jobs this worker may train at once; None: as said before
+    terms: Terms | None = None  # what this host's owner and operators ask; None: as said before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,7 @@ class HeartbeatAnswered:
     log_next: int = 0  # number of the first line that the receiver does not have
     echo: str | None = None  # as in ClaimAnswered
     slots: int | None = None  # as in ClaimAnswered
+    terms: Terms | None = None  # as in ClaimAnswered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +348,7 @@ class SendClaim:
     echo: str = ""  # of the last answer to this session
     slot: int = 0  # whose job it will be
     delivering: tuple[str, ...] = ()  # the worker's claims whose trainers have ended
+    resting: str | None = None  # the condition of the host's owner for which it wants no job now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +359,9 @@ class SendHeartbeat:
     assignment: Assignment
     telemetry: Telemetry = NOTHING
     echo: str = ""  # as in SendClaim
+    resting: str | None = None  # as in SendClaim
+    paused: bool = False  # the trainer stands still …
+    paused_s: float = 0.0  # … and has for so long in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

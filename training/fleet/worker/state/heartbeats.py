@@ -7,7 +7,7 @@ from dataclasses import replace
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.constants import ProblemType
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state import no_answer
+from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.state import FINISHED, Transition, is_due
 
 BACKLOG_S = 1.0  # until the next heartbeat while more lines wait than one message holds
@@ -34,7 +34,7 @@ def catch_up(transition: Transition) -> None:
     if is_due(no_answer.pause_at(transition), transition.now):
         transition.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
         transition.set_work(paused=True)
-        transition.do(t.PauseTrainer(claim_id=transition.work.assignment.claim_id))
+        transition.hold_still()
     work = transition.work
     if work.beat_call is not None and is_due(work.beat_sent_at + transition.settings.beat_lost_s, transition.now):
         transition.set_work(beat_call=None)
@@ -62,7 +62,19 @@ def _send(transition: Transition) -> None:
     transition.set_work(beat_call=call, beat_sent_at=transition.now, beat_at=beat_at, beat_printed=work.printed)
     transition.set_work(used=work.used.sent())
     telemetry, echo = replace(transition.telemetry(), usage=work.used.sample()), transition.state.echo
-    transition.do(t.SendHeartbeat(call=call, assignment=work.assignment, telemetry=telemetry, echo=echo))
+    told = halts.told(transition)
+    transition.set_work(beat_paused=told.paused, beat_resting=told.resting)
+    transition.do(
+        t.SendHeartbeat(
+            call=call,
+            assignment=work.assignment,
+            telemetry=telemetry,
+            echo=echo,
+            resting=told.resting,
+            paused=told.paused,
+            paused_s=told.paused_s,
+        )
+    )
 
 
 def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t.NotAnswered) -> None:
@@ -95,10 +107,12 @@ def _renewed(transition: Transition, answer: t.HeartbeatAnswered) -> None:
     transition.set_work(
         renewed_at=work.beat_sent_at, lease_s=answer.lease_s, beat_at=beat_at, beat_tries=0, first=first
     )
+    if (told := halts.told(transition)) and (told.paused, told.resting) != (work.beat_paused, work.beat_resting):
+        transition.set_work(beat_at=transition.now)  # it changed while that heartbeat was on its way
     if work.paused:
         transition.say(f"the receiver is back: {work.assignment.name} goes on")
         transition.set_work(paused=False)
-        transition.do(t.ResumeTrainer(claim_id=work.assignment.claim_id))
+        transition.let_go_on()
     if answer.order is Order.DRAIN and not transition.state.draining:
         transition.say("draining: this job is finished, then no more are taken")
         transition.set(draining=True)

@@ -28,7 +28,9 @@ from typing import NamedTuple
 from training.fleet.wire.constants import SLOTS_MAX
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
-from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Phase, State, Work, changed
+from training.fleet.worker.state.halts import halt, handed_back
+from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Halt, Phase, State, Work, changed
+from training.fleet.worker.state.terms import Terms
 
 __all__ = ["Slots", "step"]
 
@@ -61,6 +63,7 @@ class Slots:
     wakes: Mapping[int, float | None] = field(default_factory=dict)  # when each machine wants a Tick
     waiting: Mapping[int, t.Spawn] = field(default_factory=dict)  # trainers that may not start yet
     alone: tuple[str, ...] = ()  # jobs to be trained alone
+    terms: Terms = field(default_factory=Terms)  # as the receiver said last
     last_word: t.Exit | None = None  # what the worker ends with, when its jobs have ended
 
     @classmethod
@@ -85,6 +88,11 @@ class Slots:
             for one in self.machines.values()
             if one.work is not None and one.phase not in WITH_TRAINER
         )
+
+    @property
+    def halt(self) -> Halt | None:
+        """Why this host trains nothing now."""
+        return halt(self.terms)
 
     @property
     def gone(self) -> bool:
@@ -153,6 +161,7 @@ class _Turn:
                 self._hear(event)
                 owner = _owner(self.slots, event)
                 self._step(owner or 0, t.Tick() if owner is None else event)
+                self._tell_others(owner or 0, before)
         self._settle(before)
         if not self.slots.gone:
             times = (at for at in self.slots.wakes.values() if at is not None)
@@ -162,7 +171,8 @@ class _Turn:
 
     def _step(self, slot: int, event: t.Event) -> None:
         beside = any(other != slot for other in self.slots.works)
-        before = changed(self.slots.machines[slot], {"beside": beside, **self.slots.shared._asdict()})
+        others = {"beside": beside, "halt": self.slots.halt, **self.slots.shared._asdict()}
+        before = changed(self.slots.machines[slot], others)
         state, actions = self._move(before, event)
         self._set(slot, state)
         self._change(shared=_Shared.of(state))
@@ -257,6 +267,16 @@ class _Turn:
         said = event.slots if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
         if said is not None and _owner(self.slots, event) is not None:
             self._change(allowed=max(1, min(said, SLOTS_MAX)))
+        terms = event.terms if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
+        if terms is not None and _owner(self.slots, event) is not None:
+            self._change(terms=terms)
+
+    def _tell_others(self, told: int, before: Slots) -> None:
+        """Step the machines that the event was not for, when the host halts since, or does not any more."""
+        if self.slots.halt != before.halt:
+            for slot in sorted(self.slots.machines):
+                if slot != told:
+                    self._step(slot, t.Tick())
 
     def _asks_beside(self) -> int | None:
         """Return the slot that asks while others hold jobs: what they hand back may be given to it."""
@@ -320,11 +340,13 @@ class _Turn:
             one = self.slots.machines[slot]
             over = one.work is None or one.phase is not Phase.STARTING or one.work.assignment != action.assignment
             unwanted = not over and one.work is not None and (one.work.dropped or one.signals > 0)
-            if not (over or unwanted) and self._must_wait(slot):
+            halted = None if over or unwanted else self.slots.halt
+            if halted is None and not (over or unwanted) and self._must_wait(slot):
                 continue
             self._change(waiting={each: kept for each, kept in self.slots.waiting.items() if each != slot})
-            if unwanted:
-                self._step(slot, t.SpawnFailed(claim_id=action.assignment.claim_id, failure=SHUTDOWN))
+            if unwanted or halted is not None:
+                failure = SHUTDOWN if halted is None else handed_back(halted)
+                self._step(slot, t.SpawnFailed(claim_id=action.assignment.claim_id, failure=failure))
             elif not over:
                 self._set_work(slot, started_at=self.now)
                 self.actions.append(action)
@@ -381,7 +403,7 @@ class _Turn:
         works, training = self.slots.works, self.slots.training
         if self.slots.leaving or self.slots.last_word is not None:
             return False
-        if self.slots.allowed == 1:
+        if self.slots.allowed == 1 or self.slots.halt is not None:
             return not works
         full = len(training) >= self.slots.allowed or len(works) >= (1 + PENDING_SHARE) * self.slots.allowed
         return not full and not any(map(self._is_alone, training))

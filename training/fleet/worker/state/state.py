@@ -58,6 +58,15 @@ REPORTING = DELIVERING | {Phase.FAILING}
 FINISHED = DELIVERING | {Phase.PACKING}  # the result may be adopted, even without the lease
 
 
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """A reason for which this host trains nothing for now; see halts.py."""
+
+    reason: str
+    patience_s: float  # for which a trainer stays paused; then its job is handed back
+    by_owner: bool = False  # a condition of the host's owner, which the receiver hears of from the worker
+
+
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """The job in hand."""
@@ -72,7 +81,12 @@ class Work:
     beat_sent_at: float = 0.0  # … since then
     beat_tries: int = 0
     seq: int = 0
-    paused: bool = False
+    paused: bool = False  # because the receiver was silent …
+    halted_at: float | None = None  # … or for a halt, since then
+    stood_at: float | None = None  # the trainer stands still since then, for any reason …
+    stood_s: float = 0.0  # … and stood for so long before
+    beat_paused: bool = False  # what the last heartbeat said of that …
+    beat_resting: str | None = None  # … and of the owner's condition
     # the trainer's reports
     progress: Mapping[str, Any] | None = None
     complaint: str | None = None  # its own error text
@@ -111,6 +125,8 @@ class State:
     unanswered: bool = False  # it may have been granted
     benched: bool = False  # another slot asks, or none may
     beside: bool = False  # other slots hold jobs
+    halt: Halt | None = None  # why this host trains nothing now
+    rests: bool = False  # the last request for work said so
     crashed: tuple[str, ...] = ()  # claims to be named as lost in a crash with the next request
     requests: int = 0
     echo: str = ""  # of the last answer to a claim or heartbeat
@@ -223,9 +239,27 @@ class Transition:
         work = Work(assignment=assignment, started_at=self.now, renewed_at=renewed_at, lease_s=lease_s, beat_at=beat_at)
         self.set(work=work)
 
+    def hold_still(self) -> None:
+        """Pause the trainer, unless it stands still already."""
+        if self.work.stood_at is None:
+            self.set_work(stood_at=self.now)
+            self.do(t.PauseTrainer(claim_id=self.work.assignment.claim_id))
+
+    def let_go_on(self) -> None:
+        """Resume the trainer, unless there is another reason to stand still."""
+        if self.work.stood_at is not None and not self.work.paused and self.work.halted_at is None:
+            self._stands_no_more()
+            self.do(t.ResumeTrainer(claim_id=self.work.assignment.claim_id))
+
+    def _stands_no_more(self) -> None:
+        if self.work.stood_at is not None:
+            stood_s = self.work.stood_s + max(0.0, self.now - self.work.stood_at)
+            self.set_work(stood_at=None, stood_s=stood_s)
+
     def stop(self) -> None:
-        """Ask the trainer to stop; its end decides what follows."""
+        """Ask the trainer to stop, which wakes it; its end decides what follows."""
         self.set(phase=Phase.STOPPING)
+        self._stands_no_more()
         self.set_work(stop_by=self.now + self.settings.grace_s)
         self.do(t.StopTrainer(claim_id=self.work.assignment.claim_id))
 
@@ -237,6 +271,7 @@ class Transition:
     def kill(self) -> None:
         """End the trainer now."""
         self.set(phase=Phase.STOPPING)
+        self._stands_no_more()
         self.set_work(killed=True, stop_by=self.now + self.settings.kill_s)
         self.do(t.KillTrainer(claim_id=self.work.assignment.claim_id))
 

@@ -3,13 +3,14 @@
 Nothing here does I/O, reads a clock or draws a random number: ``now`` is an argument (seconds, on a clock that counts
 sleep), ``chance`` too. The daemon and the simulation carry the same actions out. This file holds the table
 and the dispatch; the phases live in claims.py, trainer.py and reports.py beside it, heartbeats in heartbeats.py, and
-what follows when the receiver does not answer in no_answer.py.
+what follows when the receiver does not answer in no_answer.py,
+and halts for the host's owner in halts.py.
 
 ======================  ==================================  ================================================
 phase                   leaves it by                        to
 ======================  ==================================  ================================================
 IDLE                    the time to ask has come            ASKING
-ASKING                  a grant                             STARTING
+ASKING                  a grant                             STARTING (FAILING, if the host halts)
 ..                      no job, refused, no answer          IDLE, for a while
 STARTING                the trainer runs                    RUNNING (STOPPING, if it must not any more)
 ..                      it could not be started             FAILING
@@ -17,6 +18,7 @@ RUNNING                 exit status 0                       PACKING
 ..                      any other end                       FAILING
 ..                      cancelled, superseded: kill         STOPPING, and the work is dropped
 ..                      signal: stop politely               STOPPING, and the job is handed back
+..                      a halt lasts: stop politely         STOPPING, and the job is handed back
 ..                      it harms the host, hangs, or runs   STOPPING, and the attempt failed
                         for too long: stop politely
 STOPPING                the trainer ended, or nobody can    IDLE (dropped), FAILING, or PACKING: it was done
@@ -49,8 +51,8 @@ from typing import TypeVar
 
 from training.fleet.worker.state import claims as worker_claims
 from training.fleet.worker.state import events as t
+from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state import heartbeats as worker_heartbeats
-from training.fleet.worker.state import no_answer
 from training.fleet.worker.state import output as worker_backlog
 from training.fleet.worker.state import reports as worker_reports
 from training.fleet.worker.state import trainer as worker_trainer
@@ -240,6 +242,7 @@ def _catch_up(transition: Transition) -> None:
             transition.persist(t.Saved() if transition.work.dropped else t.Saved(report=report))
         transition.leave()  # undelivered work stays on the disk for the next session
         return
+    halts.catch_up(transition)
     if transition.state.work is not None:
         worker_trainer.catch_up(transition)
     if transition.state.work is not None:
@@ -255,7 +258,7 @@ def _catch_up(transition: Transition) -> None:
 
 
 def _next_wake(transition: Transition) -> float | None:
-    times = [transition.state.leave_by, worker_backlog.next_wake(transition)]
+    times = [transition.state.leave_by, worker_backlog.next_wake(transition), halts.next_wake(transition)]
     if transition.state.call is None and not (transition.phase is Phase.IDLE and transition.state.benched):
         times.append(transition.state.call_at)
     if transition.state.work is not None:

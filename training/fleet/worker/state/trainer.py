@@ -7,7 +7,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.wire.progress import parse_progress
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state import no_answer
+from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, crowded_out, judge
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, Transition, is_due
 
@@ -36,7 +36,7 @@ def news(transition: Transition, event: News) -> None:
         case t.Spawned() if transition.phase is Phase.STARTING:
             _spawned(transition)
         case t.SpawnFailed() if transition.phase is Phase.STARTING:
-            _over(transition, SHUTDOWN if transition.state.signals else event.failure)
+            _over(transition, SHUTDOWN if transition.state.signals else transition.work.failure or event.failure)
         case t.TrainerEnded() if transition.phase in WITH_TRAINER:
             _ended(transition, event.ended)
         case t.Unbearable() if transition.phase is Phase.RUNNING:
@@ -69,7 +69,7 @@ def _spawned(transition: Transition) -> None:
     transition.set_work(beat_at=transition.now)
     if transition.work.progress is not None:  # the fetch's progress, which is over; a silent trainer reports none
         transition.set_work(progress={"event": "training"})
-    if transition.state.signals:
+    if transition.state.signals or transition.work.failure is not None:
         transition.stop()
 
 
@@ -92,7 +92,7 @@ def _measured(transition: Transition, cpu_s: float) -> None:
     most_run_s = limit_s(work.assignment, "max_run_s", 0.0)
     most_quiet_s = limit_s(work.assignment, "max_silence_s", transition.settings.max_silence_s)
     transition.set_work(measured_at=transition.now)
-    if work.paused:
+    if work.stood_at is not None:
         return
     computes = abs(cpu_s - work.cpu_s) > CPU_SHARE * most_quiet_s
     run_s, quiet_s = work.run_s + step_s, 0.0 if computes else work.quiet_s + step_s
@@ -156,8 +156,8 @@ def _ended(transition: Transition, ended: Ended) -> None:
     work = transition.work
     usage: dict[str, float] = {"cpu_s": ended.cpu_s, "max_rss_kib": ended.max_rss_kib}
     if work.started_at is not None:
-        usage["train_s"] = round(transition.now - work.started_at, 3)
-    transition.set_work(usage=usage, stop_by=None, paused=False)
+        usage["train_s"] = round(transition.now - work.started_at - halts.stood_s(work, transition.now), 3)
+    transition.set_work(usage=usage, stop_by=None, paused=False, halted_at=None, stood_at=None)
     if ended.left:
         words = f"{work.assignment.name}: {ended.left} processes that its trainer started cannot be ended"
         transition.say(f"{words}; look for them with ps and end them as root", warning=True)

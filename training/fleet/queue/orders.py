@@ -1,0 +1,36 @@
+"""The rows of operators' orders for hosts: pause, drain, resume. What an order means is said elsewhere."""
+
+from __future__ import annotations
+
+from training.clock import Clock
+from training.fleet.database.writer import Database
+from training.fleet.scheduling.orders import HostOrder, Order
+
+
+def orders(db: Database) -> dict[str, HostOrder]:
+    """Return the orders in force, by host."""
+    return {
+        row["host"]: HostOrder(row["host"], Order(row["kind"]), row["since"], row["by"])
+        for row in db.all("host_orders")
+    }
+
+
+class Orders:
+    """Gives orders and ends them. A host has one at most: a new one takes the place of the one before."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db, self._clock = db, clock
+
+    def give(self, host: str, order: Order, by: str) -> HostOrder:
+        """Put a host under an order; a repetition changes nothing, not even since when."""
+        known = orders(self._db).get(host)
+        if known is not None and known.order is order:
+            return known
+        self.end(host, by)
+        now = self._clock.now()
+        self._db.run("add_host_order", host=host, kind=order, now=now, by=by)
+        return HostOrder(host, order, now, by)
+
+    def end(self, host: str, by: str) -> bool:
+        """Let the host get jobs again. False when it was under no order."""
+        return self._db.run("end_host_order", host=host, ended_by=by, now=self._clock.now()) == 1

@@ -1,0 +1,54 @@
+"""PURE: hosts that get no jobs because somebody said so: an operator's order, or their owner's conditions.
+
+Neither is a fault, and both are apart from a quarantine: a host may be under an order and in quarantine, and each ends
+by its own means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Order(StrEnum):
+    """An operator's order for a host; it holds until it is resumed."""
+
+    PAUSE = "pause"  # its trainers stop where they are, and go on when it is resumed, or soon enough
+    DRAIN = "drain"  # its trainers run to their end
+    HAND_BACK = "hand_back"  # its trainers stop politely, and their jobs go to other hosts
+
+
+class Out(Protocol):
+    """A host that gets no jobs for now."""
+
+    def sentence(self) -> str:
+        """Say why, and what ends it."""
+        ...
+
+
+_WORDS = {Order.PAUSE: "paused", Order.DRAIN: "drained", Order.HAND_BACK: "drained at once"}
+
+
+@dataclass(frozen=True, slots=True)
+class HostOrder:
+    """An operator's order that is in force for a host since a time, in epoch seconds."""
+
+    host: str
+    order: Order
+    since: float
+    by: str
+
+    def sentence(self) -> str:
+        return f"{_WORDS[self.order]} by {self.by}; `cis490-jobs resume {self.host}` ends that"
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """A host whose worker says that a condition of its owner keeps it from training."""
+
+    host: str
+    reason: str  # in the worker's words
+
+    def sentence(self) -> str:
+        return f"at rest for its owner ({self.reason}); it goes on by itself"

@@ -1,0 +1,114 @@
+"""PURE: halting for the host's owner, or by an operator's order. It costs nobody anything.
+
+A halt pauses the trainer where it is; heartbeats go on and say so. A trainer that has been halted for as long as the
+halt's patience is asked to stop, as at a worker's end, and its job goes to another host: patience of nothing is a drain
+at once. A job whose trainer has not started goes back at once, and a worker without a job asks for none: it tells the
+receiver that it rests, and asks anew as soon as it may.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.fleet.scheduling.job import EndReason
+from training.fleet.scheduling.orders import Order
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.exit_code import Failure
+from training.fleet.worker.state.state import Halt, Phase, Transition, Work, is_due
+from training.fleet.worker.state.terms import Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a heartbeat says of a halt."""
+
+    resting: str | None  # the owner's condition
+    paused: bool  # the trainer stands still …
+    paused_s: float  # … and has for so long in all
+
+
+def halt(terms: Terms) -> Halt | None:
+    """Decide whether this host trains nothing now: by an operator's order."""
+    match terms.order:
+        case Order.HAND_BACK:
+            return Halt(f"drained by {terms.by}", 0.0)
+        case Order.PAUSE:
+            return Halt(f"paused by {terms.by}", terms.pause_max_s)
+        case _:
+            return None
+
+
+def handed_back(halt: Halt) -> Failure:
+    """Return the end of an attempt that a halt sends to another host: nobody's fault."""
+    return Failure(EndReason.WORKER_SHUTDOWN, f"handed back: {halt.reason}")
+
+
+def catch_up(transition: Transition) -> None:
+    """Begin or end a halt, and lose patience with one."""
+    halt, work = transition.state.halt, transition.state.work
+    match transition.phase:
+        case Phase.IDLE if halt is None and transition.state.rests:
+            transition.set(rests=False)
+            if transition.state.call_at is not None:
+                transition.set(call_at=min(transition.state.call_at, transition.now))
+        case Phase.ASKING if halt is not None and halt.by_owner and not transition.state.rests:
+            _ask_at_rest(transition)
+        case Phase.STARTING if halt is not None and work is not None and work.failure is None:
+            if work.assignment.dataset is not None and not work.dropped:
+                transition.say(f"{work.assignment.name} is handed back: {halt.reason}")
+                transition.set_work(failure=handed_back(halt))
+                transition.stop_fetching()
+        case Phase.RUNNING if halt is not None:
+            _halted(transition, halt)
+        case Phase.RUNNING if work is not None and work.halted_at is not None:
+            transition.say(f"{work.assignment.name} goes on")
+            transition.set_work(halted_at=None, beat_at=transition.now)
+            transition.let_go_on()
+        case _:
+            pass
+
+
+def next_wake(transition: Transition) -> float | None:
+    """Return when patience with the halt ends."""
+    halt, work = transition.state.halt, transition.state.work
+    if halt is None or work is None or transition.phase is not Phase.RUNNING or work.halted_at is None:
+        return None
+    return work.halted_at + halt.patience_s
+
+
+def told(transition: Transition) -> Told:
+    """Return what the next heartbeat says."""
+    halt = transition.state.halt
+    resting = halt.reason if halt is not None and halt.by_owner else None
+    return Told(resting, transition.work.stood_at is not None, round(stood_s(transition.work, transition.now), 3))
+
+
+def stood_s(work: Work, now: float) -> float:
+    """Return for how long a trainer stood still in all, for whatever reason."""
+    return work.stood_s + (0.0 if work.stood_at is None else max(0.0, now - work.stood_at))
+
+
+def _halted(transition: Transition, halt: Halt) -> None:
+    if transition.work.halted_at is None:
+        transition.set_work(halted_at=transition.now)
+        if halt.patience_s > 0:
+            transition.say(f"{transition.work.assignment.name} is paused: {halt.reason}")
+            transition.set_work(beat_at=transition.now)
+            transition.hold_still()
+    if is_due(next_wake(transition), transition.now):
+        failure = handed_back(halt)
+        transition.say(f"stopping {transition.work.assignment.name}: it is {failure.error}")
+        transition.set_work(failure=failure)
+        transition.stop()
+
+
+def _ask_at_rest(transition: Transition) -> None:
+    """Take back an open request for work: it is sent again, as the same one, and says that this host rests."""
+    if transition.state.call is not None:
+        transition.do(t.Abort(call=transition.state.call))
+    transition.set(phase=Phase.IDLE, call=None, call_at=transition.now)
+
+
+def granted(transition: Transition, halt: Halt) -> None:
+    """Hand back what was granted before the receiver knew that this host rests."""
+    transition.fail(handed_back(halt))
