@@ -30,7 +30,10 @@ from training.fleet.manifest.reader import (
     whole,
 )
 from training.fleet.manifest.types import SCHEMA_VERSION, Defaults, HostSpec, JobSpec, TrainerSpec
+from training.fleet.scheduling.hours import BadHoursError
+from training.fleet.scheduling.hours import parse as parse_hours
 from training.fleet.scheduling.job import SLOTS_AUTO
+from training.fleet.scheduling.orders import IDLE_S, PAUSE_MAX_S
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
@@ -64,6 +67,10 @@ _seed = whole(0, SEED_MAX)
 _gib = real(0.0, MEMORY_GIB_MAX)
 _cores = whole(0, CORES_MAX)
 _seconds = real(0.0, SECONDS_MAX)
+CELSIUS_MIN, CELSIUS_MAX = 30.0, 120.0
+_idle_s = real(10.0, 86_400.0)
+_pause_s = real(0.0, 86_400.0)
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _recipe = one_of([recipe.value for recipe in Recipe], "split recipe")
 _mode = one_of([mode.value for mode in Mode], "mode")
 _rotation = one_of(["hosts"], "rotation")
@@ -200,9 +207,71 @@ def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
             reserve_ram_gib=table.take("reserve_ram_gib", _gib, 0.0),
             reserve_vram_gib=table.take("reserve_vram_gib", _gib, 0.0),
             env=_env(table),
+            **_owner(table),
         )
         table.finish("a host")
     return found
+
+
+def _owner(table: Table) -> dict[str, Any]:
+    """Check the conditions of a machine's owner, and how it sleeps and wakes."""
+    hours: tuple[str, ...] = table.take("hours", list_of(_hour, least=1, most=50), ())
+    checked = {
+        "hours": hours,
+        "pause_on_battery": table.take("pause_on_battery", switch, False),
+        "pause_when_used": table.take("pause_when_used", switch, False),
+        "idle_s": table.take("idle_s", _idle_s, IDLE_S),
+        "pause_above_cpu": table.take("pause_above_cpu", _share, None),
+        "pause_above_gpu": table.take("pause_above_gpu", _share, None),
+        "pause_above_celsius": table.take("pause_above_celsius", _celsius, None),
+        "pause_max_s": table.take("pause_max_s", _pause_s, PAUSE_MAX_S),
+        "may_sleep": table.take("may_sleep", switch, False),
+        "mac": table.take("mac", _mac, None),
+    }
+    if table.has("idle_s") and not checked["pause_when_used"]:
+        table.report(("idle_s",), "has no effect without pause_when_used", "write pause_when_used = true, or remove it")
+    return checked
+
+
+def _hour(value: Any) -> str:
+    """Check hours of the week."""
+    said = text(100)(value)
+    try:
+        parse_hours(said)
+    except BadHoursError as error:
+        raise WrongValueError(str(error), 'write "mo-fr 18:00-08:00", "sa su" or "22:00-07:00"') from None
+    return said
+
+
+def _share(value: Any) -> float:
+    try:
+        return real(0.0, 1.0)(value)
+    except WrongValueError:
+        percent = isinstance(value, int | float) and not isinstance(value, bool) and 1 < value <= 100
+        hint = f"write {value / 100:g} for {value:g} %" if percent else "0.5 is half of it"
+        raise WrongValueError(f"must be a share from 0 to 1, not {shown(value)}", hint) from None
+
+
+def _celsius(value: Any) -> float:
+    try:
+        return real(CELSIUS_MIN, CELSIUS_MAX)(value)
+    except WrongValueError:
+        raise WrongValueError(
+            f"must be a temperature from {CELSIUS_MIN:g} to {CELSIUS_MAX:g} degrees Celsius, not {shown(value)}",
+            "at rest a machine is at 30 to 60",
+        ) from None
+
+
+def _mac(value: Any) -> str:
+    """Check a hardware address, and write it as everybody does."""
+    digits = value.replace("-", ":").lower() if isinstance(value, str) else ""
+    if not _MAC.fullmatch(digits):
+        hint = "`ip link` or `ipconfig /all` on that machine shows it"
+        raise WrongValueError(f'must be a hardware address as "a0:b1:c2:d3:e4:f5", not {shown(value)}', hint)
+    if int(digits[:2], 16) & 1:
+        hint = "name the address of one network card"
+        raise WrongValueError(f"is the address of a group of machines: {digits}", hint)
+    return digits
 
 
 def _slots(value: Any) -> int | str:

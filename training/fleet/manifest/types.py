@@ -14,11 +14,26 @@ from training.contract import Recipe
 from training.fleet.capability.describe import HyperValue
 from training.fleet.manifest.channels import Channel
 from training.fleet.scheduling.job import RESERVES
+from training.fleet.scheduling.orders import IDLE_S, PAUSE_MAX_S
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 
 SCHEMA_VERSION = 1
-_OF_SLOTS = frozenset({"slots", *RESERVES})
+# Keys of a host that older plans lack: left out where they say nothing, so that such a plan has not changed.
+_LATER: Mapping[str, Any] = {
+    "slots": None,
+    **dict.fromkeys(RESERVES, 0),
+    "hours": [],
+    "pause_on_battery": False,
+    "pause_when_used": False,
+    "idle_s": IDLE_S,
+    "pause_above_cpu": None,
+    "pause_above_gpu": None,
+    "pause_above_celsius": None,
+    "pause_max_s": PAUSE_MAX_S,
+    "may_sleep": False,
+    "mac": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +66,22 @@ class HostSpec:
     reserve_cores: int = 0  # for the owner, taken off what is free
     reserve_ram_gib: float = 0.0
     reserve_vram_gib: float = 0.0
+    # the conditions of its owner, as the worker observes them
+    hours: tuple[str, ...] = ()  # in which it may train, by its own clock; empty: always
+    pause_on_battery: bool = False
+    pause_when_used: bool = False  # by a person …
+    idle_s: float = IDLE_S  # … until nobody touched it for so long
+    pause_above_cpu: float | None = None  # share of its cores that other programs use
+    pause_above_gpu: float | None = None
+    pause_above_celsius: float | None = None
+    pause_max_s: float = PAUSE_MAX_S  # then the job is handed back
+    may_sleep: bool = False  # while it trains on mains power
+    mac: str | None = None  # by which it can be woken
     env: Mapping[str, str] = field(default_factory=dict)  # for every trainer there
 
     def to_dict(self) -> dict[str, Any]:
         plain = _without_empty_env(_plain(self))
-        return {key: value for key, value in plain.items() if value or key not in _OF_SLOTS}  # older plans lack them
+        return {key: value for key, value in plain.items() if key not in _LATER or value != _LATER[key]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """PURE: the hours of the week in which a host may train, by its own clock on the wall.
 
-Written ``"mo-fr 18:00-08:00"``, ``"sa su"``, ``"22:00-07:00"``: days, times, or both. A span that ends before it begins ends
-on the next day; without days it is every day's, without times the whole day's. Minutes count from Monday, 0:00.
+Written ``"mo-fr 18:00-08:00"``, ``"sa su"``, ``"22:00-07:00"``: days, times, or both. A span that ends before it begins
+ends on the next day; without days it is every day's, without times the whole day's. Minutes count from Monday, 0:00.
 """
 
 from __future__ import annotations

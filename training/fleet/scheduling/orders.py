@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+PAUSE_MAX_S = 600.0  # for which a trainer stays paused before its job is handed back, where the plan does not say
+IDLE_S = 300.0  # without a touch, after which nobody uses a machine
+
 
 class Order(StrEnum):
     """An operator's order for a host; it holds until it is resumed."""

@@ -49,6 +49,7 @@ from training.fleet.service.guards import (
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.out import at_rest, taken_out
 from training.fleet.service.output import keep_last_words, keep_lines, keep_progress
+from training.fleet.service.terms import terms_of
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.wire.messages import (
     ERROR_CHARS_MAX,
@@ -273,8 +274,7 @@ class Service:
 
     def _terms(self, host: str) -> HostTerms:
         """Return what a host's owner and operators ask of its worker now."""
-        given = orders(self.queue.db).get(host)
-        return HostTerms() if given is None else HostTerms(order=given.order.value, by=given.by)
+        return terms_of(self.plan.declared(host), orders(self.queue.db).get(host))
 
     def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
         """Give the best job to a host that may claim and holds these attempts, or the reason for none."""

@@ -177,7 +177,16 @@ class HostTerms(Wire, frozen=True, kw_only=True):
 
     order: Literal["pause", "drain", "hand_back"] | None = None  # of an operator
     by: str | None = None  # who gave it
+    # the owner's conditions: spans of minutes of the week in which it may train, by its own clock; null: always
+    hours: list[tuple[int, int]] | None = None
+    pause_on_battery: bool = False
+    pause_when_used: bool = False  # by a person …
+    idle_s: float = 300.0  # … until nobody touched it for so long
+    pause_above_cpu: float | None = None  # share of its cores that other programs use
+    pause_above_gpu: float | None = None  # share of a GPU
+    pause_above_celsius: float | None = None
     pause_max_s: float = 600.0  # a trainer that is paused for longer is stopped, and its job handed back
+    may_sleep: bool = False  # false: it is kept awake while it trains on mains power
 
 
 class DeclinedView(Wire, frozen=True, kw_only=True):

@@ -77,6 +77,16 @@ class GivenHost(Given, frozen=True, kw_only=True):
     reserve_cores: _Count = 0
     reserve_ram_gib: _Figure = 0.0
     reserve_vram_gib: _Figure = 0.0
+    hours: _Names = field(default_factory=list)
+    pause_on_battery: bool = False
+    pause_when_used: bool = False
+    idle_s: _Figure = 300.0
+    pause_above_cpu: _Figure | None = None
+    pause_above_gpu: _Figure | None = None
+    pause_above_celsius: _Figure | None = None
+    pause_max_s: _Figure = 600.0
+    may_sleep: bool = False
+    mac: _Name | None = None
     env: _Env = field(default_factory=dict)
 
 

@@ -39,12 +39,13 @@ class Actions:
         say: Callable[[t.Say], None],
         leave: Callable[[t.Exit], None],
         in_hand: Callable[[], Collection[t.Assignment]] = tuple,
+        keep_awake: Callable[[bool], object] = lambda _: None,
     ) -> None:
         """``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use."""
         self._requests, self._outbox = requests, outbox
         self._new_attempt = attempt
         self._attempts: dict[str, Attempt] = {}  # by claim
-        self._in_hand = in_hand
+        self._in_hand, self._keep_awake = in_hand, keep_awake
         self._persist, self._set_aside = persist, set_aside
         self._wake_at, self._say, self._leave = wake_at, say, leave
 
@@ -88,6 +89,8 @@ class Actions:
                 # a delivery of an earlier session has no trainer, and one that waits for others none yet
                 if attempt := self._attempts.get(action.claim_id):
                     _ORDERS[type(action)](attempt)
+            case t.KeepAwake():
+                self._keep_awake(action.on)
             case t.Discard():
                 attempt = self._attempts.pop(action.assignment.claim_id, None) or self._new_attempt(action.assignment)
                 attempt.discard(job_over=action.job_over, delivered=action.delivered, in_use=self._in_hand())

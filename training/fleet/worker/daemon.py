@@ -24,9 +24,11 @@ from training import logs
 from training.checkout import ROOT
 from training.clock import Clock, SystemClock
 from training.contract import spec_hash
+from training.fleet.capability.owner import Observer as OwnerObserver
 from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError
+from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.process.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.worker import gpus, reports, saved_states
@@ -34,6 +36,7 @@ from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import Attempt
 from training.fleet.worker.certificate import Standing
 from training.fleet.worker.datasets import CacheInUse, DatasetCache
+from training.fleet.worker.lookout import Lookout, Observer
 from training.fleet.worker.options import PROGRAM, Options, detect, installed_digests, options_of, parser, show_devices
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.requests import Asker, Calls
@@ -73,6 +76,8 @@ class TrainerWorker:
         clock: Clock | None = None,
         chance: Chance = random.random,
         self_test: Callable[[], str | None] | None = None,
+        observer: Observer | None = None,
+        inhibitor: Inhibitor | None = None,
     ) -> None:
         """``client`` makes one for a time-out in seconds. Raises StateError and ValueError, in one sentence."""
         self._options = options
@@ -135,6 +140,14 @@ class TrainerWorker:
             say=lambda said: log.log(logging.WARNING if said.warning else logging.INFO, "%s", said.text),
             leave=self._leave,
             in_hand=self._in_hand,
+            keep_awake=lambda on: self._lookout.keep_awake(on),
+        )
+        self._lookout = Lookout(
+            observer or OwnerObserver(self._clock),
+            Inhibitor() if inhibitor is None else inhibitor,
+            lambda: self._state.terms,
+            lambda: bool(self._state.works),
+            self.post,
         )
 
     def post(self, event: t.Event) -> None:
@@ -150,6 +163,7 @@ class TrainerWorker:
         asleep_s = self._asleep_s()
         if self._standing is not None:
             self._standing.start()
+        self._lookout.start()
         try:
             if leftovers := end_leftovers(self._disk.folder):
                 log.warning("ended %d processes of an earlier session", len(leftovers))
@@ -161,6 +175,7 @@ class TrainerWorker:
                     self._handle(t.Slept(slept_s))
                 self._handle(event)
         finally:
+            self._lookout.stop()
             if self._standing is not None:
                 self._standing.stop()
             self._reconnect()

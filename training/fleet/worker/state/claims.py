@@ -31,10 +31,10 @@ def ask(transition: Transition) -> None:
         request_id = f"{transition.state.session_id}-{number}"
         transition.set(requests=number, request_id=request_id, request_is_fresh=True)
     request_id = transition.state.request_id or ""
-    transition.persist(t.Saved(request_id=request_id, crashed=transition.state.crashed))
     halt = transition.state.halt
-    resting = halt.reason if halt is not None and halt.by_owner else None
-    transition.set(phase=Phase.ASKING, unanswered=True, rests=halt is not None)
+    transition.set(rests=halt is not None)
+    transition.persist(t.Saved(request_id=request_id, crashed=transition.state.crashed))
+    transition.set(phase=Phase.ASKING, unanswered=True)
     wait_s = _wait_s(transition)
     transition.do(
         t.SendClaim(
@@ -43,7 +43,7 @@ def ask(transition: Transition) -> None:
             wait_s=wait_s,
             crashed=transition.state.crashed,
             echo=transition.state.echo,
-            resting=resting,
+            resting=None if halt is None else halt.owner,
         )
     )
 

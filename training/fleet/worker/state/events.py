@@ -17,6 +17,7 @@ from training.fleet.process.ended import Ended
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.telemetry import NOTHING, Telemetry
 from training.fleet.worker.state.exit_code import Failure
+from training.fleet.worker.state.owner import Sight
 from training.fleet.worker.state.terms import Terms
 
 
@@ -326,12 +327,19 @@ class Slept:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The machine was looked at, for its owner's conditions."""
+
+    sight: Sight
+
+
 Answer = (
     ClaimAnswered | HeartbeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
     | Refused | NotAnswered | DeliveryBroken
 )  # fmt: skip
 Event = (
-    Begin | Tick | SignalReceived | Slept | Answer
+    Begin | Tick | SignalReceived | Slept | Seen | Answer
     | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
 )  # fmt: skip
 
@@ -441,6 +449,13 @@ class ResumeTrainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepAwake:
+    """Keep the machine from falling asleep by itself, or let it."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pack:
     assignment: Assignment
 
@@ -502,6 +517,6 @@ class Exit:
 
 Action = (
     SendClaim | SendHeartbeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
-    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | Pack | SetAside | Discard
+    | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | KeepAwake | Pack | SetAside | Discard
     | Persist | WakeAt | Say | Exit
 )  # fmt: skip

@@ -14,6 +14,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.scheduling.orders import Order
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
+from training.fleet.worker.state.owner import Owner
 from training.fleet.worker.state.state import Halt, Phase, Transition, Work, is_due
 from training.fleet.worker.state.terms import Terms
 
@@ -27,15 +28,20 @@ class Told:
     paused_s: float  # … and has for so long in all
 
 
-def halt(terms: Terms) -> Halt | None:
-    """Decide whether this host trains nothing now: by an operator's order."""
-    match terms.order:
-        case Order.HAND_BACK:
-            return Halt(f"drained by {terms.by}", 0.0)
-        case Order.PAUSE:
-            return Halt(f"paused by {terms.by}", terms.pause_max_s)
-        case _:
-            return None
+def halt(terms: Terms, owner: Owner) -> Halt | None:
+    """Decide whether this host trains nothing now: by an operator's order, or for its owner."""
+    if terms.order is Order.HAND_BACK:
+        return Halt(f"drained by {terms.by}", 0.0, owner.reason)
+    if owner.reason is not None:
+        return Halt(owner.reason, terms.pause_max_s, owner.reason)
+    if terms.order is Order.PAUSE:
+        return Halt(f"paused by {terms.by}", terms.pause_max_s)
+    return None
+
+
+def keeps_awake(terms: Terms, owner: Owner, *, trains: bool) -> bool:
+    """Decide whether the machine is to be kept from falling asleep: while it trains, on mains power."""
+    return trains and not terms.may_sleep and not owner.on_battery
 
 
 def handed_back(halt: Halt) -> Failure:
@@ -51,7 +57,7 @@ def catch_up(transition: Transition) -> None:
             transition.set(rests=False)
             if transition.state.call_at is not None:
                 transition.set(call_at=min(transition.state.call_at, transition.now))
-        case Phase.ASKING if halt is not None and halt.by_owner and not transition.state.rests:
+        case Phase.ASKING if halt is not None and halt.owner is not None and not transition.state.rests:
             _ask_at_rest(transition)
         case Phase.STARTING if halt is not None and work is not None and work.failure is None:
             if work.assignment.dataset is not None and not work.dropped:
@@ -78,9 +84,9 @@ def next_wake(transition: Transition) -> float | None:
 
 def told(transition: Transition) -> Told:
     """Return what the next heartbeat says."""
-    halt = transition.state.halt
-    resting = halt.reason if halt is not None and halt.by_owner else None
-    return Told(resting, transition.work.stood_at is not None, round(stood_s(transition.work, transition.now), 3))
+    halt, work = transition.state.halt, transition.work
+    stood = round(stood_s(work, transition.now), 3)
+    return Told(None if halt is None else halt.owner, work.stood_at is not None, stood)
 
 
 def stood_s(work: Work, now: float) -> float:

@@ -28,7 +28,8 @@ from typing import NamedTuple
 from training.fleet.wire.constants import SLOTS_MAX
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
-from training.fleet.worker.state.halts import halt, handed_back
+from training.fleet.worker.state.halts import halt, handed_back, keeps_awake
+from training.fleet.worker.state.owner import Owner, look, told
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Halt, Phase, State, Work, changed
 from training.fleet.worker.state.terms import Terms
 
@@ -64,6 +65,7 @@ class Slots:
     waiting: Mapping[int, t.Spawn] = field(default_factory=dict)  # trainers that may not start yet
     alone: tuple[str, ...] = ()  # jobs to be trained alone
     terms: Terms = field(default_factory=Terms)  # as the receiver said last
+    owner: Owner = field(default_factory=Owner)  # what was seen of its owner's conditions
     last_word: t.Exit | None = None  # what the worker ends with, when its jobs have ended
 
     @classmethod
@@ -92,7 +94,14 @@ class Slots:
     @property
     def halt(self) -> Halt | None:
         """Why this host trains nothing now."""
-        return halt(self.terms)
+        return halt(self.terms, self.owner)
+
+    @property
+    def keeps_awake(self) -> bool:
+        """Return True while the machine is to be kept from falling asleep."""
+        running = (one.work for one in self.machines.values() if one.phase is Phase.RUNNING)
+        trains = any(work is not None and work.stood_at is None for work in running)
+        return keeps_awake(self.terms, self.owner, trains=trains)
 
     @property
     def gone(self) -> bool:
@@ -154,7 +163,10 @@ class _Turn:
                         self._step(slot, event)
                     else:
                         self._hear_first(slot)
-            case t.Tick() | t.SignalReceived() | t.Slept():
+            case t.Tick() | t.SignalReceived() | t.Slept() | t.Seen():
+                if isinstance(event, t.Seen):
+                    self._change(owner=look(self.slots.owner, self.slots.terms, event.sight, self.now))
+                    event = t.Tick()
                 for slot in sorted(self.slots.machines):
                     self._step(slot, event)
             case _:
@@ -163,6 +175,8 @@ class _Turn:
                 self._step(owner or 0, t.Tick() if owner is None else event)
                 self._tell_others(owner or 0, before)
         self._settle(before)
+        if self.slots.keeps_awake != before.keeps_awake:
+            self.actions.append(t.KeepAwake(on=self.slots.keeps_awake))
         if not self.slots.gone:
             times = (at for at in self.slots.wakes.values() if at is not None)
             self.actions.append(t.WakeAt(at=min(times, default=None)))
@@ -269,7 +283,7 @@ class _Turn:
             self._change(allowed=max(1, min(said, SLOTS_MAX)))
         terms = event.terms if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
         if terms is not None and _owner(self.slots, event) is not None:
-            self._change(terms=terms)
+            self._change(terms=terms, owner=told(self.slots.owner, terms))
 
     def _tell_others(self, told: int, before: Slots) -> None:
         """Step the machines that the event was not for, when the host halts since, or does not any more."""

@@ -64,7 +64,7 @@ class Halt:
 
     reason: str
     patience_s: float  # for which a trainer stays paused; then its job is handed back
-    by_owner: bool = False  # a condition of the host's owner, which the receiver hears of from the worker
+    owner: str | None = None  # the condition of the host's owner, of which the receiver hears from the worker
 
 
 @dataclass(frozen=True, kw_only=True)

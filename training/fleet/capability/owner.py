@@ -1,0 +1,212 @@
+"""The probe of what a machine's owner does with it: hours, battery, a person, other programs' load, temperature.
+
+Best effort: what the system does not tell is None, and nothing here raises. Only what is asked for is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from training.clock import Clock
+from training.fleet.process.usage import ask_nvml
+
+LOGIND_TIMEOUT_S = 3.0
+# Chips that measure the processor; others are the disk's or the network card's, which may be hot at rest.
+_PROCESSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz")
+DAY = 24 * 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is to be looked at; the battery always is."""
+
+    person: bool = False
+    cpu: bool = False
+    gpu: bool = False
+    celsius: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was seen; None: the system does not tell, or it was not asked for."""
+
+    minute: int
+    on_battery: bool | None = None
+    idle_s: float | None = None
+    cpu: float | None = None
+    gpu: float | None = None
+    celsius: float | None = None
+
+
+class Observer:
+    """Looks at this machine. ``run`` starts a program and returns what it prints, or None."""
+
+    def __init__(self, clock: Clock, run: Callable[[Sequence[str]], str | None] | None = None) -> None:
+        self._clock = clock
+        self._run = run or printed_by
+        self._last: tuple[float, float, float] | None = None  # CPU time at the last look: in all, in use, ours
+
+    def look(self, asked: Asked) -> Found:
+        """Look once. Loads are those since the last look at them."""
+        ours = _ours() if asked.gpu or asked.cpu else frozenset()
+        return Found(
+            minute=_minute(self._clock.now()),
+            on_battery=on_battery(),
+            idle_s=idle_s(self._run, self._clock.now()) if asked.person else None,
+            cpu=self._others_cpu() if asked.cpu else None,
+            gpu=ask_nvml(lambda nvml: others_gpu(nvml, ours)) if asked.gpu else None,
+            celsius=celsius() if asked.celsius else None,
+        )
+
+    def _others_cpu(self) -> float | None:
+        """Return the share of all cores that programs but ours used since the last look."""
+        import psutil
+
+        with contextlib.suppress(psutil.Error, OSError):
+            times = psutil.cpu_times()
+            whole = sum(times[:8])  # user to steal: a guest's time is in the user's
+            used = whole - times.idle - getattr(times, "iowait", 0.0)
+            ours = sum(_cpu_s(each) for each in _tree(psutil))
+            before, self._last = self._last, (whole, used, ours)
+            if before is not None and whole > before[0]:
+                others = used - before[1] - max(0.0, ours - before[2])
+                return float(min(1.0, max(0.0, others / (whole - before[0]))))
+        return None
+
+
+def on_battery() -> bool | None:
+    """Return whether the machine runs on its battery; None where there is none, or nobody says."""
+    import psutil
+
+    with contextlib.suppress(Exception):  # a sensor's file may vanish, or hold nonsense
+        battery = psutil.sensors_battery()
+        return None if battery is None or battery.power_plugged is None else not battery.power_plugged
+    return None
+
+
+def celsius() -> float | None:
+    """Return the temperature of the hottest sensor of processor and GPU."""
+    import psutil
+
+    found: list[float] = []
+    with contextlib.suppress(Exception):
+        chips: Any = getattr(psutil, "sensors_temperatures", dict)()
+        found = [each.current for chip in _PROCESSORS for each in chips.get(chip, ()) if 0 < each.current < 150]
+    gpu = ask_nvml(_gpu_celsius)
+    return max([*found, *([] if gpu is None else [gpu])], default=None)
+
+
+def idle_s(run: Callable[[Sequence[str]], str | None], now: float) -> float | None:
+    """Return for how long nobody has touched the machine; None where the system does not tell."""
+    if sys.platform == "win32":
+        return _windows_idle_s()
+    listed = run(["loginctl", "list-sessions", "--no-legend", "--no-pager"])
+    names = [line.split()[0] for line in (listed or "").splitlines() if line.split()]
+    if listed is None:
+        return None
+    if not names:
+        return now
+    shown = run(["loginctl", "show-session", *names, "-p", "Class", "-p", "IdleHint", "-p", "IdleSinceHint"])
+    return None if shown is None else idle_of(shown, now)
+
+
+def idle_of(shown: str, now: float) -> float:
+    """Read what logind says of its sessions: the shortest time for which a person's has been idle."""
+    least = now  # nobody is logged in
+    for block in shown.strip().split("\n\n"):
+        said = dict(line.partition("=")[::2] for line in block.splitlines())
+        if not said.get("Class", "").startswith("user"):
+            continue
+        since = said.get("IdleSinceHint", "")
+        idle = said.get("IdleHint") == "yes" and since.isdigit()
+        least = min(least, max(0.0, now - int(since) / 1e6) if idle else 0.0)
+    return least
+
+
+def others_gpu(nvml: Any, ours: Collection[int]) -> float | None:
+    """Return the share of the busiest GPU that processes but ours use."""
+    busiest: float | None = None
+    for number in range(nvml.nvmlDeviceGetCount()):
+        device = nvml.nvmlDeviceGetHandleByIndex(number)
+        running = {each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(device)}
+        if not running & set(ours):
+            share = nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100
+        else:
+            try:
+                samples = nvml.nvmlDeviceGetProcessUtilization(device, 0)
+            except nvml.NVMLError:  # it does not tell them apart
+                continue
+            newest = {each.pid: each for each in sorted(samples, key=lambda each: each.timeStamp)}
+            share = min(1.0, sum(each.smUtil for pid, each in newest.items() if pid not in ours) / 100)
+        busiest = share if busiest is None else max(busiest, share)
+    return busiest
+
+
+def printed_by(command: Sequence[str]) -> str | None:
+    """Return what a program of the system prints; None when it is not there, fails, or takes too long."""
+    program = shutil.which(command[0])
+    if program is None:
+        return None
+    try:
+        ended = subprocess.run(
+            [program, *command[1:]], capture_output=True, text=True, timeout=LOGIND_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return ended.stdout if ended.returncode == 0 else None
+
+
+def _minute(now: float) -> int:
+    here = datetime.fromtimestamp(now).astimezone()
+    return here.weekday() * DAY + here.hour * 60 + here.minute
+
+
+def _tree(psutil: Any) -> list[Any]:
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
+def _ours() -> frozenset[int]:
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return frozenset(each.pid for each in _tree(psutil))
+    return frozenset()
+
+
+def _cpu_s(process: Any) -> float:
+    """Return its CPU time and that of its children that it has waited for: so nothing is lost when a trainer ends."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return float(sum(process.cpu_times()[:4]))
+    return 0.0
+
+
+def _gpu_celsius(nvml: Any) -> float | None:
+    found = []
+    for number in range(nvml.nvmlDeviceGetCount()):
+        device = nvml.nvmlDeviceGetHandleByIndex(number)
+        found.append(float(nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)))
+    return max(found, default=None)
+
+
+def _windows_idle_s() -> float | None:
+    """Ask for the last input of this session; a service's session has none."""
+    if sys.platform == "win32":
+        said = _LastInput(ctypes.sizeof(_LastInput), 0)
+        if ctypes.windll.user32.GetLastInputInfo(ctypes.byref(said)):
+            return float((ctypes.windll.kernel32.GetTickCount() - said.time) % 2**32) / 1000
+    return None
+
+
+class _LastInput(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_uint), ("time", ctypes.c_uint))

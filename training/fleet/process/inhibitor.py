@@ -1,0 +1,112 @@
+"""Keeping the machine from falling asleep by itself while it trains.
+
+On Linux ``systemd-inhibit`` holds logind's idle lock for as long as a program runs under it. That program is ``cat``
+with a pipe of ours as its input: when this process ends, however it ends, the pipe closes, ``cat`` ends, and the lock is
+gone. On Windows the lock is a thread's and ends with it. A person who closes the lid or chooses to sleep is obeyed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+COMMAND = (
+    "systemd-inhibit", "--what=idle", "--mode=block", "--who=cis490-trainer-worker", "--why=a model is being trained",
+    "cat",
+)  # fmt: skip
+RELEASE_WAIT_S = 5.0
+_CONTINUOUS, _SYSTEM_REQUIRED = 0x80000000, 0x00000001
+
+
+class Lock(Protocol):
+    """A lock on falling asleep that is held."""
+
+    def refused(self) -> str | None:
+        """Return why the system did not give it, as far as known by now."""
+        ...
+
+    def release(self) -> None: ...
+
+
+class Inhibitor:
+    """Keeps the machine awake between :meth:`hold` and :meth:`release`. To be used by one thread, which lives on."""
+
+    def __init__(self, take: Callable[[], Lock] | None = None) -> None:
+        """``take`` gets a lock from the system, or raises OSError in one sentence."""
+        self._take = take or lock
+        self._lock: Lock | None = None
+
+    def hold(self) -> str | None:
+        """Hold the lock; returns why it is not held. To be repeated: the system may refuse it a moment later."""
+        try:
+            self._lock = self._lock or self._take()
+        except OSError as error:
+            return error.strerror or str(error)
+        why = self._lock.refused()
+        if why is not None:
+            self.release()
+        return why
+
+    def release(self) -> None:
+        """Let the machine sleep; without a lock nothing happens."""
+        held, self._lock = self._lock, None
+        if held is not None:
+            held.release()
+
+
+class _Child:
+    """A program that holds the lock until its input closes."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        program = shutil.which(command[0])
+        if program is None:
+            raise OSError(None, f"there is no {command[0]} here")
+        self._popen = subprocess.Popen(
+            [program, *command[1:]], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def refused(self) -> str | None:
+        code = self._popen.poll()
+        return None if code is None else f"systemd-inhibit ended with {code}: logind refuses, or does not run"
+
+    def release(self) -> None:
+        assert self._popen.stdin is not None
+        with contextlib.suppress(OSError):
+            self._popen.stdin.close()
+        try:
+            self._popen.wait(RELEASE_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+
+
+class _Thread:
+    """The state of the thread that made it, on Windows."""
+
+    def __init__(self) -> None:
+        if not _execution_state(_CONTINUOUS | _SYSTEM_REQUIRED):
+            raise OSError(None, "Windows refuses to stay awake")
+
+    def refused(self) -> str | None:
+        return None
+
+    def release(self) -> None:
+        _execution_state(_CONTINUOUS)
+
+
+def lock(command: Sequence[str] = COMMAND) -> Lock:
+    """Get the system's lock on falling asleep. Raises OSError in one sentence where there is none."""
+    if sys.platform == "win32":
+        return _Thread()
+    return _Child(command)
+
+
+def _execution_state(flags: int) -> int:
+    if sys.platform == "win32":
+        return int(ctypes.windll.kernel32.SetThreadExecutionState(flags))
+    return 0

@@ -1,0 +1,96 @@
+"""Looking at the machine for its owner, every few seconds, and keeping it awake while it trains.
+
+On a thread of its own: what the system is asked may take seconds. It decides nothing; what was seen goes to the loop as
+an event, and whether to keep the machine awake is the loop's word.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Protocol
+
+from training.fleet.capability.owner import Asked, Found
+from training.fleet.process.inhibitor import Inhibitor
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.owner import LOOK_S, Sight
+from training.fleet.worker.state.terms import Terms
+
+log = logging.getLogger("training.fleet.worker")
+
+
+class Observer(Protocol):
+    """Looks at the machine once."""
+
+    def look(self, asked: Asked) -> Found: ...
+
+
+class Lookout:
+    """The thread that looks."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        inhibitor: Inhibitor,
+        terms: Callable[[], Terms],
+        works: Callable[[], bool],
+        post: Callable[[t.Event], None],
+    ) -> None:
+        """``works`` tells whether a job is in hand: without one and without conditions there is nothing to look for."""
+        self._observer, self._inhibitor = observer, inhibitor
+        self._terms, self._works, self._post = terms, works, post
+        self._wanted = False  # to stay awake
+        self._told: str | None = None  # why that is not to be had
+        self._stopping, self._woken = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def keep_awake(self, on: bool) -> None:
+        """Keep the machine from falling asleep, or let it; returns at once."""
+        self._wanted = on
+        self._woken.set()
+
+    def stop(self, patience_s: float = 10.0) -> None:
+        """Let the machine sleep, and look no more."""
+        self._stopping.set()
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join(patience_s)
+
+    def look(self) -> None:
+        """Look once, and hold or release what keeps the machine awake."""
+        terms = self._terms()
+        if terms.observes or self._works():
+            asked = Asked(
+                person=terms.pause_when_used,
+                cpu=terms.pause_above_cpu is not None,
+                gpu=terms.pause_above_gpu is not None,
+                celsius=terms.pause_above_celsius is not None,
+            )
+            self._post(t.Seen(Sight(**asdict(self._observer.look(asked)))))
+        self._stay()
+
+    def _stay(self) -> None:
+        if not self._wanted:
+            self._inhibitor.release()
+            return
+        why = self._inhibitor.hold()
+        if why is not None and why != self._told:
+            log.warning("this machine may fall asleep while it trains: %s", why)
+        self._told = why
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self.look()
+                except Exception:  # a system that answers nonsense keeps no job from its end
+                    log.debug("looking at the machine failed", exc_info=True)
+                if self._woken.wait(LOOK_S):
+                    self._woken.clear()
+        finally:
+            self._inhibitor.release()
