@@ -9,6 +9,7 @@ from simulation.network import Connection, Request
 from simulation.steps import PIECE, Call, Commit, Endpoint, News
 from training.fleet.client.transport import Response
 from training.fleet.receiver.http.problems import decoded
+from training.fleet.scheduling.orders import Order
 from training.fleet.service.delivery import Announced, Body, Decide, Open, Step, Steps
 from training.fleet.store.incoming import Part
 from training.fleet.wire import messages
@@ -48,15 +49,23 @@ class Endpoints:
         if rest == ["reload"]:
             return call, self._simply(call, self._at.reload)
         if noun == "workers":
-            return call, self._release(call, rest[0])
+            return call, self._about_host(call, rest[0])
         call.job_id = rest[0]
         return call, self._about_job(call)
 
     def _simply(self, call: Call, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(call, work))
 
-    def _release(self, call: Call, host: str) -> Endpoint:
-        answer = yield Commit(call, lambda: self._at.service.release(host, "operator"))
+    def _about_host(self, call: Call, host: str) -> Endpoint:
+        assert call.request is not None
+        service, now = self._at.service, call.request.path.endswith("?now=true")
+        work = {
+            "release": lambda: service.release(host, "operator"),
+            "pause": lambda: service.order(host, Order.PAUSE, "ada"),
+            "drain": lambda: service.order(host, Order.HAND_BACK if now else Order.DRAIN, "ada"),
+            "resume": lambda: service.resume_host(host, "ada"),
+        }[call.name]
+        answer = yield Commit(call, work)
         self._at.wake()
         return answer
 

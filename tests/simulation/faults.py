@@ -60,6 +60,11 @@ class Fault(StrEnum):
     UNHOLD = "operator unholds"
     RELOAD = "operator reloads"
     RELEASE = "operator releases"
+    PAUSE_HOST = "operator pauses a host"
+    DRAIN = "operator drains a host"
+    RESUME_HOST = "operator resumes a host"
+    # the machines' owners
+    OWNER = "owner needs the machine"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from simulation.faults import Fault, Weather
 from simulation.fetching import Fetch
 from simulation.illness import Illness
 from simulation.network import Network
+from simulation.owners import OwnerLife
 from simulation.shared import WorkerDisk
 from simulation.trainer import Fate, Trainer
 from simulation.unlike import slowness
@@ -88,6 +89,7 @@ class Habits:
     measure_s: float  # how often its worker asks whether it computes
     same_bytes: bool  # whether two runs of a job give the same bundle
     illness: Illness
+    lease_s: float
     reports: bool = False  # whether trainers leave one
 
 
@@ -167,6 +169,9 @@ class Host:
         self._calls = self._new_calls()
         self._parked: list[Callable[[], None]] = []
         self._wake: Timer | None = None
+        self.kept_awake, self.kept_at = False, 0.0  # whether, and since when
+        self.terms_at = 0.0  # when the worker heard of its owner's conditions
+        self.life = OwnerLife(world, self, habits.lease_s, lambda s, thunk: self._soon(s, thunk))
         self.after_end: Callable[[Host], None] = lambda _: None  # the program ended, by itself or not
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
@@ -198,11 +203,14 @@ class Host:
             say=lambda said: self.world.say(self.machine, said.text),
             leave=self._leave,
             in_hand=lambda: [work.assignment for work in self.state.works.values()],
+            keep_awake=self._keep_awake,
         )
         self.state = Slots.of(self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
         others = {slot: saved for slot, saved in sorted(directory.saved.items()) if slot}
         self.take(self._actions.beginning(directory.saved.get(0, t.Saved()), others))
+        if self.up:
+            self.life.begin()
 
     def machine_of(self, event: t.Event) -> State | None:
         """Return the state machine that this event is for."""
@@ -267,6 +275,7 @@ class Host:
         self.trainers.clear()
         self._fetches.clear()
         self._forget()
+        self.kept_awake = False  # the pipe that keeps the lock closes with the program
         if self.disk is not None:
             self.disk.end()
         self._watcher.ended(self)
@@ -342,9 +351,12 @@ class Host:
     def take(self, event: t.Event) -> None:
         """One step of the state machine, and everything it wants done."""
         self._watcher.event(self, event)
+        observed = self.state.terms.observes
         self.state, actions = step(
             self.state, event, self.clock.monotonic(), self._habits.settings, self._chance.random
         )
+        if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) and not observed and self.state.terms.observes:
+            self.terms_at = self.world.now
         for action in actions:
             if not self._survives(type(action).__name__):
                 return
@@ -510,6 +522,19 @@ class Host:
         self._fetches.pop(assignment.claim_id, None)
         if trainer := self.trainers.pop(assignment.claim_id, None):
             trainer.vanish()
+
+    def _keep_awake(self, on: bool) -> None:
+        self.kept_awake, self.kept_at = on, self.world.now
+
+    @property
+    def starts_nothing(self) -> bool:
+        """Return True when the worker knows of all trainers here that they run."""
+        running = {
+            work.assignment.claim_id
+            for slot, work in self.state.works.items()
+            if self.state.machines[slot].phase == "running" and work.stood_at is None
+        }
+        return all(claim in running for claim, each in self.trainers.items() if each.running)
 
     def _persist(self, action: t.Persist) -> None:
         self.directory.saved[action.slot] = action.saved

@@ -12,6 +12,7 @@ from pathlib import Path
 from simulation import checkers as c
 from simulation import grant_checkers as g
 from simulation import health_checkers as h
+from simulation import owner_checkers as o
 from simulation import plan_checkers as p
 from simulation import schedule_checkers as d
 from simulation import time_checkers as s
@@ -95,6 +96,10 @@ class Simulation:
             h.SuspectsAreTrue(self.world, policy),
             h.MoreMemoryOrNone(self.world, scenario.hosts),
             self.folders,
+            o.RestingGetsNothing(self.world),
+            o.OwnersComeFirst(self.world, scenario.hosts),
+            o.PausedCountsForNobody(self.world, scenario.settings),
+            o.NoInhibitorIsLeft(self.world),
         ]
         self.witness = Witness(
             self.world,
@@ -232,6 +237,7 @@ class Simulation:
             measure_s=min(60.0, 0.25 * scenario.policy.stale_after_s),
             same_bytes=scenario.same_bytes,
             illness=scenario.illness,
+            lease_s=scenario.policy.stale_after_s,
             reports=scenario.reporting,
         )
         return Host(

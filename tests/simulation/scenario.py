@@ -8,6 +8,7 @@ from typing import Any
 
 from simulation.faults import Weather
 from simulation.illness import Illness
+from simulation.owners import conditions
 from simulation.tidy import is_tidy
 from simulation.unlike import calibration, is_unlike
 from training.contract import spec_hash
@@ -86,6 +87,7 @@ class Scenario:
         for machine in machines:
             machine.capability.update(calibration(seed, machine.name))
             machine.declared.update(_slots(seed, machine.name))
+            machine.declared.update(conditions(seed, machine.name, policy.stale_after_s))
         settings = _settings(chance, policy)
         stormy_s = _CALLS_IN_ALL / (len(machines) * _calls_per_s(settings, policy))
         known = [_job(chance, machines, number) for number in range(chance.randint(4, 12))]

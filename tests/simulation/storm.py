@@ -12,6 +12,7 @@ from simulation.coordinator import Coordinator
 from simulation.faults import Fault
 from simulation.host import Host, StateDirectory
 from simulation.network import Broken, Network, Outcome, Request
+from simulation.owners import is_owned
 from simulation.scenario import Scenario
 from simulation.world import World
 
@@ -57,6 +58,7 @@ class Storm:
         self._files = [list(scenario.jobs)]  # every plan that there was
         self._plan_chance = world.chance("plan")
         self._hold_chance = world.chance("holds")
+        self._order_chance = world.chance("orders")
         self._second_chance = world.chance("second workers")
         for host in hosts:
             host.after_end = self._host_ended
@@ -77,6 +79,8 @@ class Storm:
         self._strike(weather.worker_stops_per_h * machines, self._stop_worker)
         self._strike(weather.operator_per_h, self._operate)
         self._strike(weather.operator_per_h, self._hold, self._hold_chance)
+        if is_owned(self._scenario.seed):
+            self._strike(weather.operator_per_h, self._order_host, self._order_chance)
         illness = self._scenario.illness
         self._strike(illness.sick_per_h, self._sicken)
         self._strike(illness.complaints_per_h, self._complain)
@@ -132,6 +136,8 @@ class Storm:
         if self._receiver.up:
             for row in self._receiver.database.all("quarantines"):
                 self._release(row["host"])
+            for row in self._receiver.database.all("host_orders"):
+                self._send(Fault.RESUME_HOST, f"/v1/workers/{row['host']}/resume")
             for row in self._receiver.database.all("jobs_that_matter"):
                 if row["held_at"] is not None:
                     self._order("unhold", row["job_id"])
@@ -360,6 +366,18 @@ class Storm:
         if chance.random() < 0.8:
             pause_s = 3 * chance.random() * self._scenario.policy.stale_after_s
             self._world.after(pause_s, lambda: self._order("unhold", job_id))
+
+    def _order_host(self) -> None:
+        """Pause or drain a host for a while, or until the weather turns; an order may hit a host that is under one."""
+        chance = self._order_chance
+        host = chance.choice(self._hosts).name
+        fault, order = chance.choice(
+            [(Fault.PAUSE_HOST, "pause"), (Fault.DRAIN, "drain"), (Fault.DRAIN, "drain?now=true")]
+        )
+        self._send(fault, f"/v1/workers/{host}/{order}")
+        if chance.random() < 0.8:
+            later_s = 2 * chance.random() * self._scenario.policy.stale_after_s
+            self._world.after(later_s, lambda: self._send(Fault.RESUME_HOST, f"/v1/workers/{host}/resume"))
 
     def _order(self, what: str, job_id: str) -> None:
         self._send(_ORDERS[what], f"/v1/job/{job_id}/{what}")

@@ -93,6 +93,14 @@ class Trainer:
     def running(self) -> bool:
         return self._running
 
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @property
+    def frozen(self) -> bool:
+        return self._frozen
+
     def start(self) -> None:
         self._update()
 

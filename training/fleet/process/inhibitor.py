@@ -1,8 +1,8 @@
 """Keeping the machine from falling asleep by itself while it trains.
 
 On Linux ``systemd-inhibit`` holds logind's idle lock for as long as a program runs under it. That program is ``cat``
-with a pipe of ours as its input: when this process ends, however it ends, the pipe closes, ``cat`` ends, and the lock is
-gone. On Windows the lock is a thread's and ends with it. A person who closes the lid or chooses to sleep is obeyed.
+with a pipe of ours as its input: when this process ends, however it ends, the pipe closes, ``cat`` ends, and the lock
+is gone. On Windows the lock is a thread's and ends with it. A person who closes the lid or chooses to sleep is obeyed.
 """
 
 from __future__ import annotations
