@@ -36,7 +36,7 @@ _TABLE: dict[str, tuple[tuple[str | None, ...], str]] = {
     "take_out": (("failed",), "cancelled"),
     "requeue": (("pending", *_LIVE, *_FINAL), "pending"),
 }
-_MARKS = ("hold", "unhold")  # beside the status, in whichever
+_MARKS = ("hold", "unhold", "wake")  # beside the status, in whichever
 
 
 class OneLiveAttempt(Checker):

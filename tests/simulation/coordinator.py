@@ -33,6 +33,7 @@ from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Plan, Service
+from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
 from training.fleet.wire import messages
@@ -163,6 +164,7 @@ class Coordinator:
         self.delivery.index_stale = not repaired
         self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
         self._retention, self.lets_go = Retention(self.service, self.store, None, self.database), False
+        self._wakes = Wakes(self.service)
         self._watcher.prepared()
         self._writer = InlineWriter(self.database)
         self._run(Call("reload"), self._do("reload", self.reload))
@@ -229,6 +231,7 @@ class Coordinator:
 
     def _tick(self) -> None:
         self._run(Call("tick"), self._look())
+        self._run(Call("wake"), self._wake_sleepers())
         self.mend_index()
         if not self._folds:
             self._folds = True
@@ -298,6 +301,15 @@ class Coordinator:
         except DatabaseError:
             self.service.forget_look()
             self._watcher.looked_in_vain()
+
+    def _wake_sleepers(self) -> Endpoint:
+        try:
+            due = yield Commit(Call("wake"), self._wakes.due)
+        except DatabaseError as error:
+            self.world.say("receiver", f"wakes nobody: {error}")
+            return
+        for each in due:
+            self.world.fault(Fault.WOKEN, "receiver", each.host)
 
     def _do(self, name: str, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(Call(name), work))

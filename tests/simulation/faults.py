@@ -65,6 +65,7 @@ class Fault(StrEnum):
     RESUME_HOST = "operator resumes a host"
     # the machines' owners
     OWNER = "owner needs the machine"
+    WOKEN = "host is woken"
 
 
 @dataclass(frozen=True)

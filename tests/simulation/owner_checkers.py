@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from simulation.grant_checkers import LifeSigns
 from simulation.steps import Call
 from simulation.witness import Observation, Witness
 from simulation.worker_checkers import WorkerChecker
 from simulation.world import World
 from training.fleet.process.ended import Ended
+from training.fleet.scheduling.wake import AGAIN_S, TRIES_MAX
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.owner import SETTLE_S
 
@@ -151,6 +153,35 @@ class PausedCountsForNobody(WorkerChecker):
             self.demand(said <= took_s + self._slack_s, told)
         if name == "fail" and "it hangs" in message.error and claim in self._sound:
             self.demand(False, f"{claim[:8]} is said to hang, and never did")
+
+
+class WokenForAReason(WorkerChecker):
+    """Only a host that was silent for a lease is woken, at most now and then, while a job waits that it could train."""
+
+    def __init__(self, world: World, hosts: dict[str, dict[str, Any]]) -> None:
+        super().__init__(world)
+        self._hosts = hosts
+        self._signs = LifeSigns()
+        self._woken: dict[str, list[float]] = {}  # host → when, since it was heard last
+
+    def restarted(self, witness: Witness) -> None:
+        self._woken.clear()  # the receiver remembers no try
+
+    def lost(self, seen: Observation) -> None:
+        self._signs.see(seen)
+
+    def see(self, seen: Observation) -> None:
+        self._signs.see(seen)
+        for each in seen.result if seen.call.name == "wake" and seen.error is None else ():
+            heard = self._signs.heard.get(each.host, 0.0)
+            tries = [at for at in self._woken.get(each.host, []) if at >= heard]
+            self.demand(bool(self._hosts.get(each.host, {}).get("mac")), f"{each.host} has no address and is woken")
+            waits = [facts for facts in seen.after.jobs.values() if facts.status == "pending" and not facts.held_by]
+            self.demand(bool(waits), f"{each.host} is woken, and no job waits")
+            since_s = seen.at - max(tries, default=-1e9)
+            self.demand(since_s >= AGAIN_S - 1.0, f"{each.host} is woken again after {since_s:.0f} s")
+            self.demand(len(tries) < TRIES_MAX, f"{each.host} is woken {len(tries) + 1} times in vain")
+            self._woken[each.host] = [*tries, seen.at]
 
 
 class NoInhibitorIsLeft(WorkerChecker):

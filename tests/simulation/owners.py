@@ -44,6 +44,8 @@ def conditions(seed: int, machine: str, lease_s: float) -> dict[str, Any]:
     said["pause_max_s"] = lease_s * chance.choice([0.0, 0.1, 0.5, 4.0])
     if chance.random() < 0.2:
         said["may_sleep"] = True
+    if chance.random() < 0.5:
+        said["mac"] = "a0:b1:c2:d3:e4:f5"
     return said
 
 

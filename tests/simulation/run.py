@@ -100,6 +100,7 @@ class Simulation:
             o.OwnersComeFirst(self.world, scenario.hosts),
             o.PausedCountsForNobody(self.world, scenario.settings),
             o.NoInhibitorIsLeft(self.world),
+            o.WokenForAReason(self.world, scenario.hosts),
         ]
         self.witness = Witness(
             self.world,

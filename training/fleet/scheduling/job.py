@@ -123,10 +123,11 @@ TRANSITIONS: Mapping[str, Transition] = {
         _row("requeue", JobStatus, _S.PENDING, "the operator requeued it"),
         _row("hold", JobStatus, _S.PENDING, "the operator held it"),
         _row("unhold", JobStatus, _S.PENDING, "the operator unheld it"),
+        _row("wake", [_S.PENDING], _S.PENDING, "a sleeping host was woken for it"),
     )
 }
 # Marks beside the status, which they leave as it is: a pending job stays pending, a running one running.
-MARKS = frozenset({"hold", "unhold"})
+MARKS = frozenset({"hold", "unhold", "wake"})
 # A repeated claim is answered while its attempt lives and moves nothing: a running job stays running.
 KEEPS_STATUS = frozenset({"claim_repeat", "complete_repeat"})
 

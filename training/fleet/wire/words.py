@@ -257,6 +257,7 @@ EVENTS: Mapping[str, str] = {
     "requeue": "was queued again",
     "hold": "was held",
     "unhold": "was unheld",
+    "wake": "has a host woken",
 }
 
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
+from training.fleet.receiver import wake_on_lan
 from training.fleet.receiver.http.live import Live
 from training.fleet.receiver.http.origins import own_names
 from training.fleet.receiver.metrics.tally import Tally, newest_event
@@ -33,6 +34,7 @@ from training.fleet.service.service import Service
 from training.fleet.service.states import over as states_over
 from training.fleet.service.states import view as state_view
 from training.fleet.service.views import Views
+from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.states import StateStore
@@ -154,6 +156,7 @@ class Context:
     room: WaitingRoom = field(default_factory=WaitingRoom)
     # The server's: close the connections whose certificate has been revoked.
     hang_up: Callable[[Callable[[str], bool]], None] = field(default=lambda _revoked: None)
+    send_wake: Callable[[str], None] = wake_on_lan.send  # to a hardware address
 
     def __post_init__(self) -> None:
         self.database_id = id_of(self.reader)
@@ -171,6 +174,7 @@ class Context:
         )
         self.large_bodies = asyncio.Semaphore(_LARGE_BODIES)
         self.retention = Retention(self.service, self.store, self.datasets, self.reader)
+        self.wakes = Wakes(self.service)
         self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
         self.live = Live(self.reader, self.look)
         self.audit = AuditLog(self.service.queue.db, self.clock)
@@ -338,8 +342,19 @@ class Context:
             logger.warning("%d attempts had no heartbeat for a lease and were ended", swept)
         await self.forget_uploads()
         await self.forget_states()
+        await self._wake_sleepers()
         if self.delivery.index_stale:
             await self.repair_index()
+
+    async def _wake_sleepers(self) -> None:
+        """Wake the hosts that would have a job done sooner than any that is awake."""
+        for due in await self.call(self.wakes.due):
+            try:
+                await self.disk(partial(self.send_wake, due.mac))
+            except OSError as error:
+                logger.warning("%s cannot be woken: %s", due.host, error.strerror or error)
+            else:
+                logger.info("%s is woken: a job waits that it would have done sooner", due.host)
 
     async def forget_uploads(self) -> None:
         """Delete unfinished uploads whose attempts are over."""

@@ -1,0 +1,399 @@
+"""The owner's conditions: judged from what was seen, heard from the receiver, and obeyed by every trainer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fakes import FakeClock
+from hypothesis import given
+from hypothesis import strategies as st
+from test_fleet_worker_slots import Worker, a_job
+
+from training.fleet.capability import owner as probe
+from training.fleet.process import inhibitor
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.inhibitor import Inhibitor
+from training.fleet.scheduling.hours import DAY, WEEK, holds, parse
+from training.fleet.scheduling.job import EndReason
+from training.fleet.scheduling.orders import Order
+from training.fleet.worker.lookout import Lookout
+from training.fleet.worker.state import events as t
+from training.fleet.worker.state.owner import EASE_S, LOOK_S, SETTLE_S, Owner, Sight, look, told
+from training.fleet.worker.state.terms import Terms
+
+ASKED = Terms(
+    hours=tuple(parse("mo-fr 18:00-08:00")),
+    pause_on_battery=True,
+    pause_when_used=True,
+    pause_above_cpu=0.5,
+    pause_above_gpu=0.2,
+    pause_above_celsius=85.0,
+)
+QUIET = Sight(minute=19 * 60, on_battery=False, idle_s=1e4, cpu=0.1, gpu=0.0, celsius=50.0)
+SIGHTS = st.builds(
+    Sight,
+    minute=st.none() | st.integers(0, WEEK - 1),
+    on_battery=st.none() | st.booleans(),
+    idle_s=st.none() | st.floats(0, 1e4),
+    cpu=st.none() | st.floats(0, 1),
+    gpu=st.none() | st.floats(0, 1),
+    celsius=st.none() | st.floats(0, 150),
+)
+
+
+# -- the rule ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "words", "within_s"),
+    [
+        (replace(QUIET, minute=12 * 60), "outside its hours, until mo 18:00", 0.0),
+        (replace(QUIET, on_battery=True), "on battery", 0.0),
+        (replace(QUIET, idle_s=10.0), "somebody uses it", 0.0),
+        (replace(QUIET, cpu=0.73), "other programs use 73 % of its cores, more than 50 %", SETTLE_S),
+        (replace(QUIET, gpu=0.9), "other programs use 90 % of its GPU, more than 20 %", SETTLE_S),
+        (replace(QUIET, celsius=91.2), "it is 91 °C hot, more than 85 °C", SETTLE_S),
+    ],
+)
+def test_a_condition_counts_within_its_time_and_is_over_within_its_time(
+    seen: Sight, words: str, within_s: float
+) -> None:
+    owner, now = look(Owner(), ASKED, seen, 0.0), 0.0
+    while owner.reason is None:
+        now += LOOK_S
+        owner = look(owner, ASKED, seen, now)
+    assert (owner.reason, now) == (words, within_s)
+    began = now
+    while owner.reason is not None:
+        now += LOOK_S
+        owner = look(owner, ASKED, QUIET, now)
+    assert now - began <= LOOK_S + (EASE_S if within_s else 0.0)
+    assert look(owner, Terms(), seen, now).reason is None, "nobody asked"
+
+
+@given(st.lists(st.tuples(SIGHTS, st.floats(0.1, 60)), max_size=20))
+def test_what_the_system_does_not_tell_is_no_reason_and_words_stay(seen: list[tuple[Sight, float]]) -> None:
+    owner, now = Owner(), 0.0
+    for sight, step_s in seen:
+        now += step_s
+        before, owner = owner, look(owner, ASKED, sight, now)
+        for name, words in owner.reasons.items():
+            assert before.reasons.get(name, words) == words, "figures that change would be told at each heartbeat"
+        assert set(owner.reasons) - set(before.reasons) <= _told_of(sight)
+    assert told(owner, Terms()).reason is None, "a condition that was withdrawn is over at once"
+    assert look(Owner(), ASKED, Sight(), now).reason is None
+
+
+def _told_of(sight: Sight) -> set[str]:
+    names = {"minute": "hours", "on_battery": "battery", "idle_s": "used"}
+    return {names.get(key, key) for key in Sight.__slots__ if getattr(sight, key) is not None}
+
+
+@given(st.integers(0, 6), st.integers(0, DAY - 1), st.integers(0, DAY - 1), st.integers(0, WEEK - 1))
+def test_hours_hold_as_a_clock_on_the_wall_says(day: int, begin: int, end: int, minute: int) -> None:
+    if begin == end:
+        return
+    name = ("mo", "tu", "we", "th", "fr", "sa", "su")[day]
+    spans = parse(f"{name} {begin // 60}:{begin % 60:02}-{end // 60:02}:{end % 60:02}")
+    of_day = (minute - day * DAY) % WEEK  # since that day began
+    expected = begin <= of_day < (end if end > begin else end + DAY)
+    assert holds(spans, minute) == expected
+
+
+def test_terms_that_make_no_sense_ask_for_nothing() -> None:
+    odd = {"order": "dance", "hours": [[5, 1], "x", [0, 99999]], "pause_above_cpu": "much", "pause_max_s": -1}
+    assert Terms.of(odd) == Terms(by="the operator")
+    assert Terms.of(None) == Terms(by="the operator")
+    assert Terms.of({"hours": [[0, 60]], "order": "pause", "by": "ada"}).hours == ((0, 60),)
+
+
+# -- what follows for trainers -----------------------------------------------------------------------------------
+
+
+def beats(worker: Worker) -> list[t.SendHeartbeat]:
+    return worker.all(t.SendHeartbeat)
+
+
+def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on() -> None:
+    one, two = a_job(1), a_job(2)
+    worker = Worker(allowed=2).training(one, two)
+    worker.slots = replace(worker.slots, terms=ASKED)
+    for slot in worker.slots.machines:  # their first heartbeats are answered
+        work = worker.slots.machines[slot].work
+        if work is not None and work.beat_call is not None:
+            worker.take(t.HeartbeatAnswered(call=work.beat_call))
+    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    assert {each.claim_id for each in worker.all(t.PauseTrainer)} == {one.claim_id, two.claim_id}
+    assert [(each.resting, each.paused) for each in beats(worker)] == [("on battery", True)] * 2
+    assert not worker.all(t.SendClaim)
+    worker.take(t.Seen(QUIET), after_s=100.0)
+    assert {each.claim_id for each in worker.all(t.ResumeTrainer)} == {one.claim_id, two.claim_id}
+    for slot, work in worker.slots.works.items():
+        assert work.stood_s == 100.0, slot
+
+
+def test_paused_time_is_no_training_time_and_no_silence() -> None:
+    one = a_job(1)
+    worker = Worker(allowed=1, max_silence_s=60.0).training(one)
+    worker.slots = replace(worker.slots, terms=replace(ASKED, pause_max_s=1e6))
+    worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=5.0)
+    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    for _ in range(100):
+        worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=10.0)
+        assert not worker.all(t.StopTrainer)
+    worker.take(t.Seen(QUIET))
+    worker.ended(one, after_s=10.0).packed(one)
+    delivery = worker.slots.works[0].delivery
+    assert delivery is not None
+    assert delivery.record["train_s"] == 20.0
+
+
+def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:
+    one = a_job(1)
+    worker = Worker(allowed=1).training(one)
+    worker.slots = replace(worker.slots, terms=replace(ASKED, pause_max_s=300.0))
+    worker.take(t.Seen(replace(QUIET, idle_s=0.0)), after_s=5.0)
+    assert worker.all(t.PauseTrainer)
+    worker.take(t.Tick(), after_s=299.0)
+    assert not worker.all(t.StopTrainer)
+    worker.take(t.Tick(), after_s=1.0)
+    assert worker.one(t.StopTrainer).claim_id == one.claim_id
+    worker.ended(one, Ended(EndKind.EXITED, code=75))
+    report = worker.one(t.SendFail)
+    assert (report.failure.reason, report.failure.error) == (
+        EndReason.WORKER_SHUTDOWN,
+        "handed back: somebody uses it",
+    )
+
+
+@pytest.mark.parametrize(("order", "stops"), [(Order.PAUSE, False), (Order.HAND_BACK, True), (Order.DRAIN, None)])
+def test_an_operators_order_reaches_every_trainer_with_one_heartbeat(order: Order, stops: bool | None) -> None:
+    one, two = a_job(1), a_job(2)
+    worker = Worker(allowed=2).training(one, two)
+    beat = next(work.beat_call for work in worker.slots.works.values() if work.beat_call is not None)
+    worker.take(t.HeartbeatAnswered(call=beat, terms=Terms(order=order, by="ada")))
+    assert len(worker.all(t.StopTrainer)) == (2 if stops else 0)
+    assert len(worker.all(t.PauseTrainer)) == (2 if stops is False else 0)
+
+
+def test_a_worker_at_rest_takes_its_open_request_back_and_asks_anew_as_soon_as_it_may() -> None:
+    worker = Worker(allowed=1).take(t.Begin())
+    first = worker.one(t.SendClaim)
+    worker.slots = replace(worker.slots, terms=ASKED)
+    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    assert worker.one(t.Abort).call == first.call
+    again = worker.one(t.SendClaim)
+    assert (again.request_id, again.resting, again.wait_s) == (first.request_id, "on battery", 0.0)
+    worker.take(t.ClaimAnswered(call=again.call, reason="at rest", terms=ASKED))
+    assert not worker.all(t.SendClaim)
+    worker.take(t.Seen(QUIET), after_s=1.0)
+    assert worker.one(t.SendClaim).resting is None
+
+
+def test_what_was_granted_a_moment_before_goes_back_without_a_trainer() -> None:
+    worker = Worker(allowed=1).take(t.Begin())
+    worker.slots = replace(worker.slots, terms=ASKED)
+    worker.take(t.Seen(replace(QUIET, on_battery=True)))
+    worker.grant(a_job(1))
+    assert not worker.all(t.Spawn)
+    assert worker.one(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
+
+
+def test_silence_and_owner_pause_together_and_the_last_reason_lets_go() -> None:
+    one = a_job(1)
+    worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(one)
+    worker.slots = replace(worker.slots, terms=replace(ASKED, pause_max_s=1e6))
+    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    assert worker.all(t.PauseTrainer)
+    worker.take(t.Tick(), after_s=590.0)
+    assert not worker.all(t.PauseTrainer), "it stands still already"
+    beat = worker.slots.works[0].beat_call
+    assert beat is not None
+    worker.take(t.HeartbeatAnswered(call=beat))
+    assert not worker.all(t.ResumeTrainer), "its owner still needs the machine"
+    worker.take(t.Seen(QUIET), after_s=5.0)
+    assert worker.all(t.ResumeTrainer)
+
+
+def test_the_machine_is_kept_awake_while_it_trains_on_mains_power_and_no_longer() -> None:
+    one = a_job(1)
+    worker = Worker(allowed=1).training(one)
+    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    assert [each.on for each in worker.all(t.KeepAwake)] == [False]
+    worker.take(t.Seen(QUIET), after_s=5.0)
+    assert [each.on for each in worker.all(t.KeepAwake)] == [True]
+    worker.ended(one)
+    assert [each.on for each in worker.all(t.KeepAwake)] == [False]
+    worker = Worker(allowed=1)
+    worker.slots = replace(worker.slots, terms=Terms(may_sleep=True))
+    worker.training(one)
+    assert not worker.all(t.KeepAwake)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------
+
+SESSIONS = """Class=user
+IdleHint=yes
+IdleSinceHint=1000000000
+
+Class=manager
+IdleHint=no
+IdleSinceHint=0
+
+Class=user
+IdleHint=yes
+IdleSinceHint=1700000000
+"""
+
+
+def test_a_person_is_away_for_as_long_as_the_session_that_was_used_last_is_idle() -> None:
+    assert probe.idle_of(SESSIONS, 2000.0) == 300.0
+    assert probe.idle_of(SESSIONS.replace("yes", "no", 1), 2000.0) == 0.0
+    assert probe.idle_of("Class=greeter\nIdleHint=no", 2000.0) == 2000.0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="logind is Linux's")
+def test_without_logind_nobody_says_whether_somebody_is_there() -> None:
+    asked: list[list[str]] = []
+
+    def silent(command: Any) -> str | None:
+        asked.append(list(command))
+        return None if len(asked) != 2 else "  1 1000 ada seat0\n"
+
+    assert probe.idle_s(silent, 2000.0) is None
+    assert probe.idle_s(silent, 2000.0) is None, "the second question is not answered"
+    assert probe.idle_s(lambda _: "", 2000.0) == 2000.0
+    assert asked[-1][:3] == ["loginctl", "show-session", "1"]
+    assert probe.printed_by(["no-such-program"]) is None
+
+
+class Nvml:
+    """A driver with one GPU."""
+
+    NVMLError = RuntimeError
+
+    def __init__(self, pids: list[int], samples: list[tuple[int, int, int]] | None) -> None:
+        self._pids, self._samples = pids, samples
+
+    def __getattr__(self, name: str) -> Any:
+        found: dict[str, Any] = {
+            "nvmlDeviceGetCount": lambda: 1,
+            "nvmlDeviceGetHandleByIndex": lambda n: n,
+            "nvmlDeviceGetComputeRunningProcesses": lambda _: [SimpleNamespace(pid=pid) for pid in self._pids],
+            "nvmlDeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=60),
+            "nvmlDeviceGetProcessUtilization": lambda *_: self._sampled(),
+        }
+        return found[name]
+
+    def _sampled(self) -> list[SimpleNamespace]:
+        if self._samples is None:
+            raise RuntimeError
+        return [SimpleNamespace(pid=pid, timeStamp=at, smUtil=busy) for pid, at, busy in self._samples]
+
+
+def test_of_a_gpu_only_what_others_use_counts() -> None:
+    assert probe.others_gpu(Nvml([7], None), {1}) == 0.6, "none of ours is there"
+    assert probe.others_gpu(Nvml([1, 7], [(1, 1, 50), (7, 1, 90), (7, 2, 20)]), {1}) == 0.2
+    assert probe.others_gpu(Nvml([1, 7], None), {1}) is None, "a driver that does not tell them apart"
+
+
+def test_this_machine_is_looked_at_without_an_error() -> None:
+    observer = probe.Observer(FakeClock(), run=lambda _: None)
+    asked = probe.Asked(person=True, cpu=True, gpu=True, celsius=True)
+    observer.look(asked)
+    found = observer.look(asked)
+    assert 0 <= found.minute < WEEK
+    assert found.cpu is None or 0 <= found.cpu <= 1
+
+
+# -- the lock on falling asleep ----------------------------------------------------------------------------------
+
+
+class FakeLock:
+    def __init__(self, why: str | None = None) -> None:
+        self.why, self.held = why, True
+
+    def refused(self) -> str | None:
+        return self.why
+
+    def release(self) -> None:
+        self.held = False
+
+
+def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    locks: list[FakeLock] = []
+
+    def take() -> FakeLock:
+        locks.append(FakeLock())
+        return locks[-1]
+
+    seen: list[t.Event] = []
+    observer = SimpleNamespace(look=lambda _: probe.Found(minute=0))
+    lookout = Lookout(observer, Inhibitor(take), Terms, lambda: True, seen.append)
+    lookout.look()
+    assert not locks
+    lookout.keep_awake(True)
+    lookout.look()
+    lookout.look()
+    assert [each.held for each in locks] == [True]
+    assert len(seen) == 3
+    locks[0].why = "logind refuses"
+    with caplog.at_level(logging.WARNING):
+        lookout.look()
+        lookout.look()
+    assert not locks[0].held
+    assert caplog.text.count("this machine may fall asleep while it trains: logind refuses") == 1
+    lookout.keep_awake(False)
+    lookout.look()
+    assert not locks[-1].held
+
+    def cannot() -> FakeLock:
+        raise OSError(None, "there is no systemd-inhibit here")
+
+    assert Inhibitor(cannot).hold() == "there is no systemd-inhibit here"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there the system ends it with the thread")
+def test_no_lock_outlives_a_worker_that_is_killed() -> None:
+    """The program under which the lock is held ends with the pipe, whatever ended the process that holds the other end."""
+    code = (
+        "import sys, time, json\n"
+        "from training.fleet.process import inhibitor\n"
+        "lock = inhibitor.lock(('cat',))\n"
+        "print(json.dumps(lock._popen.pid), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    pid = json.loads(holder.stdout.readline())
+    ended = os.pidfd_open(pid)
+    try:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(30)
+        assert select.select([ended], [], [], 30)[0], "the lock's program goes on"
+    finally:
+        os.close(ended)
+        holder.stdout.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there the system ends it with the thread")
+def test_a_lock_ends_with_its_release_and_a_program_that_refuses_is_heard() -> None:
+    held = inhibitor.lock(("cat",))
+    assert held.refused() is None
+    held.release()
+    assert held.refused() is not None
+    refusing = inhibitor.lock(("false",))
+    refusing.release()
+    assert "ended with 1" in str(refusing.refused())
+    with pytest.raises(OSError, match="there is no no-such-program here"):
+        inhibitor.lock(("no-such-program",))

@@ -1,0 +1,33 @@
+"""Wake-on-LAN: the packet that a sleeping machine's network card waits for, sent to all on this network.
+
+Six bytes of 255, then the card's hardware address sixteen times. Nobody answers: whether it worked shows when the
+machine asks for work. Routers do not pass it on, so receiver and machine have to be on one network.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+PORT = 9  # discard; the card looks at the bytes alone
+EVERYBODY = "255.255.255.255"
+
+
+def packet(mac: str) -> bytes:
+    """Return the packet for a hardware address written ``a0:b1:c2:d3:e4:f5``."""
+    address = bytes.fromhex(mac.replace(":", ""))
+    if len(address) != 6:
+        raise ValueError(f"{mac} is no hardware address")
+    return b"\xff" * 6 + 16 * address
+
+
+def _broadcasting() -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    return made
+
+
+def send(mac: str, open_socket: Callable[[], socket.socket] = _broadcasting) -> None:
+    """Send the packet. Raises OSError where this machine may not broadcast, or has no network."""
+    with open_socket() as sender:
+        sender.sendto(packet(mac), (EVERYBODY, PORT))
