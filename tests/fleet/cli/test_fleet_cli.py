@@ -570,6 +570,39 @@ def test_release_lets_hosts_in_and_says_why_they_were_out(run):
     assert run.json("release", "desk") == {"hosts": [dict(answer)]}
 
 
+def test_hosts_are_paused_drained_and_resumed_and_each_line_says_what_follows(run):
+    def answer(order: str | None, **more: object) -> dict[str, object]:
+        told = {"host": "desk", "order": order, "by": "ada", "since": NOW, "was": None, "jobs": ["gru", "mlp"]}
+        return told | {"note": None} | more
+
+    receiver = run.receiver
+    receiver.answers["POST", "/v1/workers/desk/pause"] = answer("pause")
+    receiver.answers["POST", "/v1/workers/desk/drain"] = answer("drain", jobs=list("abcde"))
+    receiver.answers["POST", "/v1/workers/desk/resume"] = answer(None)
+    until = "desk: it gets no jobs until `cis490-jobs resume desk`; what it trains"
+    assert run("pause", "desk") == 0
+    assert run.out == f"{until} (gru, mlp) stops where it is, and is handed back if the pause lasts\n"
+    assert run("drain", "desk") == 0
+    assert run.out == f"{until} (a, b, c and 2 more) runs to its end\n"
+    receiver.answers["POST", "/v1/workers/desk/drain"] = answer("hand_back")
+    assert run("drain", "--now", "desk") == 0
+    assert run.out == f"{until} (gru, mlp) stops and is handed back\n"
+    assert run("resume", "desk") == 0
+    assert run.out == "desk gets work again\n"
+    receiver.answers["POST", "/v1/workers/desk/resume"] = answer(None, note="quarantined: it died")
+    assert run("resume", "desk") == 0
+    assert run.out == "desk still gets no jobs: it is quarantined: it died\n"
+    assert run.json("pause", "desk") == {"hosts": [answer("pause")]}
+    told = "paused by ada; `cis490-jobs resume desk` ends that"
+    receiver.answers["GET", "/v1/health"] = {"status": "ok", "detail": None, "resting": {"desk": told}}
+    assert run("status") == 0
+    assert f"Hosts at rest\n  desk: {told}" in run.out
+    worker = {"hostname": "desk", "alive": True, "resting": told}
+    receiver.answers["GET", "/v1/workers"] = {"workers": [worker], "now": NOW}
+    assert run("workers") == 0
+    assert "resume desk" in " ".join(run.out.split())
+
+
 def test_status_and_workers_name_hosts_that_get_no_jobs(run):
     said = "quarantined: 3 jobs died; look there, then `cis490-jobs release desk`"
     health = {"status": "ok", "detail": None, "quarantined": {"desk": said}}

@@ -867,3 +867,40 @@ def test_what_declares_no_slots_is_the_plan_that_it_was():
     declared = load(HEAD + '[hosts.pi]\nslots = "auto"\nreserve_ram_gib = 4\n' + job()).hosts["pi"].to_dict()
     assert (declared["slots"], declared["reserve_ram_gib"]) == ("auto", 4.0)
     assert not {"slots", "reserve_cores"} & load(HEAD + "[hosts.pi]\n" + job()).hosts["pi"].to_dict().keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "mistake", "suggestion"),
+    [
+        ('hours = "sa su"', "must be a list of at least 1 entry", 'write ["sa su"]'),
+        ('hours = ["mo-fr 18:00-25:00"]', "names no days", 'write "mo-fr 18:00-08:00"'),
+        ('hours = ["mo-xx"]', "names no day of the week: 'xx'", 'write "mo-fr 18:00-08:00"'),
+        ('hours = ["sa 8:00-8:00"]', "begins when it ends", 'write "mo-fr 18:00-08:00"'),
+        ('hours = ["8:00-24:30"]', "ends after 24:00", 'write "mo-fr 18:00-08:00"'),
+        ('hours = [","]', "names no days", 'write "mo-fr 18:00-08:00"'),
+        ('pause_on_battery = "yes"', "must be true or false", ""),
+        ("pause_above_cpu = 50", "must be a share from 0 to 1, not 50", "write 0.5 for 50 %"),
+        ("pause_above_gpu = true", "must be a share from 0 to 1, not true", "0.5 is half of it"),
+        ("pause_above_celsius = 200", "must be a temperature from 30 to 120 degrees Celsius, not 200", "at rest"),
+        ("pause_max_s = -1", "must be a number from 0", ""),
+        ("idle_s = 600", "has no effect without pause_when_used", "write pause_when_used = true"),
+        ('mac = "a0:b1"', 'must be a hardware address as "a0:b1:c2:d3:e4:f5", not the text "a0:b1"', "`ip link`"),
+        ('mac = "01:00:5e:00:00:01"', "is the address of a group of machines", "of one network card"),
+        ("may_slep = true", "a host has no key `may_slep`", "may_sleep"),
+    ],
+)
+def test_an_owners_conditions_are_checked(line, mistake, suggestion):
+    (found,) = mistakes(HEAD + f"[hosts.pi]\n{line}\n" + job())
+    assert mistake in found.message
+    assert suggestion in found.suggestion
+    assert found.line is not None
+
+
+def test_an_owners_conditions_are_kept_and_a_plan_without_has_not_changed():
+    said = 'hours = ["Mo-Fr 18:00-8:00", "sa, su"]\npause_when_used = true\nidle_s = 60\nmac = "A0-B1-C2-D3-E4-F5"\n'
+    declared = load(HEAD + f"[hosts.pi]\n{said}" + job()).hosts["pi"].to_dict()
+    assert declared["mac"] == "a0:b1:c2:d3:e4:f5"
+    assert declared["hours"] == ["Mo-Fr 18:00-8:00", "sa, su"]
+    assert (declared["pause_when_used"], declared["idle_s"], "may_sleep" in declared) == (True, 60.0, False)
+    without = load(HEAD + "[hosts.pi]\n" + job()).hosts["pi"].to_dict()
+    assert not {"hours", "pause_max_s", "idle_s", "mac"} & without.keys()

@@ -242,6 +242,7 @@ def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver: Receiver
         ("/act?what=explode&all=1", "What: expected one of cancel, requeue"),
         ("/act?what=requeue&acted=cancel,1,x", "Acted: expected"),
         ("/act?what=release&host=nobody", "No host is called"),
+        ("/act?what=pause&host=nobody", "No host is called"),
         ("/act?what=reload", "started without a manifest"),
     ],
 )
@@ -262,6 +263,30 @@ def test_a_host_is_released_from_its_notice(receiver: Receiver) -> None:
     right = fields_of(page)
     assert "pi was released." in send(receiver, "/act", body=right, Cookie=session)[2]
     assert "is not quarantined" in send(receiver, "/act", body=right, Cookie=session)[2]
+
+
+@pytest.mark.parametrize(("what", "does"), [("pause", "stop where they are"), ("drain", "runs to its end")])
+def test_a_host_is_paused_or_drained_from_its_row_and_resumed_from_its_notice(
+    receiver: Receiver, what: str, does: str
+) -> None:
+    session = logged_in(receiver, TOKEN)
+    fleet = html.unescape(look(receiver, "/", Cookie=session)[1])
+    (address,) = {each for each in re.findall(r'href="(/act\?what=\w+&host=[^"]*)"', fleet) if f"what={what}" in each}
+    page = look(receiver, address, Cookie=session)[1]
+    assert does in words_of(page)
+    assert "It gets no jobs until it is resumed." in words_of(page)
+    done = send(receiver, "/act", body=fields_of(page), Cookie=session)[2]
+    assert re.search(rf"is {what}e?d\.", words_of(done))
+    status, _, again = send(receiver, "/act", body=fields_of(page), Cookie=session)
+    assert (status, "has changed meanwhile, and nothing was done" in again) == (409, True)
+    fleet = look(receiver, "/", Cookie=session)[1]
+    assert "at rest" in words_of(fleet)
+    assert "cis490-jobs resume" in words_of(fleet)
+    back = html.unescape(re.findall(r'href="(/act\?what=resume[^"]*)"', done)[0])
+    asked = look(receiver, back, Cookie=session)[1]
+    assert "was resumed." in words_of(send(receiver, "/act", body=fields_of(asked), Cookie=session)[2])
+    status, page = look(receiver, back, Cookie=session)
+    assert (status, "is neither paused nor drained" in page) == (409, True)
 
 
 def test_a_reload_says_before_what_it_changes(receiver: Receiver) -> None:

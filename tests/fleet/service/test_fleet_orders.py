@@ -1,0 +1,256 @@
+"""Hosts that get no jobs because somebody said so: operators' orders, owners' conditions; and hosts that are woken."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from builders import a_beat, a_job, a_worker_claim
+from fakes import Counting, FakeClock, FakeShelf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver import wake_on_lan
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.scheduling.orders import Order
+from training.fleet.scheduling.policy import Policy
+from training.fleet.scheduling.wake import AGAIN_S, START_S, TRIES_MAX, Sleeper, Waits, to_wake
+from training.fleet.service import acts
+from training.fleet.service.audit import Act, AuditLog
+from training.fleet.service.forecasts import Forecasts
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.terms import terms_of
+from training.fleet.service.views import Views
+from training.fleet.service.wakes import Wakes
+from training.fleet.wire.messages import ClaimReply, Refusal
+
+MAC = "a0:b1:c2:d3:e4:f5"
+
+
+class House:
+    """A service with two hosts and a few jobs."""
+
+    def __init__(self, **plan: Any) -> None:
+        self.clock = FakeClock()
+        self.queue = JobQueue(":memory:", clock=self.clock, new_claim_id=Counting())
+        self.service = Service(self.queue, FakeShelf())
+        self.service.reload([a_job(f"job-{n}") for n in range(4)], Plan(**plan))
+        self.views = Views(self.queue.db, self.service)
+
+    def claim(self, host: str, **said: Any) -> ClaimReply:
+        return self.service.claim(a_worker_claim(host, **said))
+
+    def worker(self, host: str) -> Any:
+        return next(each for each in self.views.workers().workers if each.hostname == host)
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    made = House()
+    yield made
+    made.queue.close()
+
+
+@pytest.mark.parametrize("order", Order)
+def test_a_host_under_an_order_gets_nothing_until_it_is_resumed(house: House, order: Order) -> None:
+    held = house.claim("pi").job_id
+    assert held is not None
+    house.service.order("PI", order, "ada")  # names are compared without case
+    refused = house.claim("pi", slot=1)
+    assert (refused.job_id, refused.ask_again) == (None, True), "a host that waits would count as idle"
+    assert "by ada; `cis490-jobs resume pi` ends that" in str(refused.reason)
+    assert refused.terms is not None
+    assert (refused.terms.order, refused.terms.by) == (order.value, "ada")
+    assert house.worker("pi").order == order.value
+    verdicts = {each.host: each for each in house.views.explain("id-job-3").hosts}
+    assert "by ada" in verdicts["pi"].reason
+    assert "by ada" in str(house.views.job("id-job-3").job.obstacle), "no other host is known"
+    assert "by ada" in str(Forecasts(house.service, house.queue.db).now().hosts[0].note)
+    with pytest.raises(Refusal, match="not quarantined"):
+        house.service.release("pi", "ada")
+    answer = house.service.resume_host("pi", "bob")
+    assert (answer.order, answer.was, answer.jobs, answer.note) == (None, order, [held.removeprefix("id-")], None)
+    assert house.claim("pi", slot=1).job_id is not None
+    with pytest.raises(Refusal, match="host pi is neither paused nor drained; it gets work"):
+        house.service.resume_host("pi", "ada")
+    with pytest.raises(Refusal, match="no host is called 'pj'; `cis490-jobs workers` shows them all"):
+        house.service.order("pj", order, "ada")
+
+
+def test_an_order_is_kept_once_replaced_by_another_and_audited(house: House) -> None:
+    house.claim("pi")
+    audit = AuditLog(house.queue.db, house.clock)
+    first = acts.order(house.service, audit, Act.DRAIN, "pi", "operator ada")
+    house.clock.advance(5)
+    again = acts.order(house.service, audit, Act.DRAIN, "pi", "operator bob")
+    assert (again.since, again.by, again.was) == (first.since, "ada", "drain")
+    other = acts.order(house.service, audit, Act.DRAIN, "pi", "operator bob", at_once=True)
+    assert (other.order, other.by, other.was) == ("hand_back", "bob", "drain")
+    acts.order(house.service, audit, Act.RESUME, "pi", "operator bob")
+    rows = [(row["act"], row["subject"], row["after"]) for row in house.queue.db.all("audit_page", after=0, limit=9)]
+    assert rows == [
+        ("drain", "pi", '{"order": "drain"}'),
+        ("drain", "pi", '{"order": "drain"}'),
+        ("drain", "pi", '{"order": "hand_back"}'),
+        ("resume", "pi", '{"order": null}'),
+    ]
+
+
+def test_an_order_outlives_the_receiver(house: House) -> None:
+    house.claim("pi")
+    house.service.order("pi", Order.PAUSE, "ada")
+    again = Service(house.queue, FakeShelf())
+    assert again.claim(a_worker_claim("pi", slot=1)).job_id is None
+
+
+def test_a_host_at_rest_for_its_owner_gets_nothing_and_what_waited_before_neither(house: House) -> None:
+    waiting = a_worker_claim("pi", request_id="r-1", wait_s=30.0)
+    poll = house.service.wait_begins("pi")
+    rested = house.claim("pi", request_id="r-1", resting="on battery")
+    assert (rested.job_id, rested.ask_again) == (None, True)
+    assert "at rest for its owner (on battery)" in str(rested.reason)
+    assert house.service.claim_again(waiting, poll).job_id is None, "it was sent before the owner came"
+    assert house.worker("pi").resting == "at rest for its owner (on battery); it goes on by itself"
+    assert house.worker("pi").quarantine is None
+    assert house.claim("pi", request_id="r-1").job_id is not None
+
+
+def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(house: House) -> None:
+    granted = house.claim("pi")
+    assert granted.job_id is not None
+    assert granted.claim_id is not None
+
+    def beat(seq: int, paused_s: float, *, paused: bool, resting: str | None) -> float:
+        said = a_beat(granted.claim_id, seq=seq, paused_s=paused_s, paused=paused, resting=resting)
+        house.service.heartbeat(str(granted.job_id), said)
+        attempt = house.queue.attempts.by_claim(str(granted.claim_id))
+        assert attempt is not None
+        assert attempt.heard_s is not None
+        return attempt.heard_s
+
+    house.clock.advance(60)
+    assert beat(1, 0.0, paused=False, resting=None) == 60
+    house.clock.advance(60)
+    assert beat(2, 50.0, paused=True, resting="somebody uses it") == 70
+    shown = house.views.job(str(granted.job_id)).job
+    assert shown.paused == "pi is at rest for its owner (somebody uses it); it goes on by itself"
+    assert house.claim("pi", slot=1).job_id is not None, "a claim that says nothing of it is newer"
+    house.clock.advance(100)
+    assert beat(3, 150.0, paused=True, resting="somebody uses it") == 70
+    house.clock.advance(30)
+    assert beat(4, 150.0, paused=False, resting=None) == 100
+    assert house.views.job(str(granted.job_id)).job.paused is None
+
+
+def test_the_shares_of_a_host_that_rests_go_to_others_at_once() -> None:
+    house = House()
+    first, second = house.claim("fast"), house.claim("slow")
+    assert first.job_id
+    assert second.job_id
+    fleet = house.service.fleet(but="slow")
+    assert [host.name for host in fleet.alive] == ["fast"]
+    house.service.order("fast", Order.PAUSE, "ada")
+    house.service.think_ahead()
+    made = house.queue.ahead.rolling.made
+    assert made is not None
+    assert {slot.host for slot in made.slots} == {"slow"}
+    house.queue.close()
+
+
+def test_terms_say_what_the_plan_declares() -> None:
+    declared = {"hours": ["sa su", "22:00-7:00"], "pause_on_battery": True, "pause_above_cpu": 0.5, "slots": 2}
+    terms = terms_of(declared, None)
+    assert terms.hours is not None
+    assert terms.hours[0] == (0, 420)
+    assert (terms.pause_on_battery, terms.pause_above_cpu, terms.pause_max_s, terms.may_sleep) == (
+        True,
+        0.5,
+        600,
+        False,
+    )
+
+
+@given(st.floats(0, 1e5), st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), max_size=9))
+def test_what_was_heard_is_never_less_than_before(begun: float, beats: list[tuple[float, float]]) -> None:
+    heard: float | None = begun
+    for since_s, stood_s in beats:
+        before = heard
+        heard = rules.heard_s(heard, since_s - stood_s, None, Policy())
+        assert heard is not None
+        assert before is not None
+        assert before <= heard <= before + max(0.0, since_s - stood_s)
+
+
+# -- waking -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ends_s", "sleeper", "woken"),
+    [
+        (100.0, None, Sleeper("pc"), True),
+        (100.0, START_S + 101, Sleeper("pc"), True),
+        (100.0, START_S + 99, Sleeper("pc"), False),
+        (100.0, None, Sleeper("pc", 1, START_S - 1), False),
+        (100.0, None, Sleeper("pc", 1, AGAIN_S - 1), False),
+        (100.0, None, Sleeper("pc", 1, AGAIN_S), True),
+        (100.0, None, Sleeper("pc", 2, AGAIN_S), False),
+        (100.0, None, Sleeper("pc", TRIES_MAX, math.inf), False),
+    ],
+)
+def test_a_host_is_woken_when_it_ends_a_job_sooner_and_not_too_often(
+    seconds: float, ends_s: float | None, sleeper: Sleeper, woken: bool
+) -> None:
+    chosen = to_wake([Waits("1:0", {"pc": seconds}, ends_s)], [sleeper])
+    assert chosen == ({"pc": "1:0"} if woken else {})
+
+
+def test_one_host_is_woken_for_a_kind_the_one_that_ends_it_first() -> None:
+    waiting = [Waits("1:0", {"pc": 50.0, "nas": 40.0}, None), Waits("2:0", {"nas": 9.0, "tv": 1.0}, None)]
+    assert to_wake(waiting, [Sleeper("pc"), Sleeper("nas"), Sleeper("tv")]) == {"nas": "1:0"}
+    assert to_wake(waiting, [Sleeper("pc"), Sleeper("nas", 1, 5.0)]) == {}, "one that comes may do it"
+
+
+def test_a_silent_host_is_woken_and_the_jobs_history_says_so() -> None:
+    house = House(hosts={"pc": {"mac": MAC}})
+    wakes = Wakes(house.service)
+    house.service.claim(a_worker_claim("pc"))
+    assert wakes.due() == [], "it is awake"
+    house.clock.advance(3 * 600)
+    (due,) = wakes.due()
+    assert (due.host, due.mac) == ("pc", MAC)
+    row = [each for each in house.queue.db.all("events_of_job", job_id="id-job-1") if each["transition"] == "wake"]
+    assert [(each["to_status"], each["detail"]) for each in row] == [
+        (JobStatus.PENDING, "pc is asleep and would have it done sooner")
+    ]
+    assert wakes.due() == [], "it may still come"
+    house.clock.advance(AGAIN_S)
+    assert len(wakes.due()) == 1
+    house.service.order("pc", Order.DRAIN, "ada")
+    house.clock.advance(9 * AGAIN_S)
+    assert wakes.due() == [], "it would get nothing"
+    house.queue.close()
+
+
+def test_the_packet_is_what_a_network_card_waits_for() -> None:
+    sent: list[tuple[bytes, tuple[str, int]]] = []
+
+    class Socket:
+        def __enter__(self) -> Socket:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def sendto(self, data: bytes, to: tuple[str, int]) -> None:
+            sent.append((data, to))
+
+    wake_on_lan.send(MAC, Socket)  # type: ignore[arg-type]
+    assert sent == [(b"\xff" * 6 + 16 * bytes.fromhex("a0b1c2d3e4f5"), ("255.255.255.255", 9))]
+    with pytest.raises(ValueError, match="no hardware address"):
+        wake_on_lan.packet("a0:b1")
+    with wake_on_lan._broadcasting() as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST)
