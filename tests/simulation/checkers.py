@@ -35,8 +35,9 @@ _TABLE: dict[str, tuple[tuple[str | None, ...], str]] = {
     "cancel": (("pending", *_LIVE), "cancelled"),
     "take_out": (("failed",), "cancelled"),
     "requeue": (("pending", *_LIVE, *_FINAL), "pending"),
+    "wake": (("pending",), "pending"),
 }
-_MARKS = ("hold", "unhold", "wake")  # beside the status, in whichever
+_MARKS = ("hold", "unhold")  # beside the status, in whichever
 
 
 class OneLiveAttempt(Checker):
@@ -124,7 +125,7 @@ class OnlyTheOwnerActs(Checker):
             self._worker(seen)
         elif call.name in ("cancel", "requeue", "deliver", *_MARKS):
             self.demand(set(seen.changed()) <= {call.job_id}, f"{call.name} by the operator moved another job")
-        elif call.name in ("ticket", "output", "by hand", "retention"):
+        elif call.name in ("ticket", "output", "by hand", "retention", "wake", "pause", "drain", "resume"):
             self.demand(not seen.changed(), f"{call.name} moved a job")
         self._remember(seen)
 

@@ -253,6 +253,7 @@ def test_status_has_a_stable_shape_for_machines(run):
         "unlike",
         "plan_notes",
         "quarantined",
+        "resting",
         "refused",
         "missing_datasets",
         "never_asked",

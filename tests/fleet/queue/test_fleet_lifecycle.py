@@ -18,6 +18,7 @@ from training.fleet.scheduling.job import FINAL, LIVE, TRANSITIONS, EndReason, J
 from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.service.membership import readable
 from training.fleet.service.service import Plan, Service
+from training.fleet.service.wakes import Wakes
 from training.fleet.wire.messages import ClaimReply, DeliverRequest, ProblemType, Refusal
 
 A, B = "a" * 64, "b" * 64
@@ -145,6 +146,13 @@ def taken_out(world: World) -> None:
         world.service.cancel("one")
 
 
+def woken(world: World) -> None:
+    lost(world)
+    world.service.host_registry.plan = Plan(hosts={"pi": {"mac": "a0:b1:c2:d3:e4:f5"}})
+    (due,) = Wakes(world.service).due()
+    assert due.host == "pi"
+
+
 ROWS: dict[str, tuple[Row, JobStatus]] = {
     "insert": (lambda w: None, S.PENDING),
     "claim": (claimed, S.CLAIMED),
@@ -165,6 +173,7 @@ ROWS: dict[str, tuple[Row, JobStatus]] = {
     "pardon": (unstartable, S.PENDING),
     "hold": (lambda w: (running(w), w.service.hold("one")), S.RUNNING),
     "unhold": (lambda w: (w.service.hold("one"), w.service.unhold("one")), S.PENDING),
+    "wake": (woken, S.PENDING),
 }
 
 

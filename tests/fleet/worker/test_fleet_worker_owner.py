@@ -365,7 +365,7 @@ def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog: pytest.L
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there the system ends it with the thread")
 def test_no_lock_outlives_a_worker_that_is_killed() -> None:
-    """The program under which the lock is held ends with the pipe, whatever ended the process that holds the other end."""
+    """The program under which the lock is held ends with the pipe, whatever ended the process at its other end."""
     code = (
         "import sys, time, json\n"
         "from training.fleet.process import inhibitor\n"

@@ -127,7 +127,7 @@ TRANSITIONS: Mapping[str, Transition] = {
     )
 }
 # Marks beside the status, which they leave as it is: a pending job stays pending, a running one running.
-MARKS = frozenset({"hold", "unhold", "wake"})
+MARKS = frozenset({"hold", "unhold"})
 # A repeated claim is answered while its attempt lives and moves nothing: a running job stays running.
 KEEPS_STATUS = frozenset({"claim_repeat", "complete_repeat"})
 

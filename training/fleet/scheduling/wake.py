@@ -1,8 +1,8 @@
 """PURE: which sleeping hosts to wake, because a job waits that nobody awake will have done sooner.
 
 A host is woken for a kind of job when it would have one done before the last of them ends on the hosts that are awake,
-its start included; a kind that no host awake can train always is a reason. One host a kind at a time: while one that was
-woken may still come, nobody else is woken for what it can do. A host that does not come is tried a few times, ever more
+its start included; a kind that no host awake can train always is a reason. One host a kind at a time: while one that
+was woken may still come, nobody else is woken for what it can do. A host that does not come is tried a few times, ever more
 seldom, and then left alone until it was heard again.
 """
 

@@ -1,0 +1,108 @@
+"""Planted bugs: hosts that are at rest for their owner, or by an operator's order."""
+
+from __future__ import annotations
+
+from simulation.mutate import Mutant
+from training.fleet.process.inhibitor import Inhibitor
+from training.fleet.scheduling import wake
+from training.fleet.service.hosts import HostRegistry
+from training.fleet.service.service import Service
+from training.fleet.service.wakes import Wakes
+from training.fleet.worker.state import halts, owner, slots, state, trainer
+
+_WORKER = "test_fleet_worker_owner:test_"
+_RECEIVER = "test_fleet_orders:test_"
+
+OWNER_BUGS = (
+    Mutant(
+        "a host under an order is granted work",
+        Service._give,
+        "if request.host_id in out:",
+        "if request.host_id in sick:",
+        seed=72,
+    ),
+    Mutant(
+        "a host at rest for its owner is granted work",
+        HostRegistry.rests,
+        "self.resting[name] = reason",
+        "pass",
+        seed=72,
+    ),
+    Mutant(
+        "paused time counts as training time",
+        trainer._ended,
+        "- halts.stood_s(work, transition.now), 3)",
+        ", 3)",
+        seed=72,
+    ),
+    Mutant(
+        "a paused trainer is taken for one that hangs",
+        trainer._measured,
+        "if work.stood_at is not None:",
+        "if False:",
+        seed=72,
+    ),
+    Mutant(
+        "a machine is kept awake when it trains no more",
+        slots._Turn.take,
+        "if self.slots.keeps_awake != before.keeps_awake:",
+        "if self.slots.keeps_awake and not before.keeps_awake:",
+        seed=72,
+    ),
+    Mutant(
+        "a machine is kept awake on its battery",
+        halts.keeps_awake,
+        "return trains and not terms.may_sleep and not owner.on_battery",
+        "return trains and not terms.may_sleep",
+        seed=72,
+    ),
+    Mutant(
+        "the receiver's return resumes a trainer whose owner needs the machine",
+        state.Transition.let_go_on,
+        "and not self.work.paused and self.work.halted_at is None:",
+        "and not self.work.paused:",
+        seed=72,
+    ),
+    Mutant(
+        "a pause has no end",
+        halts._halted,
+        "if is_due(next_wake(transition), transition.now):",
+        "if halt.patience_s <= 0 and is_due(next_wake(transition), transition.now):",
+        seed=72,
+    ),
+    Mutant(
+        "a condition of the owner is seen and forgotten",
+        owner.look,
+        "said = complaint if now - began >= wait_s else counted",
+        "said = counted",
+        seed=72,
+    ),
+    Mutant(
+        "a sleeping host is woken again and again",
+        wake.Sleeper.may_be_tried,
+        "return self.tries < TRIES_MAX and (",
+        "return True or (",
+        seed=72,
+    ),
+    Mutant(
+        "a host that is awake is woken",
+        Wakes._asleep,
+        "if service.alive(known):",
+        "if False:",
+        seen_by=_RECEIVER + "a_silent_host_is_woken_and_the_jobs_history_says_so",
+    ),
+    Mutant(
+        "an order reaches the trainer alone that heard of it",
+        slots._Turn._tell_others,
+        "if self.slots.halt != before.halt:",
+        "if False:",
+        seen_by=_WORKER + "an_operators_order_reaches_every_trainer_with_one_heartbeat",
+    ),
+    Mutant(
+        "a lock that the system refused counts as held",
+        Inhibitor.hold,
+        "return why",
+        "return None",
+        seen_by=_WORKER + "a_lock_is_held_once_and_released_and_a_refusal_is_told",
+    ),
+)
