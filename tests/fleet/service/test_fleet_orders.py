@@ -138,6 +138,8 @@ def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(
     house.clock.advance(60)
     assert beat(2, 50.0, paused=True, resting="somebody uses it") == 70
     shown = house.views.job(str(granted.job_id)).job
+    (told,) = Forecasts(house.service, house.queue.db).now().jobs[:1]
+    assert told.high_at - told.ends_at >= 300, "the pause may end at once, or last until the job is handed back"
     assert shown.paused == "pi is at rest for its owner (somebody uses it); it goes on by itself"
     assert house.claim("pi", slot=1).job_id is not None, "a claim that says nothing of it is newer"
     house.clock.advance(100)

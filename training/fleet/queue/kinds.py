@@ -67,6 +67,7 @@ class Live:
     heard_s: float | None
     progress: Mapping[str, Any] | None
     afresh: bool  # no earlier attempt there may have begun it
+    paused: bool = False  # its trainer stands still
 
 
 class Kinds:
@@ -103,6 +104,7 @@ class Kinds:
                 heard_s=row["heard_s"],
                 progress=json.loads(row["progress"]) if row["progress"] else None,
                 afresh=bool(row["afresh"]),
+                paused=bool(row["paused"]),
             )
             for row in self._db.all("attempts_live", most=LIVE_MOST)
         ]

@@ -2,8 +2,8 @@
 
 A host is woken for a kind of job when it would have one done before the last of them ends on the hosts that are awake,
 its start included; a kind that no host awake can train always is a reason. One host a kind at a time: while one that
-was woken may still come, nobody else is woken for what it can do. A host that does not come is tried a few times, ever more
-seldom, and then left alone until it was heard again.
+was woken may still come, nobody else is woken for what it can do. A host that does not come is tried a few times, ever
+more seldom, and then left alone until it was heard again.
 """
 
 from __future__ import annotations

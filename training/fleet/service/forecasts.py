@@ -20,12 +20,12 @@ from training.fleet.queue.classes import Classes, Drafts, JobClass
 from training.fleet.queue.declines import Declines
 from training.fleet.queue.forecasts import Came, Foretold, reviewed, untold
 from training.fleet.queue.foresee import Foreseen, name_of
-from training.fleet.queue.kinds import Kinds, kind, kind_of
+from training.fleet.queue.kinds import Kinds, Live, kind, kind_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast, quantile
 from training.fleet.scheduling.job import Host, JobStatus, Needs
-from training.fleet.scheduling.orders import Out
+from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
 from training.fleet.scheduling.schedule import Slot
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.out import taken_out
@@ -227,10 +227,17 @@ class Forecasts:
                 _Asked(each.job_id, each.name, each.job_class, each.priority),
                 each.host,
                 each.granted_at,
-                *self._kinds.left(each, on),
+                *self._left(each, on, registry),
             )
             for each, on in zip(live, machines, strict=True)
         ]
+
+    def _left(self, live: Live, on: Machine, registry: HostRegistry) -> tuple[float, float]:
+        """Return the seconds until an attempt ends, and until that is nearly sure: a pause may last until it is handed
+        back, and end at once."""
+        left_s, late_s = self._kinds.left(live, on)
+        most_s = (registry.plan.declared(live.host) or {}).get("pause_max_s", PAUSE_MAX_S) if live.paused else 0.0
+        return left_s + most_s / 2, late_s + most_s
 
 
 def _planned(each: Foreseen, drafts: Drafts) -> _Asked:

@@ -80,7 +80,7 @@ class Lookout:
             return
         why = self._inhibitor.hold()
         if why is not None and why != self._told:
-            log.warning("this machine may fall asleep while it trains: %s", why)
+            log.info("this machine may fall asleep while it trains: %s", why)
         self._told = why
 
     def _run(self) -> None:

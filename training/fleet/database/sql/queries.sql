@@ -29,7 +29,7 @@ SELECT count(*) AS n FROM (SELECT 1 FROM jobs
   LIMIT :most)
 
 -- name: attempts_live — what runs, for schedule and forecast
-SELECT a.host, a.heard_s, a.progress, a.granted_at, j.job_id, j.name, j.priority, j.class_id, c.needs,
+SELECT a.host, a.heard_s, a.paused, a.progress, a.granted_at, j.job_id, j.name, j.priority, j.class_id, c.needs,
   NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
     AND b.host = a.host AND b.attempt < a.attempt) AS afresh
 FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
