@@ -186,6 +186,14 @@ def test_an_operators_order_reaches_every_trainer_with_one_heartbeat(order: Orde
     assert len(worker.all(t.PauseTrainer)) == (2 if stops is False else 0)
 
 
+def test_a_pause_reaches_the_trainer_whose_heartbeat_was_not_answered() -> None:
+    one, two = a_job(1), a_job(2)
+    worker = Worker(allowed=2).training(one, two)
+    beat = next(work.beat_call for work in worker.slots.works.values() if work.beat_call is not None)
+    worker.take(t.HeartbeatAnswered(call=beat, terms=Terms(order=Order.PAUSE, by="ada")))
+    assert {each.claim_id for each in worker.all(t.PauseTrainer)} == {one.claim_id, two.claim_id}
+
+
 def test_a_worker_at_rest_takes_its_open_request_back_and_asks_anew_as_soon_as_it_may() -> None:
     worker = Worker(allowed=1).take(t.Begin())
     first = worker.one(t.SendClaim)
@@ -361,6 +369,13 @@ def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog: pytest.L
         raise OSError(None, "there is no systemd-inhibit here")
 
     assert Inhibitor(cannot).hold() == "there is no systemd-inhibit here"
+
+
+def test_a_lock_that_the_system_refused_is_none() -> None:
+    refused = FakeLock("logind refuses")
+    held = Inhibitor(lambda: refused)
+    assert held.hold() == "logind refuses"
+    assert not refused.held
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there the system ends it with the thread")
