@@ -65,10 +65,10 @@ OWNER_BUGS = (
     ),
     Mutant(
         "a pause has no end",
-        halts._halted,
-        "if is_due(next_wake(transition), transition.now):",
-        "if halt.patience_s <= 0 and is_due(next_wake(transition), transition.now):",
-        seed=72,
+        halts.halt,
+        "return Halt(owner.reason, terms.pause_max_s, owner.reason)",
+        "return Halt(owner.reason, 1e9, owner.reason)",
+        seed=74,
     ),
     Mutant(
         "a condition of the owner is seen and forgotten",
@@ -79,7 +79,7 @@ OWNER_BUGS = (
     ),
     Mutant(
         "a sleeping host is woken again and again",
-        wake.Sleeper.may_be_tried,
+        wake.Sleeper.may_be_tried.fget,
         "return self.tries < TRIES_MAX and (",
         "return True or (",
         seed=72,
