@@ -22,8 +22,8 @@ from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
 from training.fleet.wire.constants import Action as Order
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state_transfer import sound
 from training.fleet.worker.state.terms import Terms
+from training.fleet.worker.state_transfer import sound
 
 log = logging.getLogger(__name__)
 
