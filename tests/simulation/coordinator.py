@@ -231,7 +231,8 @@ class Coordinator:
 
     def _tick(self) -> None:
         self._run(Call("tick"), self._look())
-        self._run(Call("wake"), self._wake_sleepers())
+        if self._wakes.any_can_be:
+            self._run(Call("wake"), self._wake_sleepers())
         self.mend_index()
         if not self._folds:
             self._folds = True

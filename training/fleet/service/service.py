@@ -281,12 +281,12 @@ class Service:
         if not self._dataset_store.has_room():
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         sick = self.queue.quarantines.checked_in(request.host_id, request.capability)
-        if request.host_id in sick:
-            return ClaimReply(reason=f"this host is {sick[request.host_id].sentence()}", retry_after_s=60.0)
         out = {**at_rest(self.queue.db, self.host_registry), **sick}
-        if request.host_id in out:  # nor does it wait: a waiting host counts as idle
+        if request.host_id in out:
             reason = f"this host is {out[request.host_id].sentence()}"
-            return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)
+            if request.host_id in sick:
+                return ClaimReply(reason=reason, retry_after_s=60.0)
+            return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)  # who waits counts as idle
         host = self.host_of(self.host_registry.known[request.host_id])
         full = rules.is_full(host, held)
         if full is not None:  # nor does it wait: a waiting host counts as idle

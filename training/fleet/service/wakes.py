@@ -31,6 +31,11 @@ class Wakes:
     service: Service
     _tries: dict[str, tuple[int, float]] = field(default_factory=dict)  # host → how often, and when last
 
+    @property
+    def any_can_be(self) -> bool:
+        """Return True when the plan names a host's hardware address."""
+        return any(said.get("mac") for said in self.service.plan.hosts.values())
+
     def due(self) -> list[Wake]:
         """Return whom to wake now, and write it into the history of the jobs that are the reason."""
         macs = self._asleep()
@@ -53,7 +58,7 @@ class Wakes:
     def _asleep(self) -> dict[str, str]:
         """Map the hosts that were not heard for a lease, and can be woken, to their address."""
         service, found = self.service, dict[str, str]()
-        if not any(said.get("mac") for said in service.plan.hosts.values()):
+        if not self.any_can_be:
             return found
         out = taken_out(service.queue.db, service.host_registry)
         for known in service.known_hosts():

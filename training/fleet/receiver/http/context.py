@@ -348,7 +348,7 @@ class Context:
 
     async def _wake_sleepers(self) -> None:
         """Wake the hosts that would have a job done sooner than any that is awake."""
-        for due in await self.call(self.wakes.due):
+        for due in await self.call(self.wakes.due) if self.wakes.any_can_be else ():
             try:
                 await self.disk(partial(self.send_wake, due.mac))
             except OSError as error:
