@@ -63,7 +63,7 @@ def _send(transition: Transition) -> None:
     transition.set_work(used=work.used.sent())
     telemetry, echo = replace(transition.telemetry(), usage=work.used.sample()), transition.state.echo
     told = halts.told(transition)
-    transition.set_work(beat_paused=told.paused, beat_resting=told.resting)
+    transition.set_work(beat_halted=work.halted_at is not None, beat_resting=told.resting)
     transition.do(
         t.SendHeartbeat(
             call=call,
@@ -107,7 +107,7 @@ def _renewed(transition: Transition, answer: t.HeartbeatAnswered) -> None:
     transition.set_work(
         renewed_at=work.beat_sent_at, lease_s=answer.lease_s, beat_at=beat_at, beat_tries=0, first=first
     )
-    if (told := halts.told(transition)) and (told.paused, told.resting) != (work.beat_paused, work.beat_resting):
+    if (work.halted_at is not None, halts.told(transition).resting) != (work.beat_halted, work.beat_resting):
         transition.set_work(beat_at=transition.now)  # it changed while that heartbeat was on its way
     if work.paused:
         transition.say(f"the receiver is back: {work.assignment.name} goes on")

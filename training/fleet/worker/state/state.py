@@ -85,8 +85,8 @@ class Work:
     halted_at: float | None = None  # … or for a halt, since then
     stood_at: float | None = None  # the trainer stands still since then, for any reason …
     stood_s: float = 0.0  # … and stood for so long before
-    beat_paused: bool = False  # what the last heartbeat said of that …
-    beat_resting: str | None = None  # … and of the owner's condition
+    beat_halted: bool = False  # whether it was halted when the last heartbeat was sent …
+    beat_resting: str | None = None  # … and what that said of the owner
     # the trainer's reports
     progress: Mapping[str, Any] | None = None
     complaint: str | None = None  # its own error text
