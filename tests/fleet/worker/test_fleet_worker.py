@@ -885,7 +885,7 @@ def test_no_job_waits_for_the_requests_of_another() -> None:
 )
 def test_a_number_of_slots_that_makes_no_sense_is_not_heard(said: object, taken: int | None) -> None:
     heard: Queue[t.Event] = Queue()
-    nothing = SimpleNamespace(reason="none", retry_after_s=None, echo=None, slots=said)
+    nothing = SimpleNamespace(reason="none", retry_after_s=None, echo=None, slots=said, terms=None)
     client: Any = SimpleNamespace(ask=lambda *_, **__: nothing)
     Calls(client, client, Asker("i", "s", dict, dict), lambda *_: (0, ()), heard.put).send(
         t.SendClaim(call=1, request_id="r", wait_s=0.0)
