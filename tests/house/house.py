@@ -196,11 +196,9 @@ STARTS = re.compile(
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
 STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
-STARTERS += " " + fleet("capability.cuda install.system receiver.notify.senders")
+STARTERS += " " + fleet("process.inhibitor capability.cuda capability.owner install.system receiver.notify.senders")
 STARTERS += " training.executors.on_processes training.executors.on_slurm"
 STARTERS += " training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
-STARTERS += " " + fleet("process.inhibitor capability.cuda capability.owner install.system receiver.notify.senders")
-STARTERS += " training.data.pool training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
 STARTERS += " training.recording.record training.recording.record_sample"
 STARTERS += " training.recording.stage training.recording.behaviours* training.trainer.watch.calls"
 
@@ -224,10 +222,8 @@ def starts(module: Module) -> Iterator[tuple[int, str]]:
 PURE = (
     fleet(
         "scheduling.job scheduling.policy scheduling.quarantine scheduling.copies scheduling.trained scheduling.edits",
-        "scheduling.retention scheduling.forecast",
+        "scheduling.retention scheduling.forecast scheduling.orders scheduling.hours scheduling.wake",
         "worker.state.* process.ended wire.dataset_listing wire.chunking manifest.channels service.notify.rules",
-        "scheduling.retention scheduling.forecast scheduling.orders scheduling.hours",
-        "worker.state.* process.ended wire.dataset_listing manifest.channels service.notify.rules",
     )
     + " training.data.split training.data.ingest.even training.trainer.incidents"
 )
