@@ -140,6 +140,7 @@ class Grant(_Record):
     slots: int | None = None  # how many jobs this host may train at once; None: as said before, or one
     state: dict[str, Any] | None = None  # the saved state to go on from (``StateView``)
     state_every_s: float | None = None  # between two that are brought of a long job; None: an older receiver takes none
+    booked: dict[str, Any] | None = None  # what it may use of the host; None: an older receiver books nothing
 
 
 @dataclass(frozen=True)

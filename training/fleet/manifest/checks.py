@@ -63,6 +63,7 @@ _priority = whole(-PRIORITY_MAX, PRIORITY_MAX)
 _seed = whole(0, SEED_MAX)
 _gib = real(0.0, MEMORY_GIB_MAX)
 _cores = whole(0, CORES_MAX)
+_threads = whole(1, CORES_MAX)
 _seconds = real(0.0, SECONDS_MAX)
 _recipe = one_of([recipe.value for recipe in Recipe], "split recipe")
 _mode = one_of([mode.value for mode in Mode], "mode")
@@ -167,6 +168,7 @@ def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
         dataset=table.take("dataset", dataset, None),
         max_run_s=table.take("max_run_s", _seconds, None),
         max_silence_s=table.take("max_silence_s", _seconds, None),
+        threads=table.take("threads", _threads, None),
     )
     table.finish("[defaults]")
     return checked
@@ -459,6 +461,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
         dataset=data,
         max_run_s=table.take("max_run_s", _seconds, defaults.max_run_s),
         max_silence_s=table.take("max_silence_s", _seconds, defaults.max_silence_s),
+        threads=table.take("threads", _threads, defaults.threads),
     )
     table.finish("a job")
     return replace(job, job_id=_identity(job, trainers.own.get(model)))

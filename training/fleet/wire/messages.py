@@ -147,6 +147,17 @@ class SetAsideWork(Wire, frozen=True, kw_only=True):
     why: str = ""  # the receiver's reason
 
 
+Gib = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class TrainerUse(Wire, frozen=True, kw_only=True):
+    """A trainer that runs on the host that claims, and what memory it holds at this moment."""
+
+    claim_id: Id
+    ram_gib: Gib = 0.0
+    vram_gib: Gib = 0.0
+
+
 class ClaimRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
 
@@ -167,6 +178,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
     # the session's claims whose trainers have ended, and that it still delivers
     delivering: list[str] = field(default_factory=list)
+    training: list[TrainerUse] = field(default_factory=list)  # the session's others
 
 
 class DeclinedView(Wire, frozen=True, kw_only=True):
@@ -179,6 +191,17 @@ class DeclinedView(Wire, frozen=True, kw_only=True):
     ends_at: float
     here_until: float  # when this host would have it done, begun now
     open_at: float  # from then on this host may have it
+
+
+class BookedView(Wire, frozen=True, kw_only=True):
+    """A booking: the part of its host that an attempt may use; memory in GiB."""
+
+    cores: int = 1  # it computes with as many threads
+    ram_gib: float = 0.0
+    vram_gib: float = 0.0
+    gpu: int | None = None  # its place in the capability's list of CUDA devices; null: it trains on the CPU
+    least_ram_gib: float = 0.0  # that must be free when its trainer starts, beside what other trainers are booked for …
+    least_vram_gib: float = 0.0  # … and of that GPU's memory; else the job is to be handed back
 
 
 class ClaimReply(Wire, frozen=True, kw_only=True):
@@ -200,6 +223,7 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     slots: int | None = None  # how many jobs this host may train at once; null: as said before, or one
     state: StateView | None = None  # the state to go on from, if the job was trained elsewhere before
     state_every_s: float | None = None  # between two states that are brought of a long job; 0: none; null: never said
+    booked: BookedView | None = None  # for the attempt
 
 
 class LogLines(Wire, frozen=True, kw_only=True):

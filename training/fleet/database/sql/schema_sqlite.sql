@@ -98,6 +98,7 @@ CREATE TABLE attempts (
   training_commit TEXT,
   log_total   INTEGER,              -- how many lines it printed in all; NULL: it may print more, or nobody said
   heard_s     REAL DEFAULT 0,       -- how long it was heard training; NULL: it trains no more, and delivers
+  booked      TEXT,                 -- what it may use of its host, as JSON; NULL: granted before this was kept
   figure      REAL,                 -- its validation figure, from when its curve was removed; NULL: read that
   seal INTEGER,
   PRIMARY KEY (job_id, attempt),
