@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from simulation import memory
 from simulation.faults import Weather
 from simulation.illness import Illness
 from simulation.tidy import is_tidy
@@ -86,6 +87,9 @@ class Scenario:
         for machine in machines:
             machine.capability.update(calibration(seed, machine.name))
             machine.declared.update(_slots(seed, machine.name))
+            if is_tight(seed):
+                machine.capability.update(memory.machine(seed, machine.name))
+                machine.declared.update(memory.declared(seed, machine.name))
         settings = _settings(chance, policy)
         stormy_s = _CALLS_IN_ALL / (len(machines) * _calls_per_s(settings, policy))
         known = [_job(chance, machines, number) for number in range(chance.randint(4, 12))]
@@ -126,6 +130,11 @@ class Scenario:
 def has_slots(seed: int) -> bool:
     """Return True when this seed's hosts hold several jobs: few enough that most seeds mean what they meant."""
     return seed >= _SLOTS_FROM and seed % _SLOTS_EVERY == _SLOTS
+
+
+def is_tight(seed: int) -> bool:
+    """Return True when the memory of this seed's machines is held by trainers and others."""
+    return memory.is_tight(seed, slots=has_slots(seed))
 
 
 def _slots(seed: int, machine: str) -> dict[str, Any]:
