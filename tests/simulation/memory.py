@@ -38,6 +38,13 @@ def declared(seed: int, name: str) -> dict[str, Any]:
     return {"reserve_vram_gib": chance.choice([0.5, 2.0])} if chance.random() < 0.4 else {}
 
 
+def wishes(seed: int, job_id: str) -> dict[str, int]:
+    """Return what a job asks for beside memory: of some, several cores or threads."""
+    chance = random.Random(f"{seed}/wishes/{job_id}")
+    wanted = {"min_cores": 2} if chance.random() < 0.3 else {}
+    return wanted | ({"threads": chance.choice([1, 2, 3])} if chance.random() < 0.4 else {})
+
+
 def peak(seed: int, job_id: str) -> tuple[float, float]:
     """Return what a job's trainer holds at most: memory, and that of a GPU where it trains on one."""
     chance = random.Random(f"{seed}/peak/{job_id}")

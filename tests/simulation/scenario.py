@@ -96,6 +96,8 @@ class Scenario:
         later = [_job(chance, machines, 100 + number) for number in range(chance.randint(0, 4))]
         if is_tidy(seed):  # one mode, so that more models are of a kind
             known, later = [_of_one_mode(job) for job in known], [_of_one_mode(job) for job in later]
+        if is_tight(seed):
+            known, later = ([job | memory.wishes(seed, job["job_id"]) for job in some] for some in (known, later))
         share = stormy_s * len(machines) / (len(known) + len(later))
         work_s = {
             job["job_id"]: share * chance.choice([0.02, 0.1, 0.3, 0.6]) * (0.5 + chance.random())

@@ -58,7 +58,7 @@ def after(host: Host, *jobs: Needs) -> tuple[Host, list[Held]]:
         (a_host(), a_job(held=50.0), Booking(1, 8.0)),  # it gets all there is
         (a_host(slots=2), a_job(), Booking(1, 4.0)),
         (a_host(vram=(8.0,)), a_job("cnn"), Booking(1, 2.0, 8.0)),  # nothing is known: a GPU of its own
-        (a_host(vram=(8.0,), slots=2), a_job("cnn"), Booking(1, 4.0, 4.0)),
+        (a_host(vram=(8.0,), slots=2), a_job("cnn"), Booking(1, 4.0, 3.2)),
         (a_host(vram=(8.0, 8.0), slots=2), a_job("cnn"), Booking(1, 4.0, 8.0)),
         (a_host(vram=(8.0,)), a_job("cnn", min_vram_gib=3.0), Booking(1, 2.0, 3.0)),
         (a_host(vram=(8.0,)), a_job("cnn", held_vram=5.0), Booking(1, 2.0, 6.0)),

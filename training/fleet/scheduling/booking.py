@@ -3,8 +3,8 @@
 =====================  ==========================================================================================
 what a job books       Cores: what it asks for, at least one. Memory, and that of a GPU: a fifth more than its kind
                        ever held; of a kind that was never seen what it asks for (``min_ram_gib``, ``min_vram_gib``),
-                       else an equal share: the host's memory by its slots (``"auto"``: by its cores), a GPU's by the
-                       slots that it serves (``"auto"``: all of it).
+                       else an equal share: of the memory that is left by the slots that are (``"auto"``: by the cores),
+                       of a GPU's by the slots that it serves (``"auto"``: all of it).
 what is left           The smaller of two: the whole less everything that is booked; what is free at the moment less
                        what booked trainers have not taken yet. The first bounds what we promise, the second knows of
                        everybody else. The owner's reserve is off both.
@@ -27,6 +27,8 @@ from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.resources import Booking, Gpu, Held, Left, Room
 
 MARGIN = 1.2  # of the highest peak: no two runs hold the same
+_SHARED = 0.8  # of a GPU is shared out equally; its desktop, and every program's own context, take something
+_LEAST_GIB = 0.5  # of memory, below which nothing is begun beside others of which nobody knows what it takes
 _EDGE_GIB = 1e-6  # of sums that round
 _FLUCTUATES = 0.9  # of what was free a moment ago is free still, though nothing has happened
 
@@ -47,13 +49,22 @@ def demand(needs: Needs, host: Host) -> Booking:
     """Return what such a job would be booked for on this host, without the GPU's place."""
     whole = max(1, host.cores)
     cores = min(max(1, needs.min_cores, needs.threads), whole)
-    share = 1 / host.slots if host.slots else cores / whole
-    ram = _asked(needs.peak.ram_gib, needs.min_ram_gib, share * host.ram_total_gib)
+    ram = _asked(needs.peak.ram_gib, needs.min_ram_gib, _ram_share(cores, host))
     if not uses_gpu(needs, host):
         return Booking(cores, min(ram, host.ram_total_gib))
     each = -(-host.slots // max(1, len(host.gpus))) if host.slots else 1
-    vram = _asked(needs.peak.vram_gib, needs.min_vram_gib, host.vram_total_gib / each)
+    share = host.vram_total_gib if each == 1 else _SHARED * host.vram_total_gib / each
+    vram = _asked(needs.peak.vram_gib, needs.min_vram_gib, share)
     return Booking(cores, min(ram, host.ram_total_gib), min(vram, host.vram_total_gib))
+
+
+def _ram_share(cores: int, host: Host) -> float:
+    """Return an equal share of the memory that is left, by the slots that are left, or the cores."""
+    room = host.room
+    left, free = (host.ram_available_gib, host.cores) if room is None else (room.ram_gib, room.cores)
+    jobs = 0 if room is None else room.jobs
+    part = 1 / max(1, host.slots - jobs) if host.slots else min(1.0, cores / max(1, free))
+    return max(part * left, min(_LEAST_GIB, host.ram_total_gib))
 
 
 def _asked(peak: float | None, least: float, share: float) -> float:
