@@ -80,7 +80,7 @@ def test_of_two_that_need_the_last_gib_one_gets_it() -> None:
     assert fits(a_job(held=0.8), there) == "1.0 GiB of memory wanted, and 0.0 left beside 2 jobs"
 
 
-def test_what_others_take_is_off_what_is_left_and_what_ours_use_is_not_taken_twice() -> None:
+def test_what_others_take_is_off_what_is_left() -> None:
     host = a_host(ram=8.0, free=5.0)  # a browser has 1, our trainer 2 of the 3 that it is booked for
     there = booking.beside(host, [Held(Booking(1, 3.0), ram_used_gib=2.0)])
     assert there.room is not None
@@ -100,6 +100,10 @@ def test_a_reserve_is_off_what_is_free_and_a_cap_bounds_what_is_booked() -> None
     assert reserved.room is not None
     assert capped.room is not None
     assert (reserved.room.ram_gib, capped.room.ram_gib) == (pytest.approx(1.0), pytest.approx(1.0))
+
+
+def test_a_reserve_is_off_each_gpu() -> None:
+    assert a_host(vram=(8.0, 4.0), reserve_vram_gib=1.5).gpus == (Gpu(6.5, 6.5), Gpu(2.5, 2.5))
 
 
 def test_jobs_share_a_gpu_when_its_memory_allows_and_cpu_jobs_run_beside() -> None:

@@ -41,6 +41,23 @@ def test_what_is_booked_must_still_be_there(
             room.check(booked, there, others)
 
 
+def lack(booked: Booking, there: dict[str, Any], *others: Held) -> str:
+    """Return what is lacking, or an empty text."""
+    try:
+        room.check(booked, there, others)
+    except room.NoRoomError as error:
+        return str(error).partition(" vanished")[0]
+    return ""
+
+
+def test_memory_is_looked_at_again() -> None:
+    assert lack(Booking(least_ram_gib=6.1), here(8.0), NEIGHBOUR) == "memory"
+
+
+def test_the_memory_of_a_gpu_is_looked_at_again() -> None:
+    assert lack(Booking(gpu=0, least_vram_gib=4.0), here(8.0, 3.0)) == "GPU memory"
+
+
 @pytest.mark.parametrize(
     ("booked", "devices", "visible", "seen"),
     [
