@@ -36,6 +36,7 @@ def manifest(trainer: str, jobs: int) -> str:
     """A plan of so many equal jobs for a trainer of one's own."""
     command = ", ".join(f"'{word}'" if "'" not in word else f"'''{word}'''" for word in COMMANDS[trainer])
     head = f'schema_version = 1\nname = "bench"\n[trainers.bench]\ncommand = [{command}]\noutputs = ["out"]\n'
+    head += "[hosts.bench]\nslots = 1\n"
     entry = '[[jobs]]\nname = "j{0}"\nmodel = "bench"\nmode = "oracle"\nseed = {0}\npriority = 99\n'
     return head + "".join(entry.format(number) for number in range(jobs))
 

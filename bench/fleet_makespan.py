@@ -1,11 +1,11 @@
 """The time of a plan on four unlike hosts over the best possible: real receiver, real workers, trainers that sleep.
 
-    python -m bench.fleet_makespan [--jobs 40] [--seconds 3] [--fleets 2] [--json FILE]
+    python -m bench.fleet_makespan [--jobs 40] [--seconds 3] [--fleets 2] [--slots 1] [--json FILE]
 
 Fleets and jobs are drawn as in bench/makespan.py; how long a trainer sleeps, its host's variables say. A first plan of
 a job a model and host teaches; the second one counts, from its reload until its last model is in the store,
 with all that lies between sleeps: claims, starts, uploads. A fleet whose plan says `scheduling = "first-come"` does the
-same beside it. The limit is the lower bound for the sleeping alone.
+same beside it. The limit is the lower bound for the sleeping alone, each host counted once for each of its slots.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ class Fleet:
 
     sleeps: dict[str, dict[str, float]]
     jobs: list[tuple[str, float]]
+    slots: int
 
     @classmethod
-    def draw(cls, seed: int, jobs: int, seconds: float) -> Fleet:
+    def draw(cls, seed: int, jobs: int, seconds: float, slots: int) -> Fleet:
         chance = random.Random(seed)
         sleeps = {
             host: {
@@ -71,11 +72,12 @@ class Fleet:
             for host, sort in HOSTS.items()
         }
         drawn = [(chance.choice(MODELS), round(chance.lognormvariate(0, 0.7) * seconds, 2)) for _ in range(jobs)]
-        return cls(sleeps, drawn)
+        return cls(sleeps, drawn, slots)
 
     def bound_s(self) -> float:
         """Compute the least time that any schedule needs."""
-        rows = [[self.sleeps[host][model] * size for host in HOSTS] for model, size in self.jobs]
+        places = [host for host in HOSTS for _ in range(self.slots)]
+        rows = [[self.sleeps[host][model] * size for host in places] for model, size in self.jobs]
         return bound(Case(np.array(rows), (), (), ()))
 
     def plan(self, folder: Path, scheduling: str, *, learning: bool) -> str:
@@ -83,7 +85,7 @@ class Fleet:
         lines = ["schema_version = 1", 'name = "bench"', f'scheduling = "{scheduling}"']
         for host, sleeps in self.sleeps.items():
             told = ", ".join(f'SLEEP_{model} = "{s:.4f}"' for model, s in sleeps.items())
-            lines += [f"[hosts.{host}]", f"env = {{ {told} }}"]
+            lines += [f"[hosts.{host}]", f"env = {{ {told} }}", f"slots = {self.slots}"]
         for model in MODELS:
             words = [sys.executable, "-I", "-S", str(folder / "sleeper.py"), "--family", model]
             lines += [f"[trainers.{model}]", f"command = {json.dumps(words)}", 'outputs = ["out"]']
@@ -143,13 +145,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=3.0, help="that the middle job sleeps on the fastest host")
     parser.add_argument("--fleets", type=int, default=2)
+    parser.add_argument("--slots", type=int, default=1, help="of each host")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
     os.environ.setdefault(TOKEN, secrets.token_urlsafe(32))
     rows = []
     for seed in range(args.first_seed, args.first_seed + args.fleets):
-        fleet = Fleet.draw(seed, args.jobs, args.seconds)
+        fleet = Fleet.draw(seed, args.jobs, args.seconds, args.slots)
         limit = fleet.bound_s()
         with tempfile.TemporaryDirectory(prefix="cis490-bench-") as name, ThreadPoolExecutor(2) as both:
             runs = {}

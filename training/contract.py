@@ -85,6 +85,8 @@ def bundled(model: str, mode: str) -> tuple[str, ...]:
 PROGRAM, SELF_SUPERVISED_PROGRAM = "training.trainer.run", "training.trainer.run_ssl"
 SELF_SUPERVISED = "transformer_ssl"  # its program takes no --model, and reads windows only
 
+CPU_MODELS = frozenset({"gbt", "combined"})  # ours that train on the CPU whatever GPU there is
+
 # The arguments that the worker itself passes. None of them can be a hyperparameter, even if a trainer prints one.
 ARGUMENTS = frozenset(
     {

@@ -123,9 +123,13 @@ FENCES = (
     Fence("training*", "distributed dask ray submitit", "one adapter for each engine", "training.executors.on_*"),
     Fence("training.data*", "training.fleet training.trainer training.recording", "data knows no user"),
     Fence("training.recording*", "training.fleet training.trainer", "the recorder only writes episodes"),
-    Fence(fleet("scheduling.job"), "training", "nouns know no rule", "training.strict_json training.contract"),
-    Fence(fleet("scheduling.policy"), "training", "a decision knows nouns only",
-          fleet("scheduling.job") + " training.contract"),
+    Fence(fleet("scheduling.resources"), "training", "nouns know no rule", fleet("scheduling.resources")),
+    Fence(fleet("scheduling.job"), "training", "nouns know no rule",
+          fleet("scheduling.resources") + " training.strict_json training.contract"),
+    Fence(fleet("scheduling.booking"), "training", "a decision knows nouns only",
+          fleet("scheduling.job scheduling.resources") + " training.contract"),
+    Fence(fleet("scheduling.policy"), "training", "a decision knows nouns, and what fits beside others",
+          fleet("scheduling.job scheduling.booking") + " training.contract"),
     Fence(fleet("scheduling.quarantine"), "training", "a decision knows nouns only",
           fleet("scheduling.job scheduling.policy") + " training.contract"),
     Fence("training.clock", "training", "the clock stands below everything"),
@@ -223,7 +227,8 @@ PURE = (
     fleet(
         "scheduling.job scheduling.policy scheduling.quarantine scheduling.copies scheduling.trained scheduling.edits",
         "scheduling.retention scheduling.forecast scheduling.orders scheduling.hours scheduling.wake",
-        "worker.state.* process.ended wire.dataset_listing wire.chunking manifest.channels service.notify.rules",
+        "scheduling.resources scheduling.booking scheduling.threads worker.room worker.state.* process.ended",
+        "wire.dataset_listing wire.chunking manifest.channels service.notify.rules",
     )
     + " training.data.split training.data.ingest.even training.trainer.incidents"
 )

@@ -95,8 +95,12 @@ class SimCalls:
         chance: Callable[[], float],
         when_awake: Callable[[Callable[[], None]], None],
         post: Callable[[t.Event], None],
+        *,
+        slots: bool = False,
     ) -> None:
+        """``slots``: as workers do that train several jobs at once; older ones do not hear how many they may."""
         self.asleep = False
+        self._slots = slots
         self._network = network
         self._host_id = host_id
         self._machine = machine
@@ -121,6 +125,8 @@ class SimCalls:
                 self._open[request.call] = hang_up
                 return
             self._open.pop(request.call, None)
+            if not self._slots and isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
+                event = replace(event, slots=None)
             self._post(event)
 
         def answered(outcome: Outcome) -> None:

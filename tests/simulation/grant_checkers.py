@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from simulation.memory import at_best
 from simulation.witness import Checker, Event, Facts, Observation, Witness
 from simulation.world import World
 from training.fleet.scheduling.policy import Policy, Scheduling
@@ -148,8 +149,8 @@ class GrantsFit(Checker):
             seen.at - at < self._policy.gone_s / 2
             and host not in {*seen.before.out, *seen.after.out}
             and self._hosts.get(host, {}).get("cuda") is not False
-            and has_cuda(spec, capability)
-            and misfit(spec, host, capability, self._hosts.get(host, {})) is None
+            and has_cuda(spec, at_best(capability))
+            and misfit(spec, host, at_best(capability), self._hosts.get(host, {})) is None
             for host, (at, capability) in self._asked.items()
         )
 
@@ -160,11 +161,13 @@ class GrantsFit(Checker):
             host != but
             and (host in trains or seen.at - self._signs.heard[host] < self._policy.stale_after_s)
             and host not in {*seen.before.out, *seen.after.out}
-            and misfit({**spec, "min_ram_gib": 0.0}, host, capability, self._hosts.get(host, {})) is None
+            and misfit({**spec, "min_ram_gib": 0.0}, host, at_best(capability), self._hosts.get(host, {})) is None
             for host, (_, capability) in self._asked.items()
         )
 
     def _passed_over(self, other: Facts, request: Any, now: float, seen: Observation) -> None:
+        if training(self._witness, request.host_id) > 1:
+            return  # it may have found no room beside what trains there
         spec = other.wants()
         declared = self._hosts.get(request.host_id, {})
         graces = self._policy.prefer_cuda_grace_s + self._policy.host_priority_grace_s
@@ -184,6 +187,9 @@ def offered(capability: dict[str, Any], declared: dict[str, Any]) -> dict[str, A
     for name, key in (("ram_available_gib", "reserve_ram_gib"), ("cpu_cores", "reserve_cores")):
         if declared.get(key):
             left[name] = max(0, capability.get(name, 0) - declared[key])
+    if keep := declared.get("reserve_vram_gib"):
+        devices = capability["cuda_devices"]
+        left["cuda_devices"] = [{**each, "vram_free_gib": max(0.0, each["vram_free_gib"] - keep)} for each in devices]
     return left
 
 
@@ -206,7 +212,7 @@ def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
 
 def misfit(spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]) -> str | None:
     """Say a second time, in the plainest words, which host may run which job."""
-    capability = offered(capability, declared)
+    whole, capability = capability, offered(capability, declared)
     if not (capability.get("cpu_cores", 1) and capability.get("ram_available_gib", 1.0)):
         return "nothing is left by its owner"
     if host in spec.get("denied_hosts", []):
@@ -223,9 +229,10 @@ def misfit(spec: dict[str, Any], host: str, capability: dict[str, Any], declared
         return "too little RAM"
     if capability.get("cpu_cores", 0) < spec.get("min_cores", 0):
         return "too few cores"
-    devices = capability.get("cuda_devices", []) if capability.get("cuda_available") else []
     ram, vram = spec.get("ram_above_gib", 0.0), spec.get("vram_above_gib", 0.0)
-    if ram and capability.get("ram_available_gib", 0.0) <= ram:
+    best = offered(at_best(whole), declared)
+    devices = best.get("cuda_devices", []) if best.get("cuda_available") else []
+    if ram and best.get("ram_available_gib", 0.0) <= ram:
         return "no more RAM than where it ran out"
     if vram and max((d["vram_free_gib"] for d in devices), default=0.0) <= vram:
         return "no more VRAM than where it ran out"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from simulation.faults import Fault
 from simulation.grant_checkers import misfit, offered
 from simulation.illness import has
+from simulation.memory import at_best
 from simulation.witness import Event, Observation, Witness
 from simulation.worker_checkers import WorkerChecker
 from simulation.world import World
@@ -197,7 +198,7 @@ class MoreMemoryOrNone(WorkerChecker):
             if event.transition == "requeue":
                 self._lacked.pop(event.job_id, None)
             elif event.transition == "claim" and event.job_id in self._lacked:
-                capability = seen.call.message.capability
+                capability = at_best(seen.call.message.capability)
                 for kind, gib in self._lacked[event.job_id]:
                     here = has(_KINDS[kind], offered(capability, self._declared.get(event.host or "", {})))
                     self.demand(here > gib, f"ran out of {gib} GiB of {kind}, was given {here}")
@@ -233,7 +234,7 @@ class MoreMemoryOrNone(WorkerChecker):
 
     def _hosts(self) -> dict[str, dict[str, Any]]:
         rows = self._witness.rows("SELECT host, capability FROM hosts")
-        found = {host: json.loads(capability) for host, capability in rows}
+        found = {host: at_best(json.loads(capability)) for host, capability in rows}
         # One whose first claim was undone by a full disk has no row yet, and is known all the same.
         service = self._witness.receiver.service
-        return {known.name: dict(known.capability) for known in service.known_hosts()} | found
+        return {known.name: at_best(known.capability) for known in service.known_hosts()} | found

@@ -19,6 +19,7 @@ from simulation.disk import Crash, Fuse
 from simulation.faults import Fault, Weather
 from simulation.fetching import Fetch
 from simulation.illness import Illness
+from simulation.memory import free_now, peak
 from simulation.network import Network
 from simulation.owners import OwnerLife
 from simulation.shared import WorkerDisk
@@ -28,6 +29,7 @@ from simulation.world import SimClock, Timer, World
 from training.fleet.process.ended import Ended
 from training.fleet.process.launcher import put_down
 from training.fleet.scheduling.job import EndReason
+from training.fleet.worker import room
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import found
 from training.fleet.worker.outbox import Outbox
@@ -49,6 +51,7 @@ class StateDirectory:
     sessions: int = 0
     saved: dict[int, t.Saved] = field(default_factory=dict)  # by slot
     aside: dict[str, tuple[t.Delivery, bytes]] = field(default_factory=dict)  # claim → finished work
+    alone: tuple[str, ...] = ()  # jobs to be trained alone
     folder: Path = field(default_factory=Path)  # what trainers print and how they end; the outbox
 
     def move_in(self, folder: Path) -> None:
@@ -91,6 +94,8 @@ class Habits:
     illness: Illness
     lease_s: float
     reports: bool = False  # whether trainers leave one
+    slots: bool = False  # whether the worker trains several jobs at once: older ones do not
+    tight: bool = False  # whether trainers and other programs take up its memory
 
 
 def report_of(job_id: str) -> str:
@@ -104,6 +109,8 @@ class HostWatcher(Protocol):
     """The observer: see :mod:`simulation.worker_checkers`."""
 
     def event(self, host: Host, event: t.Event) -> None: ...
+
+    def begins(self, host: Host, assignment: t.Assignment) -> None: ...
 
     def moved(self, host: Host, trainer: Trainer) -> None: ...
 
@@ -202,13 +209,14 @@ class Host:
             wake_at=self._wake_at,
             say=lambda said: self.world.say(self.machine, said.text),
             leave=self._leave,
+            remember_alone=self._remember_alone,
             in_hand=lambda: [work.assignment for work in self.state.works.values()],
             keep_awake=self._keep_awake,
         )
         self.state = Slots.of(self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
         others = {slot: saved for slot, saved in sorted(directory.saved.items()) if slot}
-        self.take(self._actions.beginning(directory.saved.get(0, t.Saved()), others))
+        self.take(self._actions.beginning(directory.saved.get(0, t.Saved()), others, directory.alone))
         if self.up:
             self.life.begin()
 
@@ -247,7 +255,7 @@ class Host:
         return self._bundles / f"{self.machine}-{assignment.claim_id}.tar.zst"
 
     def _new_calls(self) -> SimCalls:
-        asker = Asker(self.directory.instance_id, self.session_id, lambda: self.capability, dict)
+        asker = Asker(self.directory.instance_id, self.session_id, self.present, dict)
         return SimCalls(
             self._network,
             self.name,
@@ -258,7 +266,21 @@ class Host:
             self._chance.random,
             lambda thunk: self._when_awake(thunk),
             lambda event: self._post(event),
+            slots=self._habits.slots,
         )
+
+    def present(self) -> dict[str, Any]:
+        """Return the capability, with what is free at this moment."""
+        if not self._habits.tight:
+            return self.capability
+        held = [(*self._holds(each), each.assignment.booked.get("gpu")) for each in self.trainers.values()]
+        return free_now(self.world.seed, self.name, self.world.now, self.capability, held, calm=self.calm)
+
+    def _holds(self, trainer: Trainer) -> tuple[float, float]:
+        """Return the memory that a trainer holds, and that of its GPU: half from its start on, soon all."""
+        share = min(1.0, 0.5 + trainer.cpu_s / (0.2 * trainer.fate.work_s + 1e-9))
+        ram, vram = peak(self.world.seed, trainer.assignment.job_id)
+        return share * ram, 0.0 if trainer.assignment.booked.get("gpu") is None else share * vram
 
     def _post(self, event: t.Event) -> None:
         self._soon(0.0, lambda: self.take(event))
@@ -392,6 +414,16 @@ class Host:
             self.world.fault(Fault.SICK_HOST, self.machine, assignment.job_id[:8])
         fate = self._habits.illness.strike(fate, assignment.job_id, self.capability, self.sick)
         claim = assignment.claim_id
+        booked = assignment.booking
+        try:
+            if booked is not None and self._habits.slots:
+                room.check(booked, self.present(), self.state.held_beside(claim))
+        except room.NoRoomError as error:
+            self.world.tally["trainers for which no room was left"] += 1
+            failure = Failure(EndReason.INTERRUPTED, str(error))
+            self._soon(0.0, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
+            return
+        self._watcher.begins(self, assignment)
         if fate.ending is Fault.SPAWN_FAILS:
             self.world.fault(Fault.SPAWN_FAILS, self.machine, assignment.job_id[:8])
             failure = Failure(EndReason.SPAWN_FAILED, "no such interpreter")
@@ -429,7 +461,9 @@ class Host:
         def measure() -> None:
             if self.trainers.get(claim) is trainer:
                 self._soon(self._habits.measure_s, measure)
-                self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s))
+                ram, vram = (int(gib * 1024**3) for gib in self._holds(trainer)) if self._habits.tight else (None, None)
+                measured = {"memory_bytes": ram, "gpu_memory_bytes": vram}
+                self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s, **measured))
 
         self._soon(0.2, spawned)
 
@@ -540,6 +574,9 @@ class Host:
         self.directory.saved[action.slot] = action.saved
         if action.slot and action.saved == t.Saved():
             del self.directory.saved[action.slot]
+
+    def _remember_alone(self, jobs: tuple[str, ...]) -> None:
+        self.directory.alone = jobs
 
     def _wake_at(self, at: float | None) -> None:
         if self._wake is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from simulation.mutate import Mutant
-from training.fleet.scheduling import job, policy
+from training.fleet.scheduling import booking, job, policy, threads
+from training.fleet.service.service import Service
+from training.fleet.worker import room
 from training.fleet.worker.state import claims, slots, trainer
 from training.fleet.worker.state_folder import prune
 
@@ -93,5 +95,89 @@ SLOT_BUGS = (
         "slot != asking and one.work is None",
         "False and slot != asking and one.work is None",
         seen_by=_SEES + "a_crash_of_several_makes_none_a_suspect_and_each_is_tried_alone",
+    ),
+    Mutant(
+        "cores that are booked count as free",
+        booking.beside,
+        "- sum(each.booking.cores for each in live)",
+        "",
+        seen_by="test_fleet_booking:test_a_job_that_waits_for_room_keeps_others_from_taking_it",
+    ),
+    Mutant(
+        "memory that neighbours are booked for and have not taken yet is given away",
+        booking._left,
+        "coming = sum(max(0.0, most - used) for most, used in booked)",
+        "coming = 0.0",
+        seen_by="test_fleet_booking:test_what_others_take_is_off_what_is_left",
+    ),
+    Mutant(
+        "memory is given away twice while it looks free",
+        booking._left,
+        "min(total - sum(most for most, _ in booked), free - coming)",
+        "free",
+        seen_by="test_fleet_booking:test_of_two_that_need_the_last_gib_one_gets_it",
+    ),
+    Mutant(
+        "a GPU is booked twice",
+        booking._gpu_for,
+        "if left.gib + _EDGE_GIB >= (wanted.vram_gib if left.jobs else needs.min_vram_gib)",
+        "if True",
+        seen_by="test_fleet_booking:test_jobs_share_a_gpu_when_its_memory_allows_and_cpu_jobs_run_beside",
+    ),
+    Mutant(
+        "an owner's reserve of a GPU is booked",
+        job.Host.of,
+        "gpus.append(Gpu(_less(free, keep_vram), _less(max(whole, free), keep_vram)))",
+        "gpus.append(Gpu(free, max(whole, free)))",
+        seen_by="test_fleet_booking:test_a_reserve_is_off_each_gpu",
+    ),
+    Mutant(
+        "a worker does not look again whether there is memory",
+        room.check,
+        "if others and isinstance(free, int | float) and free - coming < booked.least_ram_gib:",
+        "if False:",
+        seen_by="test_fleet_room:test_memory_is_looked_at_again",
+    ),
+    Mutant(
+        "a worker does not look again whether its GPU has memory",
+        room.check,
+        "if isinstance(free, int | float) and free - coming < booked.least_vram_gib:",
+        "if False:",
+        seen_by="test_fleet_room:test_the_memory_of_a_gpu_is_looked_at_again",
+    ),
+    Mutant(
+        "an attempt that was given up for lost comes back to a place that is taken",
+        booking.takes_back,
+        "return (\n",
+        "return True or (\n",
+        seen_by="test_fleet_service:test_an_attempt_comes_back_only_where_its_place_is_still_there",
+    ),
+    Mutant(
+        "a job that goes on after a silence is given to the same host again",
+        Service._goes_on,
+        "(*request.delivering, *training)",
+        "(*request.delivering,)",
+        seen_by="test_fleet_service:test_what_goes_on_is_not_given_again_to_the_host_that_trains_it",
+    ),
+    Mutant(
+        "narrow jobs pass a wide one that waits for room",
+        booking.goes_before,
+        "return fits and not uses_gpu(needs, host)",
+        "return True",
+        seen_by="test_fleet_service:test_a_job_that_waits_for_room_is_not_passed_by_those_behind_it",
+    ),
+    Mutant(
+        "a restarted worker does not know any more who must train alone",
+        slots._Turn.take,
+        "alone=event.alone[-ALONE_KEPT:]",
+        "alone=()",
+        seen_by=_SEES + "a_job_to_be_trained_alone_is_known_after_a_restart",
+    ),
+    Mutant(
+        "a job goes on with other threads, and its saved state is of no use",
+        threads.threads_for,
+        "if 0 < before <= free:",
+        "if False:",
+        seen_by="test_fleet_service:test_a_job_goes_on_with_as_many_threads_as_before",
     ),
 )

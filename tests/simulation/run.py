@@ -14,6 +14,7 @@ from simulation import grant_checkers as g
 from simulation import health_checkers as h
 from simulation import owner_checkers as o
 from simulation import plan_checkers as p
+from simulation import room_checkers as r
 from simulation import schedule_checkers as d
 from simulation import time_checkers as s
 from simulation import worker_checkers as w
@@ -23,7 +24,7 @@ from simulation.folder_checkers import NobodyElsesFolder
 from simulation.host import Habits, Host, StateDirectory
 from simulation.network import Network
 from simulation.retention_checkers import OnlyTheWorseGo
-from simulation.scenario import Machine, Scenario, has_slots
+from simulation.scenario import Machine, Scenario, has_slots, is_tight
 from simulation.shared import WorkerDisk, few_kept, is_shared
 from simulation.storm import Storm
 from simulation.trainer import Trainer
@@ -85,6 +86,7 @@ class Simulation:
             w.OneTrainerAtATime(self.world, scenario.settings, lambda: self.silence[0].off_s),
             w.NoMoreThanSlots(self.world, self._slots),
             w.CompanyIsNoWant(self.world),
+            r.StartsInRoom(self.world, lambda host: host.present()),
             w.ToldToStop(self.world),
             w.LeavesInTime(self.world),
             self.finished,
@@ -122,6 +124,8 @@ class Simulation:
                 p.RecordIsTheGrant(self.world),
                 g.OneGrantARequest(self.world),
                 g.OneJobASlot(self.world),
+                r.NothingIsBookedTwice(self.world, scenario.hosts),
+                r.ReservesAreKept(self.world, scenario.hosts),
                 c.AcknowledgedIsDurable(self.world),
                 s.LeasesAreTrue(self.world, policy),
                 c.ProgressNeverBack(self.world),
@@ -184,6 +188,10 @@ class Simulation:
         for checker in self.workers:
             checker.event(host, event)
 
+    def begins(self, host: Host, assignment: Assignment) -> None:
+        for checker in self.workers:
+            checker.begins(host, assignment)
+
     def moved(self, host: Host, trainer: Trainer) -> None:
         for checker in self.workers:
             checker.moved(host, trainer)
@@ -240,6 +248,8 @@ class Simulation:
             illness=scenario.illness,
             lease_s=scenario.policy.stale_after_s,
             reports=scenario.reporting,
+            slots=has_slots(scenario.seed),
+            tight=is_tight(scenario.seed),
         )
         return Host(
             self.world,

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from simulation import memory
 from simulation.faults import Weather
 from simulation.illness import Illness
 from simulation.owners import conditions
@@ -88,12 +89,17 @@ class Scenario:
             machine.capability.update(calibration(seed, machine.name))
             machine.declared.update(_slots(seed, machine.name))
             machine.declared.update(conditions(seed, machine.name, policy.stale_after_s))
+            if is_tight(seed):
+                machine.capability.update(memory.machine(seed, machine.name))
+                machine.declared.update(memory.declared(seed, machine.name))
         settings = _settings(chance, policy)
         stormy_s = _CALLS_IN_ALL / (len(machines) * _calls_per_s(settings, policy))
         known = [_job(chance, machines, number) for number in range(chance.randint(4, 12))]
         later = [_job(chance, machines, 100 + number) for number in range(chance.randint(0, 4))]
         if is_tidy(seed):  # one mode, so that more models are of a kind
             known, later = [_of_one_mode(job) for job in known], [_of_one_mode(job) for job in later]
+        if is_tight(seed):
+            known, later = ([job | memory.wishes(seed, job["job_id"]) for job in some] for some in (known, later))
         share = stormy_s * len(machines) / (len(known) + len(later))
         work_s = {
             job["job_id"]: share * chance.choice([0.02, 0.1, 0.3, 0.6]) * (0.5 + chance.random())
@@ -128,6 +134,11 @@ class Scenario:
 def has_slots(seed: int) -> bool:
     """Return True when this seed's hosts hold several jobs: few enough that most seeds mean what they meant."""
     return seed >= _SLOTS_FROM and seed % _SLOTS_EVERY == _SLOTS
+
+
+def is_tight(seed: int) -> bool:
+    """Return True when the memory of this seed's machines is held by trainers and others."""
+    return memory.is_tight(seed, slots=has_slots(seed))
 
 
 def _slots(seed: int, machine: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from simulation.grant_checkers import PILE, LifeSigns, misfit, most_at_once, training
+from simulation.memory import at_best
 from simulation.scenario import Scenario
 from simulation.witness import Checker, Facts, Observation, Witness
 from simulation.world import World
@@ -51,7 +52,9 @@ class ScheduleChecker(Checker):
         """Return True when the host gets none whatever waits: it is out or full, or the receiver's disk is."""
         held = sum(live.host == request.host_id for live in seen.after.live.values())
         most = most_at_once(request.capability, self.hosts.get(request.host_id, {}))
+        before = any(live.host == request.host_id for live in seen.before.live.values())
         full = training(self.witness, request.host_id) >= most or held >= PILE * most
+        full = full or (before and most > 1)  # perhaps nothing fits beside
         return self.witness.receiver.disk.full or request.host_id in seen.after.out or full
 
     def might_have(self, facts: Facts, seen: Observation, request: Any) -> bool:
@@ -180,7 +183,7 @@ class DeclinedForTheBetter(ScheduleChecker):
         silent_s = seen.at - self._signs.heard.get(by, -math.inf)
         alive = trains or silent_s <= self.policy.stale_after_s + self.policy.clock_step_s
         self.demand(alive or not self._never_stepped, f"{host} is to wait for {by}, silent for {silent_s:.0f} s")
-        obstacle = misfit(spec, by, self._asked[by], self.hosts.get(by, {}))
+        obstacle = misfit(spec, by, at_best(self._asked[by]), self.hosts.get(by, {}))
         self.demand(obstacle is None, f"{host} is to wait for {by}, which does not fit: {obstacle}")
 
 

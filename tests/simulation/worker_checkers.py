@@ -39,6 +39,9 @@ class WorkerChecker(Checker):
     def event(self, host: Host, event: t.Event) -> None:
         """Something is about to be told to a worker's state machine."""
 
+    def begins(self, host: Host, assignment: t.Assignment) -> None:
+        """A trainer is about to be started."""
+
     def moved(self, host: Host, trainer: Trainer) -> None:
         """A trainer began to run, or ceased to."""
 

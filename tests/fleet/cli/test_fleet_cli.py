@@ -384,6 +384,7 @@ def test_show_tells_a_job_attempt_by_attempt(run):
                 "ended_at": NOW - 40,
                 "end_reason": "trainer_failed",
                 "error": "boom",
+                "booked": {"cores": 2, "ram_gib": 1.25, "vram_gib": 3.0, "gpu": 0},
             }
         ],
         "events": [{"at": NOW, "transition": "exhaust", "to_status": "failed", "host": "pi", "detail": None}],
@@ -399,6 +400,7 @@ def test_show_tells_a_job_attempt_by_attempt(run):
         "trainer_failed",
         "1 min ",
         "boom",
+        "2 cores",
         "exhaust",
     ):
         assert piece in run.out

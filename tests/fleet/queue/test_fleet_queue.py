@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.queue.ahead import _slots
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.declines import Declined
 from training.fleet.queue.draft import Draft, class_key
@@ -28,7 +27,7 @@ from training.fleet.scheduling.edits import LISTED_MAX, first
 from training.fleet.scheduling.edits import Kind as EditKind
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs
 from training.fleet.scheduling.policy import Fleet, Policy
-from training.fleet.scheduling.schedule import Kind, Slot
+from training.fleet.scheduling.schedule import Busy, Kind, Slot, places
 
 CPU, GPU = a_capability(), a_capability(cuda=True)
 STATUSES = ["pending", "claimed", "running", "completed", "failed", "cancelled"]
@@ -1074,8 +1073,9 @@ def test_jobs_of_equal_class_keys_are_of_one_class(queue: JobQueue) -> None:
 
 
 def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places() -> None:
-    assert [slot.ready_s for slot in _slots(a_host(), [(n, n + 1.0) for n in range(20)])] == [*range(16)]
-    assert _slots(a_host("pi"), []) == [Slot("pi")]
+    busy = [Busy(n, n + 1.0) for n in range(20)]
+    assert [slot.ready_s for slot, _ in places("desk", busy)] == [*range(16)]
+    assert places("pi", []) == [(Slot("pi"), None)]
 
 
 def test_who_waits_is_told_of_the_host_that_begins_such_jobs_first(queue: JobQueue, clock: FakeClock) -> None:

@@ -20,7 +20,16 @@ from training.fleet.service import service
 from training.fleet.service.catalogue import first_delivery
 from training.fleet.service.service import SPARE_HOSTS_STEP, Plan
 from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.wire.messages import Action, ClaimRequest, LogLines, ProblemType, Refusal, SetAsideWork
+from training.fleet.wire.messages import (
+    Action,
+    ClaimReply,
+    ClaimRequest,
+    LogLines,
+    ProblemType,
+    Refusal,
+    SetAsideWork,
+    TrainerUse,
+)
 
 B = "b" * 64
 DAY = 86_400.0
@@ -1009,7 +1018,7 @@ def test_nobody_delivers_for_another_installation(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "slots"), [({}, 1), ({"slots": 3}, 3), ({"slots": "auto"}, 4), ({"slots": "auto", "max_cores": 2}, 2)]
+    ("declared", "slots"), [({}, 4), ({"slots": 3}, 3), ({"slots": "auto"}, 4), ({"slots": "auto", "max_cores": 2}, 2)]
 )
 def test_a_worker_is_told_for_how_many_jobs_it_may_ask(
     receiver: Receiver, declared: dict[str, Any], slots: int
@@ -1037,3 +1046,89 @@ def test_a_reserve_that_leaves_nothing_is_named(receiver: Receiver, declared: di
     reply = receiver.claim(a_worker_claim(capability=capability))
     assert reply.job_id is None
     assert sentence in (reply.reason or "")
+
+
+def with_no_jobs() -> Receiver:
+    """A receiver whose jobs are those of the test alone."""
+    receiver = with_two_jobs()
+    for name in ("one", "two"):
+        receiver.service.cancel(f"id-{name}")
+    return receiver
+
+
+def test_what_goes_on_is_not_given_again_to_the_host_that_trains_it() -> None:
+    receiver = with_no_jobs()
+    receiver.service.reload([a_job("lost")], Plan(hosts={"pi": {"slots": 2}}))
+    held = receiver.granted()
+    receiver.queue.sweep_stale(stale_after_s=-1.0)
+    training = [TrainerUse(claim_id=held)]
+    reply = receiver.claim(a_worker_claim(slot=1, training=training))
+    assert reply.reason == "host pi still trains lost, which was given up for lost: its heartbeat first"
+    receiver.service.heartbeat("id-lost", a_beat(held))
+    assert receiver.queue.attempts.live_on("pi"), "it was readopted"
+    again = receiver.claim(a_worker_claim(slot=1, training=training))
+    assert again.reason == "no job is pending"
+    receiver.close()
+
+
+def _booked(reply: ClaimReply) -> tuple[int, float]:
+    assert reply.booked is not None, reply.reason
+    return reply.booked.cores, round(reply.booked.ram_gib, 3)
+
+
+def test_two_slots_that_need_the_last_gib_get_one_job() -> None:
+    receiver = with_no_jobs()
+    jobs = [a_job(f"job-{n}", min_ram_gib=2.5) for n in range(3)]
+    receiver.service.reload(jobs, Plan(hosts={"pi": {"slots": 3}}))
+    capability = a_capability() | {"ram_total_gib": 6.0, "ram_available_gib": 6.0}
+    first = receiver.claim(a_worker_claim(slot=0, capability=capability))
+    assert _booked(first) == (1, 2.5)
+    used = TrainerUse(claim_id=str(first.claim_id), ram_gib=1.0)
+    there = capability | {"ram_available_gib": 4.0}  # 1 ours, 1 somebody's: 2.5 are left for others
+    second = receiver.claim(a_worker_claim(slot=1, capability=there, training=[used]))
+    assert _booked(second) == (1, 2.5)
+    third = receiver.claim(a_worker_claim(slot=2, capability=there, training=[used]))
+    assert third.reason == "the next job waits for room here: 2.5 GiB of memory wanted, and 0.0 left beside 2 jobs"
+    receiver.close()
+
+
+def test_an_attempt_comes_back_only_where_its_place_is_still_there() -> None:
+    receiver = with_no_jobs()
+    receiver.service.reload([a_job(name, min_ram_gib=4.0) for name in ("three", "four")], Plan())
+    capability = a_capability() | {"ram_total_gib": 6.0, "ram_available_gib": 6.0}
+    lost = receiver.granted(capability=capability)
+    job = next(job for job in ("three", "four") if receiver.queue.get(f"id-{job}").claim_id == lost)  # type: ignore[union-attr]
+    receiver.queue.sweep_stale(stale_after_s=-1.0)
+    receiver.service.hold(f"id-{job}")
+    other = receiver.granted(slot=1, capability=capability)  # by a worker that does not say what it trains
+    assert other != lost
+    refused(ProblemType.LEASE_SUPERSEDED, lambda: receiver.service.heartbeat(f"id-{job}", a_beat(lost)))
+    receiver.close()
+
+
+def test_a_job_that_waits_for_room_is_not_passed_by_those_behind_it() -> None:
+    receiver = with_no_jobs()
+    wide = a_job("wide", min_cores=4, priority=90)
+    receiver.service.reload([a_job("first", priority=91), wide, a_job("last", priority=89)], Plan())
+    capability = a_capability() | {"cpu_cores": 4, "ram_total_gib": 8.0, "ram_available_gib": 8.0}
+    held = receiver.granted(capability=capability)
+    waits = receiver.claim(a_worker_claim(slot=1, capability=capability))
+    assert waits.reason == "the next job waits for room here: 4 cores wanted, and 3 cores left beside 1 job"
+    receiver.service.hold("id-wide")
+    assert receiver.claim(a_worker_claim(slot=1, capability=capability)).name == "last"
+    assert held
+    receiver.close()
+
+
+def test_a_job_goes_on_with_as_many_threads_as_before() -> None:
+    """Its saved state belongs to a run key, and that to a number of threads."""
+    receiver = with_no_jobs()
+    receiver.service.reload([a_job("threaded", model="own")], Plan())  # nobody knows how that scales: it gets all
+    capability = a_capability() | {"cpu_cores": 4, "ram_total_gib": 8.0, "ram_available_gib": 8.0}
+    first = receiver.claim(a_worker_claim(capability=capability))
+    assert _booked(first)[0] == 4
+    receiver.service.fail("id-threaded", a_failure(first.claim_id, reason="interrupted", exit_code=None))
+    receiver.clock.advance(60)
+    again = receiver.claim(a_worker_claim("desktop", capability=capability | {"cpu_cores": 16}))
+    assert _booked(again)[0] == 4
+    receiver.close()

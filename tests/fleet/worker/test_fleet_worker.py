@@ -32,7 +32,7 @@ from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import HEADER_DATABASE
 from training.fleet.wire.messages import ProblemType
-from training.fleet.worker import gpus, saved_states
+from training.fleet.worker import room, saved_states
 from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
 from training.fleet.worker.daemon import TrainerWorker, main
 from training.fleet.worker.environment import trainer_environment
@@ -375,33 +375,12 @@ def _devices(*free_gib: float) -> list[dict[str, Any]]:
     return [{"name": "gpu", "vram_free_gib": gib} for gib in free_gib]
 
 
-@pytest.mark.parametrize(
-    ("free_gib", "visible", "taken", "asked_gib", "chosen"),
-    [
-        ([24.0], None, [], 0.0, None),  # no choice
-        ([24.0, 24.0], None, [], 0.0, "0"),
-        ([20.0, 24.0], None, [], 0.0, "1"),
-        ([20.0, 24.0], None, ["1"], 0.0, "0"),
-        ([4.0, 24.0], None, ["1"], 8.0, "1"),  # the other is too small
-        ([4.0, 24.0], None, ["1", "1", "0"], 0.0, "0"),
-        ([4.0, 4.0], None, ["0"], 8.0, "1"),  # neither is large enough: as the receiver granted it, it may try
-        ([24.0, 24.0], "2,GPU-ab", ["2"], 0.0, "GPU-ab"),
-        ([24.0, 24.0], "3", [], 0.0, None),  # these are not the devices that were probed
-        ([None, "x"], None, [], 0.0, "0"),
-    ],
-)
-def test_a_trainer_beside_others_gets_a_gpu_of_its_own(
-    free_gib: list[Any], visible: str | None, taken: list[str], asked_gib: float, chosen: str | None
-) -> None:
-    devices = _devices(*free_gib)
-    assert gpus.choose(devices, gpus.names_of(devices, visible), taken, asked_gib) == chosen
-
-
 @pytest.mark.parametrize(("slots", "env", "seen"), [(2, {}, {"0", "1"}), (1, {}, {None}), (2, PLANNED, {"7"})])
-def test_the_plans_gpu_goes_before_the_workers(
+def test_a_trainer_beside_others_sees_the_gpu_that_it_is_booked_on_unless_the_plan_names_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int, env: dict[str, str], seen: set[str | None]
 ) -> None:
-    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    for name in (room.VISIBLE, *room.THREADS):
+        monkeypatch.delenv(name, raising=False)
     receiver, runner = Receiver(heartbeat=beat, fail=lambda _: reply(job_id="j", status="pending")), FakeRunner(None)
     worker = work(tmp_path, receiver, runner)
     worker._capability = lambda: {"cuda_devices": _devices(24.0, 24.0)}
@@ -412,14 +391,36 @@ def test_the_plans_gpu_goes_before_the_workers(
         if len(asked) > slots:
             return NOTHING
         number = str(len(asked))
-        return reply(**{**GRANT, "job_id": number * 64, "claim_id": number * 32, "env": env, "slots": slots})
+        booked = {"cores": 2, "gpu": len(asked) - 1}
+        granted = {"job_id": number * 64, "claim_id": number * 32, "env": env, "slots": slots, "booked": booked}
+        return reply(**{**GRANT, **granted})
 
     receiver.routes["claim"] = claim
     stopper = threading.Thread(target=lambda: _stop_when(lambda: len(runner.processes) == slots, worker))
     stopper.start()
     assert worker.run() == 0
     stopper.join()
-    assert {spec.env.get(gpus.VISIBLE) for spec in runner.specs} == seen
+    assert {spec.env.get(room.VISIBLE) for spec in runner.specs} == seen
+    assert {spec.env.get("OMP_NUM_THREADS") for spec in runner.specs} == ({"2"} if slots > 1 else {None})
+
+
+def test_a_job_whose_gpu_is_taken_before_it_starts_is_handed_back(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+
+    def fail(body: dict[str, Any]) -> Response:
+        told.append(body)
+        worker.post(t.SignalReceived())
+        return reply(job_id="j", status="pending")
+
+    receiver, runner = Receiver(heartbeat=beat, fail=fail), FakeRunner(None)
+    booked = {"gpu": 0, "vram_gib": 6.0, "least_vram_gib": 6.0}
+    receiver.routes["claim"] = once(reply(**{**GRANT, "booked": booked}), lambda: None)
+    worker = work(tmp_path, receiver, runner)
+    worker._capability = lambda: {"cuda_devices": _devices(2.0)}
+    assert worker.run() == 0
+    assert not runner.specs
+    assert told[0]["reason"] == "interrupted"
+    assert "GPU memory vanished before it started: 6.0 GiB wanted, 2.0 left" in told[0]["error"]
 
 
 def _stop_when(condition: Callable[[], bool], worker: TrainerWorker) -> None:

@@ -246,6 +246,31 @@ def test_out_of_memory_long_after_the_others_have_ended_is_its_own() -> None:
     assert worker.one(t.SendFail).failure.out_of_memory is Memory.RAM
 
 
+def test_a_job_to_be_trained_alone_is_known_after_a_restart() -> None:
+    worker = Worker().training(ONE, TWO).ended(ONE, SHORT_OF_MEMORY)
+    kept = worker.one(t.RememberAlone).jobs
+    assert kept == (ONE.job_id,)
+    worker = Worker().take(t.Begin(alone=kept)).grant(TWO)
+    worker.spawned(TWO)
+    assert worker.slots.alone == kept
+    worker.take(t.TrainerEnded(claim_id=TWO.claim_id, ended=DONE))
+    assert not worker.all(t.RememberAlone), "nothing new is known"
+
+
+def test_a_claim_tells_what_each_trainer_holds() -> None:
+    worker = Worker(allowed=3).training(ONE)
+    asked = worker.one(t.SendClaim)
+    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=1.0, memory_bytes=2**31, gpu_memory_bytes=2**30))
+    worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=2.0, memory_bytes=2**30))
+    claim = worker.take(t.ClaimAnswered(call=asked.call, assignment=TWO, slots=3)).one(t.SendClaim)
+    assert claim.training == (
+        t.Use(claim_id=ONE.claim_id, ram_gib=1.0, vram_gib=0.0),
+        t.Use(claim_id=TWO.claim_id),
+    )
+    assert [each.ram_used_gib for each in worker.slots.held_beside(TWO.claim_id)] == [1.0]
+    assert worker.slots.works[0].memory.record(0) == {"max_rss_kib": 2**21, "max_vram_kib": 2**20}
+
+
 # ── a restart ───────────────────────────────────────────────────────────────────────────────
 
 

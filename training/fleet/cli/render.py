@@ -18,6 +18,7 @@ from training.fleet.scheduling.edits import LISTED_MAX, TABLES, sentence
 from training.fleet.wire.words import (
     Json,
     ago,
+    booked,
     duration,
     eta,
     held,
@@ -166,7 +167,7 @@ def _left(view: Json, now: object) -> str:
 
 
 def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
-    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ARTIFACT", "ERROR", "GRANTED WITH")
+    made = table("ATTEMPT", "HOST", "BEGAN", "LASTED", "ENDED", "ARTIFACT", "BOOKED", "ERROR", "GRANTED WITH")
     for entry in attempts:
         began, ended = number(entry.get("granted_at")), number(entry.get("ended_at"))
         made.add_row(
@@ -176,6 +177,7 @@ def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
             cell("" if began is None or ended is None else duration(ended - began)),
             cell(entry.get("end_reason") or "still running"),
             short_id(entry.get("artifact_id")),
+            cell(booked(entry.get("booked"))),
             cell(entry.get("error"), chars_max=400),
             cell(unlike(entry.get("granted"), spec), chars_max=400),
         )

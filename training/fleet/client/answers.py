@@ -143,6 +143,7 @@ class Grant(_Record):
     terms: dict[str, Any] | None = (
         None  # what its owner and operators ask (`HostTerms`); None: as said before, or nothing
     )
+    booked: dict[str, Any] | None = None  # what it may use of the host; None: an older receiver books nothing
 
 
 @dataclass(frozen=True)

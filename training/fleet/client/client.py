@@ -180,16 +180,17 @@ class FleetClient:
         set_aside: Sequence[Mapping[str, Any]] = (),
         delivering: Sequence[str] = (),
         resting: str | None = None,
+        training: Sequence[Mapping[str, Any]] = (),
         tries: int | None = None,
     ) -> Grant | NoWork:
         """Ask for a job; the receiver may take up to ``wait_s`` (30 at most) to find one.
 
         ``request_id`` makes the request repeatable: after a lost answer the same id gets the same grant. Without
         one, this call makes one for its own repetitions. ``crashed_claims`` are those of crashed
-        sessions, ``delivering`` those of which only the bundle is still to be brought, ``set_aside`` the finished
-        bundles on this host; ``echo`` is that of the last answer to
-        this session, empty before the first. ``resting`` is the condition of the host's owner for which it wants no
-        job now: then there is none.
+        sessions, ``delivering`` those of which only the bundle is still to be brought, ``training`` the others in hand
+        with what memory their trainers hold (``claim_id``, ``ram_gib``, ``vram_gib``), ``set_aside`` the finished
+        bundles on this host; ``echo`` is that of the last answer to this session, empty before the first. ``resting``
+        is the condition of the host's owner for which it wants no job now: then there is none.
         """
         body = {
             "host_id": self.host_id,
@@ -205,6 +206,7 @@ class FleetClient:
             "set_aside": list(set_aside),
             "delivering": list(delivering),
             "resting": resting,
+            "training": [dict(each) for each in training],
         }
         content, timeout_s = strict_json.dumps(body), self._caller.timeout_s + wait_s
         came = self._caller.again(

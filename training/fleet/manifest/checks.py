@@ -66,6 +66,7 @@ _priority = whole(-PRIORITY_MAX, PRIORITY_MAX)
 _seed = whole(0, SEED_MAX)
 _gib = real(0.0, MEMORY_GIB_MAX)
 _cores = whole(0, CORES_MAX)
+_threads = whole(1, CORES_MAX)
 _seconds = real(0.0, SECONDS_MAX)
 CELSIUS_MIN, CELSIUS_MAX = 30.0, 120.0
 _idle_s = real(10.0, 86_400.0)
@@ -174,6 +175,7 @@ def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
         dataset=table.take("dataset", dataset, None),
         max_run_s=table.take("max_run_s", _seconds, None),
         max_silence_s=table.take("max_silence_s", _seconds, None),
+        threads=table.take("threads", _threads, None),
     )
     table.finish("[defaults]")
     return checked
@@ -528,6 +530,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
         dataset=data,
         max_run_s=table.take("max_run_s", _seconds, defaults.max_run_s),
         max_silence_s=table.take("max_silence_s", _seconds, defaults.max_silence_s),
+        threads=table.take("threads", _threads, defaults.threads),
     )
     table.finish("a job")
     return replace(job, job_id=_identity(job, trainers.own.get(model)))

@@ -47,6 +47,7 @@ class Defaults:
     dataset: str | None = None  # None: each host's local data
     max_run_s: float | None = None
     max_silence_s: float | None = None
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ class HostSpec:
     max_vram_gib: float | None = None
     max_ram_gib: float | None = None
     max_cores: int | None = None
-    slots: int | str | None = None  # jobs trained there at once; "auto": as many as its resources bear
+    slots: int | str | None = None  # jobs trained there at once; "auto" and None: as many as its resources bear
     reserve_cores: int = 0  # for the owner, taken off what is free
     reserve_ram_gib: float = 0.0
     reserve_vram_gib: float = 0.0
@@ -123,6 +124,7 @@ class JobSpec:
     dataset: str | None = None  # its id; None: each host's local data
     max_run_s: float | None = None  # seconds; None: no limit
     max_silence_s: float | None = None  # seconds, 0 for ever; None: each worker's flag
+    threads: int | None = None  # that its trainer computes with; None: by what its host has left
 
     def to_dict(self) -> dict[str, Any]:
         """Write the job dict of the queue and the wire; keys not given are left out, as is an empty ``test_hosts``."""

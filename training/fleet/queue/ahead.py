@@ -12,16 +12,17 @@ from training.fleet.queue.classes import Classes
 from training.fleet.queue.declines import Declines
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.events import Events
-from training.fleet.queue.kinds import Kinds, Waiting, kind
+from training.fleet.queue.kinds import AtOnce, Kinds, Waiting, kind, places_of
 from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.booking import most_at_once
 from training.fleet.scheduling.durations import Machine, Prediction
 from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.rolling import Promise, Rolling
-from training.fleet.scheduling.schedule import Slot, Steps, to_the_end
+from training.fleet.scheduling.schedule import BUSY_MOST, Busy, Steps, to_the_end
 from training.printable import clock_time, duration
 
-BUSY_MOST = 16  # attempts of one host that the schedule knows of: those that end first
+PLACES_MOST = 200  # of all hosts that train several jobs at once, in one schedule: of many hosts each has fewer
 AT_ONCE = 400  # kinds × slots; of more a schedule is made in pieces, between calls …
 PIECE = 5_000  # … of so many times compared, half a millisecond's
 _FACT = 60  # what one prediction costs, in these units
@@ -48,6 +49,7 @@ class Ahead:
         self._classes, self._events = classes, events
         self.kinds = Kinds(db, classes, Learned(db))  # the service puts one here that knows more of data sets and hosts
         self.declines = Declines(db, clock)
+        self._at_once = AtOnce()
         self.rolling = Rolling(self._promised())
         self.at_once, self.piece = AT_ONCE, PIECE
         self.stopwatch: Callable[[], float] = clock.monotonic  # by which makings are measured, in seconds
@@ -164,27 +166,30 @@ class Ahead:
         live = [each for each in self.kinds.live() if each.host in machines]
         self.kinds.look((each.job_class for each in waiting), ((each, machines[each.host]) for each in live))
         trains = Counter(each.host for each in live)
-        slots_there = sum(min(trains[host.name], BUSY_MOST) or 1 for host in hosts)
+        most = max(2, PLACES_MOST // max(1, len(hosts)))
+        slots_there = sum(min(max(trains[host.name], min(most_at_once(host), most)), BUSY_MOST) for host in hosts)
         in_pieces = self._was_large = len(waiting) * slots_there > self.at_once
-        busy: dict[str, list[tuple[float, float]]] = {}
+        busy: dict[str, list[Busy]] = {}
         for under_way in live:
-            busy.setdefault(under_way.host, []).append(self.kinds.left(under_way, machines[under_way.host]))
+            ends = self.kinds.left(under_way, machines[under_way.host])
+            busy.setdefault(under_way.host, []).append(Busy(*ends, under_way.booked.gpu is not None))
             if in_pieces:
                 yield _FACT
-        slots = [slot for host in hosts for slot in _slots(host, sorted(busy.get(host.name, ())))]
         fleet = Fleet(alive=tuple(hosts), known=tuple(hosts))
         at_best = [host.at_best() if host.name in busy else host for host in hosts]
         wall = self._clock.now()
         kinds = []
         for each in waiting:
             told: dict[str, Prediction] = {}
+            at_once = self._at_once.of(self.kinds.needs(each.job_class), at_best)
             for n in range(0, len(at_best), _HOSTS_AT_ONCE):
                 some = at_best[n : n + _HOSTS_AT_ONCE]
                 may = {host.name: machines[host.name] for host in some if _may_take(each, host, fleet, policy, wall)}
                 told |= self.kinds.predictions(each.job_class, may)
                 if in_pieces:
                     yield len(some) * _FACT
-            kinds.append(kind(each.key, each.count, each.priority, told))
+            kinds.append(kind(each.key, each.count, each.priority, told, at_once))
+        slots = [slot for slot, _ in places_of(hosts, busy, kinds, most)]
         # A remembered promise may be of a commit that was lost; the rows tell.
         self.rolling.promises = {**self._promised(), **self.rolling.promises}
         steps = self.rolling.renewing(kinds, slots, now)
@@ -241,8 +246,3 @@ def _may_take(of: Waiting, host: Host, fleet: Fleet, policy: Policy, now: float)
     if rules.fits(needs, host) is not None:
         return False
     return not needs.prefer_cuda or of.since + rules.hold(needs, host, fleet, policy).seconds <= now
-
-
-def _slots(host: Host, busy: Sequence[tuple[float, float]]) -> list[Slot]:
-    """Return the places of a host: one for each job that it trains, or one that is free."""
-    return [Slot(host.name, ready, late) for ready, late in busy[:BUSY_MOST]] or [Slot(host.name)]

@@ -50,7 +50,13 @@ class Attempts:
     def add(self, granted: Attempt) -> Attempt:
         """Enter what was granted; returns it as it is kept."""
         said = {name: getattr(granted, name) for name in _OF_A_GRANT}
-        row = self._db.one("add_attempt", **said, now=granted.granted_at, granted=as_json(granted.granted))
+        row = self._db.one(
+            "add_attempt",
+            **said,
+            now=granted.granted_at,
+            granted=as_json(granted.granted),
+            booked=as_json(granted.booked.to_dict()),
+        )
         assert row is not None
         return attempt_of(row)
 

@@ -6,6 +6,7 @@ comparison, one that fits one step for each gate; a property test holds the outc
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,17 +16,21 @@ from training.fleet.database.writer import Database, Row
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.declines import Declined, Declines
-from training.fleet.queue.kinds import ABOVE_ALL, OPEN, place_of
+from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, place_of
+from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, Hold, Policy
+from training.fleet.scheduling.resources import Booking
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Decline, Take
+from training.fleet.scheduling.threads import threads_for
 
 BEING_MADE = "which host trains what is being worked out anew; ask again in a moment"
 RETRY_S = 1.0
 
-Head = tuple[tuple[int, float, int], str]  # rank and id of a job
+Rank = tuple[int, float, int]
+Head = tuple[Rank, str]  # rank and id of a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Chooser:
         """
         if self._db.run("open_gates", now=self._clock.now()):
             self._ahead.edited()  # jobs that avoided a host were in no schedule
-        asking = _Asking(self._db, self._classes, host, fleet, policy, self._clock)
+        asking = _Asking(self._db, self._classes, self._ahead.kinds, host, fleet, policy, self._clock)
         # One host alone is done no sooner by any order.
         chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
         if not isinstance(chosen, NoJob):
@@ -60,30 +65,55 @@ class Chooser:
             self._ahead.answered(host.name)
         return chosen
 
+    def book(self, job_id: str, host: Host, fleet: Fleet, *, first_come: bool = False) -> Booking:
+        """Return what the job is booked for on the host that was chosen for it, before the grant is written."""
+        ahead = self._ahead
+        job = self._db.one("class_of_job", job_id=job_id)
+        assert job is not None, "it was just chosen"
+        needs = ahead.kinds.needs(self._classes.at(job["class_id"]))
+        meant = None if first_come or not fleet.alive else ahead.rolling.meant_for(host.name)
+        if meant is None:  # its part of all
+            hosts = 1 + len(fleet.alive)
+            row = self._db.one("pending_up_to", most=max(1, host.cores) * hosts)
+            meant = 0 if row is None else -(-row["n"] // hosts) - 1
+        before = self._db.one("booked_last", job_id=job_id) if job["attempt"] else None
+        had = Booking.of(json.loads(before["booked"])).cores if before is not None and before["booked"] else 0
+        wanted = booking.demand(needs, host)
+        return booking.book(needs, host, threads_for(needs, wanted, host, jobs=1 + meant, before=had))
+
 
 class _Asking:
     """One host that asks, and what keeps it from jobs that it does not get."""
 
-    def __init__(self, db: Database, classes: Classes, host: Host, fleet: Fleet, policy: Policy, clock: Clock) -> None:
-        self._db, self._classes, self._clock = db, classes, clock
+    def __init__(
+        self, db: Database, classes: Classes, kinds: Kinds, host: Host, fleet: Fleet, policy: Policy, clock: Clock
+    ) -> None:
+        self._db, self._classes, self._kinds, self._clock = db, classes, kinds, clock
         self._host, self._fleet, self._policy, self._now = host, fleet, policy, clock.now()
         self._gates = self._closed_gates()
         self._waits: list[tuple[float, str]] = []  # how long until a job may be had, and why not now
+        self._for_room: list[tuple[Rank, Needs, str]] = []  # jobs that come first and wait for room, and why
 
     def first_come(self) -> str | NoJob:
         """Choose the oldest job of the highest priority."""
         obstacle: str | None = None
-        heads: list[Head] = []
+        heads: list[tuple[Head, Needs]] = []
         for each in self._classes.pending():
-            misfit = rules.fits(each.needs, self._host)
-            if misfit is not None:
+            needs = self._needs(each)
+            misfit = rules.fits(needs, self._host)
+            if misfit is not None and not self._waits_for_room(needs):
                 obstacle = obstacle or misfit
                 continue
-            held = rules.hold(each.needs, self._host, self._fleet, self._policy)
+            held = rules.hold(needs, self._host, self._fleet, self._policy)
             open_head = self._head(each.class_id, OPEN, held)
-            heads += [] if open_head is None else [open_head]
-            heads += self._avoiding(each, held)
-        return min(heads)[1] if heads else self._nothing(obstacle)
+            found = [] if open_head is None else [open_head]
+            found += self._avoiding(each, held)
+            if misfit is None:
+                heads += [(head, needs) for head in found]
+            else:
+                self._for_room += [(rank, needs, misfit) for rank, _ in found]
+        free = [head for head, needs in heads if self._may_go_before(needs, head[0])]
+        return min(free)[1] if free else self._nothing(obstacle)
 
     def by_time(self, ahead: Ahead) -> str | NoJob:
         """Choose the job that the schedule has for this host.
@@ -98,6 +128,7 @@ class _Asking:
             made = rolling.made
             rolling = ahead.current(self._host, self._fleet, self._policy, or_idle=True)
             if rolling.made is not made:  # or it would say the same again
+                self._for_room = []
                 verdict, head = self._scheduled(rolling)
         if avoiding is not None and (head is None or avoiding[0][0] <= head[0][0]):
             return avoiding[1]
@@ -120,7 +151,7 @@ class _Asking:
             verdict = rolling.decide(self._host.name, self._clock.monotonic(), passed_over)
             if verdict is None or (isinstance(verdict, Decline) and self._first_of_kind(verdict.kind) is not None):
                 return verdict, None
-            head = self._head_of_kind(verdict.kind) if isinstance(verdict, Take) else None
+            head = self._head_of_kind(verdict) if isinstance(verdict, Take) else None
             if head is not None:
                 return verdict, head
             passed_over.add(verdict.kind)
@@ -131,14 +162,19 @@ class _Asking:
         row = self._db.one("head", class_id=class_id, avoid_host=OPEN, below=priority + 1)
         return None if row is None or row["priority"] < priority else row
 
-    def _head_of_kind(self, kind: str) -> Head | None:
-        """The oldest job of a kind, if this host may have it now."""
-        class_id, priority = place_of(kind)
-        needs = self._classes.at(class_id).needs
-        if rules.fits(needs, self._host) is not None:
+    def _head_of_kind(self, take: Take) -> Head | None:
+        """The oldest job of a kind, if this host may have it now. One that is meant for it keeps room for itself."""
+        class_id, priority = place_of(take.kind)
+        needs = self._needs(self._classes.at(class_id))
+        misfit = rules.fits(needs, self._host)
+        if misfit is not None and not self._waits_for_room(needs):
             return None
         held = rules.hold(needs, self._host, self._fleet, self._policy)
-        return self._head(class_id, OPEN, held, below=priority + 1, least=priority)
+        head = self._head(class_id, OPEN, held, below=priority + 1, least=priority)
+        if head is not None and misfit is not None and take.instead_of is None:
+            self._for_room.append((head[0], needs, misfit))
+        may = misfit is None and head is not None and self._may_go_before(needs, head[0])
+        return head if may else None
 
     def _declined(self, verdict: Decline, rolling: Rolling, declines: Declines) -> NoJob:
         row = self._first_of_kind(verdict.kind)
@@ -157,10 +193,25 @@ class _Asking:
         opens = [each.open_at - now for each in rolling.promised(self._host.name).values()]
         return NoJob(told.sentence(self._now), max(0.0, min([*opens, *(wait_s for wait_s, _ in self._waits)])), told)
 
+    def _needs(self, each: JobClass) -> Needs:
+        """Return the needs of a class of jobs: beside others also by what was learned of it."""
+        return each.needs if self._host.room is None else self._kinds.needs(each)
+
+    def _waits_for_room(self, needs: Needs) -> bool:
+        """Return True for a job that would fit if what trains here had ended."""
+        return self._host.room is not None and rules.fits(needs, booking.afterwards(self._host)) is None
+
+    def _may_go_before(self, needs: Needs, rank: Rank) -> bool:
+        """Return True for a job that keeps none waiting that comes first here, and waits for room."""
+        return all(
+            rank < other or booking.goes_before(needs, waiting, self._host) for other, waiting, _ in self._for_room
+        )
+
     def _avoiding_of(self, each: JobClass) -> list[Head]:
-        if rules.fits(each.needs, self._host) is not None:
+        needs = self._needs(each)
+        if rules.fits(needs, self._host) is not None:
             return []
-        return self._avoiding(each, rules.hold(each.needs, self._host, self._fleet, self._policy))
+        return self._avoiding(each, rules.hold(needs, self._host, self._fleet, self._policy))
 
     def _avoiding(self, each: JobClass, held: Hold) -> list[Head]:
         """The best job of each gate of a class: for every host that some job avoids, those that do."""
@@ -201,6 +252,8 @@ class _Asking:
         if self._waits:
             wait_s, reason = min(self._waits)
             return NoJob(f"the next job waits {wait_s:.0f} s more: {reason}", wait_s)
+        if self._for_room:
+            return NoJob(f"the next job waits for room here: {min(self._for_room, key=lambda each: each[0])[2]}")
         if obstacle is not None:
             return NoJob(f"none of the pending jobs fits this host: {obstacle}")
         row = self._db.one("held_pending")

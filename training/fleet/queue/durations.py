@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
+from training.fleet.queue.rows import booked_of
 from training.fleet.scheduling.durations import Calibrations, Machine, Speeds, Workload
+from training.fleet.scheduling.resources import NOT_KNOWN, Peak
+from training.fleet.scheduling.threads import speedup
 
 LEARNED_FROM = 2_000  # attempts, the newest; up to twice as many in a process that runs long
 _KIB_PER_GIB = 1024**2
@@ -23,6 +26,7 @@ class OfKind:
     job: str  # the newest's job dict, as JSON, without what names it
     attempts: int = 0
     ram_gib: float | None = None  # the most that a trainer held; None: not known
+    vram_gib: float | None = None  # the same of a GPU's memory
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -66,6 +70,11 @@ class Learned:
         """Return the kinds of jobs that were completed; the one last trained is last."""
         self._look()
         return self._kinds
+
+    def peak(self, kind: str) -> Peak:
+        """Return the most memory that trainers of a kind held, as far as was learned when last looked at."""
+        known = self._kinds.get(kind)
+        return NOT_KNOWN if known is None else Peak(known.ram_gib, known.vram_gib)
 
     def workload(self, spec: Mapping[str, Any]) -> Workload:
         """Read from a job dict what bears on its duration."""
@@ -117,11 +126,17 @@ class Learned:
         self._kinds[work.kind] = known  # moved to the end
         known.job = job
         known.attempts += 1
-        kib = _positive(row["max_rss_kib"])
-        if kib is not None:
-            known.ram_gib = max(kib / _KIB_PER_GIB, known.ram_gib or 0.0)
+        known.ram_gib = _higher(known.ram_gib, row["max_rss_kib"])
+        known.vram_gib = _higher(known.vram_gib, row["max_vram_kib"])
         self._attempts += 1
-        self._speeds.learn(work, Machine(row["host"], bool(row["cuda"])), seconds)
+        on_one = seconds * speedup(work.family, booked_of(row))
+        self._speeds.learn(work, Machine(row["host"], bool(row["cuda"])), on_one)
+
+
+def _higher(gib: float | None, kib: object) -> float | None:
+    """Return the higher of a peak that is known and one that a worker's record tells, in KiB."""
+    told = _positive(kib)
+    return gib if told is None else max(told / _KIB_PER_GIB, gib or 0.0)
 
 
 def _positive(value: object) -> float | None:

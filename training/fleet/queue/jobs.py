@@ -57,6 +57,7 @@ from training.fleet.scheduling.job import (
     Trained,
 )
 from training.fleet.scheduling.policy import NOBODY_ELSE, Fleet, Policy
+from training.fleet.scheduling.resources import Booking
 
 _UNBOUNDED = 2**62
 _LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
@@ -260,7 +261,10 @@ class JobQueue:
         """Decide for this host and write the grant. The caller has noted the host."""
         with self.db.transaction():
             chosen = self._chooser.choose(host, fleet, policy or self.policy, first_come=first_come)
-            return chosen if isinstance(chosen, NoJob) else self._write_grant(chosen, host, claimant)
+            if isinstance(chosen, NoJob):
+                return chosen
+            booked = self._chooser.book(chosen, host, fleet, first_come=first_come)
+            return self._write_grant(chosen, host, claimant, booked=booked)
 
     def _write_grant(
         self,
@@ -268,6 +272,7 @@ class JobQueue:
         host: Host,
         claimant: Claimant,
         granted: Callable[[Job], dict[str, Any] | None] = lambda job: job.spec,
+        booked: Booking = Booking(),  # noqa: B008 - a frozen value
     ) -> Grant:
         """``granted`` is the job dict that the attempt is kept with; None when it is not known."""
         now, claim_id = self.clock.now(), self._new_claim_id()
@@ -282,6 +287,7 @@ class JobQueue:
             generation=job.generation,
             granted_at=now,
             granted=granted(job),
+            booked=booked,
             instance_id=claimant.instance_id,
             session_id=claimant.session_id,
             slot=claimant.slot,

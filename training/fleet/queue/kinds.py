@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.durations import Learned
+from training.fleet.queue.rows import booked_of
+from training.fleet.scheduling import booking
 from training.fleet.scheduling.durations import Doubt, Machine, Prediction, Speeds, Workload, middle, remaining
-from training.fleet.scheduling.schedule import Kind
+from training.fleet.scheduling.job import Host, Needs
+from training.fleet.scheduling.resources import NOT_KNOWN, Booking
+from training.fleet.scheduling.schedule import Busy, Kind, Slot, places
+from training.fleet.scheduling.threads import speedup
 
 ABOVE_ALL = 2**62  # above every priority
 OPEN = ""  # the gate of the jobs that avoid no host
@@ -48,10 +53,56 @@ def place_of(key: str) -> tuple[int, int]:
     return int(class_id), int(priority)
 
 
-def kind(key: str, count: int, priority: int, told: Mapping[str, Prediction]) -> Kind:
+Places = Mapping[str, tuple[bool, int]]  # host → if it is on the GPUs there, and how many at once
+
+
+def kind(key: str, count: int, priority: int, told: Mapping[str, Prediction], places: Places | None = None) -> Kind:
     """Make a kind of the schedule, by what is told of the hosts that it fits: of each the mean, not the median."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
-    return Kind(key, count, {host: each.mean for host, each in told.items()}, priority, spread)
+    return Kind(key, count, {host: each.mean for host, each in told.items()}, priority, spread, places or {})
+
+
+class AtOnce:
+    """The numbers of jobs of a class that train at once on hosts with several slots, remembered for hosts alike."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[object, ...], tuple[bool, int]] = {}
+
+    def of(self, needs: Needs, hosts: Iterable[Host]) -> Places:
+        """Return it of these hosts; those that train one job at a time are left out."""
+        if len(self._found) > _REMEMBERED_MOST:
+            self._found.clear()
+        told = {}
+        for host in hosts:
+            if host.slots == 1 or (not host.slots and host.cores <= 1):
+                continue
+            gpus = tuple(gpu.total_gib for gpu in host.gpus)
+            alike = (needs, host.cores, host.slots, host.ram_total_gib, host.cuda, gpus)
+            found = self._found.get(alike)
+            if found is None:
+                found = self._found[alike] = booking.at_once(needs, host)
+            told[host.name] = found
+        return told
+
+
+def places_of(
+    hosts: Sequence[Host], busy: Mapping[str, Sequence[Busy]], kinds: Iterable[Kind], most: int
+) -> list[Place]:
+    """List the places of these hosts, ``most`` of each, with the number of its attempt on each."""
+    on_gpu: dict[str, int] = {}
+    for each in kinds:
+        for name, (gpu, count) in each.places.items():
+            if gpu and name in each.seconds:
+                on_gpu[name] = max(count, on_gpu.get(name, 0))
+    found = []
+    for host in hosts:
+        count = min(booking.most_at_once(host), most)
+        found += places(host.name, busy.get(host.name, ()), count, on_gpu.get(host.name, 0))
+    return found
+
+
+Place = tuple[Slot, int | None]
+_REMEMBERED_MOST = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +118,7 @@ class Live:
     heard_s: float | None
     progress: Mapping[str, Any] | None
     afresh: bool  # no earlier attempt there may have begun it
+    booked: Booking
     paused: bool = False  # its trainer stands still
 
 
@@ -105,6 +157,7 @@ class Kinds:
                 progress=json.loads(row["progress"]) if row["progress"] else None,
                 afresh=bool(row["afresh"]),
                 paused=bool(row["paused"]),
+                booked=booked_of(row),
             )
             for row in self._db.all("attempts_live", most=LIVE_MOST)
         ]
@@ -119,7 +172,8 @@ class Kinds:
         words = {}
         for each, on in live:
             if each.afresh and each.heard_s is not None:
-                word = learned.word_of(self.work(each.job_class), on, each.heard_s, each.progress)
+                work = self.work(each.job_class)
+                word = learned.word_of(work, on, each.heard_s * speedup(work.family, each.booked), each.progress)
                 if word is not None:
                     words[each.job_id, round(math.log2(word.done))] = word
         if self._made_of != (version, words.keys()):
@@ -139,6 +193,11 @@ class Kinds:
         if found is None:
             found = self._works[of.class_id] = self.learned.workload(of.work)
         return found
+
+    def needs(self, of: JobClass) -> Needs:
+        """Return what a class needs, with what jobs of its kind were seen to hold."""
+        peak = self.learned.peak(self.work(of).kind)
+        return of.needs if peak is NOT_KNOWN else replace(of.needs, peak=peak)
 
     def predictions(self, of: JobClass, hosts: Mapping[str, Machine]) -> dict[str, Prediction]:
         """Say how long a job takes on each of these hosts, which are as fast as these machines."""
@@ -160,5 +219,8 @@ class Kinds:
         if live.heard_s is None:
             return 0.0, 0.0
         # Its own word counts once: what is predicted here knows nothing of it.
-        told = self.learned.speeds().predict(self.work(live.job_class), on)
-        return remaining(told, live.heard_s, live.progress)
+        work = self.work(live.job_class)
+        told = self.learned.speeds().predict(work, on)
+        faster = speedup(work.family, live.booked)
+        left_s, late_s = remaining(told, live.heard_s * faster, live.progress)
+        return left_s / faster, late_s / faster

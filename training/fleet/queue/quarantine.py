@@ -131,6 +131,11 @@ class Quarantines:
             self._db.run("pardon_job", job_id=job.job_id, now=self._clock.now())
             self._events.moved("pardon", job.job_id, job.status, JobStatus.PENDING, detail=f"died on {died[0].host}")
 
+    def _had_company(self, attempt: Attempt) -> bool:
+        """Return True when its host held another attempt in the time of this one."""
+        between = {"since": attempt.granted_at, "until": attempt.ended_at}
+        return self._db.one("had_company", host=attempt.host, claim_id=attempt.claim_id, **between) is not None
+
     # ── jobs ────────────────────────────────────────────────────────────────────────────────
 
     def crashed(self, host: str, claim_id: str, last_seen: Mapping[str, float]) -> None:
@@ -141,7 +146,7 @@ class Quarantines:
         assert attempt is not None
         job = known_job(self._db, attempt.job_id)
         attempts = [each for each in self._attempts.of_job(job.job_id) if each.generation == job.generation]
-        why = health.suspect_job(attempts, last_seen, self._clock.now(), self._policy)
+        why = health.suspect_job(attempts, last_seen, self._clock.now(), self._policy, self._had_company)
         if why is not None and job.status is JobStatus.PENDING:
             self._db.run("give_up_job", job_id=job.job_id, ended_by=why, now=self._clock.now())
             self._events.moved("exhaust", job.job_id, job.status, JobStatus.FAILED, detail="suspect_job")

@@ -8,6 +8,7 @@ from typing import Any
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus, Trained
+from training.fleet.scheduling.resources import Booking
 
 
 def job_of(row: Row) -> Job:
@@ -102,4 +103,10 @@ def attempt_of(row: Row) -> Attempt:
         pardoned=bool(row["pardoned"]),
         trained=trained_of(row),
         granted=None if row["granted"] is None else json.loads(row["granted"]),
+        booked=booked_of(row),
     )
+
+
+def booked_of(row: Row) -> Booking:
+    """Read the booking of an attempt from a row that has its columns."""
+    return Booking.of(None if row["booked"] is None else json.loads(row["booked"]))

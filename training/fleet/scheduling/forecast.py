@@ -166,7 +166,7 @@ class _Chance:
         self._own = list[float]()
         self._here = list[list[tuple[int, str, float, tuple[float, ...]]]]()
         for work in question.works:
-            here = [(n, slot.host) for n, slot in enumerate(question.slots) if slot.host in work.kind.seconds]
+            here = [(n, slot.host) for n, slot in enumerate(question.slots) if work.kind.time_on(slot) < math.inf]
             doubts = {host: work.doubt(host) for _, host in here}
             # A kind with one job shares its error with no other.
             self._own.append(max((_own(each, len(work.jobs)) for each in doubts.values()), default=0.0))
@@ -233,7 +233,7 @@ def _known_soon(made: Schedule, world: _World) -> Schedule:
             key = shares[0].kind
             first[n] = Share(key, 1, 0.0, kinds[key].seconds[slot.host])
             left[key] -= 1
-            slots[n] = Slot(slot.host, first[n].each_s, first[n].each_s)
+            slots[n] = replace(slot, ready_s=first[n].each_s, late_s=first[n].each_s)
     rest = schedule([replace(kind, count=left[key]) for key, kind in kinds.items()], slots, question.promised)
     joined = []
     for n, shares in enumerate(rest.shares):
@@ -300,7 +300,7 @@ class _Play:
         self._shares = [{self._known[share.kind]: share.count for share in shares} for shares in made.shares]
         self._left = [sum(shares.get(k, 0) for shares in self._shares) for k in range(len(works))]
         self._given = [0] * len(works)
-        self._times = [[work.kind.seconds.get(slot.host, math.inf) for work in works] for slot in slots]
+        self._times = [[work.kind.time_on(slot) for work in works] for slot in slots]
         self._slowest_first = [sorted(range(len(row)), key=row.__getitem__, reverse=True) for row in self._times]
         # The present job of each slot: its begin, and its expected duration.
         self._doing = [(0.0, Prediction(max(slot.ready_s, LEAST_S), _ready_spread(slot))) for slot in slots]
@@ -347,6 +347,9 @@ class _Play:
         said = seen.decide(host)
         if isinstance(said, Take):
             k = self._known[said.kind]
+            if times[k] == math.inf:  # for another place of this host
+                self._idle.discard(n)
+                return
             self._take(n, self._holder(k, said.instead_of or host), k, now)
         elif isinstance(said, Decline) and host not in self.waits:
             self.waits[host] = Waits(host, now, self._first_of(self._known[said.kind]), said)
@@ -414,4 +417,4 @@ class _Play:
         for k, count in self._shares[n].items():
             shares.append(Share(self._keys[k], count, begin_s, self._times[n][k]))
             begin_s = shares[-1].end_s
-        return Slot(self._slots[n].host, ready, late), tuple(shares)
+        return replace(self._slots[n], ready_s=ready, late_s=late), tuple(shares)

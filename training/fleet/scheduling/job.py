@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from training import strict_json
+from training.fleet.scheduling.resources import NOT_KNOWN, Booking, Gpu, Peak, Room
 
 RESERVES = ("reserve_cores", "reserve_ram_gib", "reserve_vram_gib")
 SLOTS_AUTO = "auto"  # as many jobs at once as the host's resources bear
@@ -155,6 +156,8 @@ class Needs:
     ram_above_gib: float = 0.0  # it ran out of so much memory …
     vram_above_gib: float = 0.0  # … or so much GPU memory
     dataset: str = ""  # its id; empty: what the host has locally
+    threads: int = 0  # that its trainer is to compute with; 0: as many as it is booked cores for
+    peak: Peak = NOT_KNOWN  # what jobs of its kind held; not known to a job dict
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Needs:
@@ -171,6 +174,7 @@ class Needs:
             ram_above_gib=float(spec.get("ram_above_gib") or 0.0),
             vram_above_gib=float(spec.get("vram_above_gib") or 0.0),
             dataset=str(spec.get("dataset") or ""),
+            threads=int(spec.get("threads") or 0),
         )
 
     def canonical(self, work: Mapping[str, Any] | None = None) -> str:
@@ -179,6 +183,7 @@ class Needs:
         return strict_json.canonical(
             {key: gib for key, gib in learned.items() if gib > 0}
             | ({"dataset": self.dataset} if self.dataset else {})
+            | ({"threads": self.threads} if self.threads else {})
             | ({} if work is None else {"work": dict(work)})
             | {
                 "model": self.model,
@@ -204,12 +209,16 @@ class Host:
     ram_total_gib: float = 0.0
     vram_total_gib: float = 0.0  # of the largest CUDA device
     cores: int = 0
-    slots: int | None = None  # trained at once by its declaration; 0: as many as it bears; None: not declared
+    gpus: tuple[Gpu, ...] = ()
+    slots: int = 0  # trained at once by its declaration; 0: as many as it bears
+    room: Room | None = None  # beside what it trains; None: it trains nothing, or nobody looked
     priority: int = 0
     allow_jobs: frozenset[str] = frozenset()  # model names; empty allows all
     deny_jobs: frozenset[str] = frozenset()  # model names; deny wins
     outdated: frozenset[str] = frozenset()  # models whose trainer has other flags there
     datasets: frozenset[str] | None = None  # the data sets available to it; None: not checked
+    reserve_ram_gib: float = 0.0  # its owner's, which is off all of the above …
+    reserve_vram_gib: float = 0.0  # … of each GPU
     withheld: str = ""  # why its owner's reserve leaves nothing for jobs …
     short: str = ""  # … or nothing at the moment
 
@@ -228,31 +237,37 @@ class Host:
         """
         declared = declared or {}
         keep_cores, keep_ram, keep_vram = (declared.get(key) or 0 for key in RESERVES)
-        devices = capability.get("cuda_devices") or ()
-        free = max((float(device.get("vram_free_gib") or 0.0) for device in devices), default=0.0)
-        whole = max((float(device.get("vram_total_gib") or 0.0) for device in devices), default=0.0)
+        gpus, capped = [], declared.get("max_vram_gib")
+        for device in capability.get("cuda_devices") or ():
+            free, whole = (
+                _capped(float(device.get(key) or 0.0), capped) for key in ("vram_free_gib", "vram_total_gib")
+            )
+            gpus.append(Gpu(_less(free, keep_vram), _less(max(whole, free), keep_vram)))
         available = float(capability.get("ram_available_gib") or 0.0)
         installed = float(capability.get("ram_total_gib") or 0.0)
         cores = int(_capped(int(capability.get("cpu_cores") or 0), declared.get("max_cores")))
         ram, ram_total = (_capped(each, declared.get("max_ram_gib")) for each in (available, max(installed, available)))
-        vram_total = _capped(max(whole, free), declared.get("max_vram_gib"))
+        vram_total = max((gpu.total_gib for gpu in gpus), default=0.0)
         slots = declared.get("slots")
         return cls(
             name=name,
             # A GPU of which nothing is left is none.
             cuda=bool(capability.get("cuda_available"))
             and declared.get("cuda") is not False
-            and (not keep_vram or keep_vram < vram_total),
-            vram_free_gib=_less(_capped(free, declared.get("max_vram_gib")), keep_vram),
+            and (not keep_vram or vram_total > 0),
+            vram_free_gib=max((gpu.free_gib for gpu in gpus), default=0.0),
             ram_available_gib=_less(ram, keep_ram),
             ram_total_gib=_less(ram_total, keep_ram),  # older workers report none
-            vram_total_gib=_less(vram_total, keep_vram),
+            vram_total_gib=vram_total,
             cores=int(_less(cores, keep_cores)),
-            slots=slots if isinstance(slots, int | None) else 0,
+            gpus=tuple(gpus),
+            slots=slots if isinstance(slots, int) else 0,
             priority=int(declared.get("priority") or 0),
             allow_jobs=frozenset(declared.get("allow_jobs") or ()),
             deny_jobs=frozenset(declared.get("deny_jobs") or ()),
             outdated=frozenset(outdated),
+            reserve_ram_gib=float(keep_ram),
+            reserve_vram_gib=float(keep_vram),
             withheld=_left_by(keep_cores, cores, f"{cores} cores", "reserve_cores")
             or _left_by(keep_ram, ram_total, f"{ram_total:.1f} GiB of memory", "reserve_ram_gib"),
             short=_left_by(keep_ram, ram, f"{ram:.1f} GiB of memory that are free now", "reserve_ram_gib"),
@@ -264,6 +279,8 @@ class Host:
             self,
             ram_available_gib=max(self.ram_available_gib, self.ram_total_gib),
             vram_free_gib=max(self.vram_free_gib, self.vram_total_gib),
+            gpus=tuple(Gpu(gpu.total_gib, gpu.total_gib) for gpu in self.gpus),
+            room=None,
             short="",
         )
 
@@ -349,6 +366,7 @@ class Attempt:
     pardoned: bool = False  # it counts against no budget: the host was at fault
     trained: Trained = field(default_factory=Trained)  # the inputs of its model
     granted: dict[str, Any] | None = None  # the job dict of the grant; None: an older release kept none
+    booked: Booking = field(default_factory=Booking)  # of its host
 
     @property
     def live(self) -> bool:

@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from training.contract import FINAL_EXITS
+from training.fleet.scheduling import booking
+from training.fleet.scheduling.booking import most_at_once
 from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
 
 
@@ -71,6 +73,11 @@ DELIVERING_SHARE = 2  # attempts that only deliver, for each that may train: bey
 
 def fits(needs: Needs, host: Host) -> str | None:
     """Decide whether a job fits a host: ``None``, or the obstacle with its numbers."""
+    return fits_alone(needs, host) or booking.lacks_room(needs, host)
+
+
+def fits_alone(needs: Needs, host: Host) -> str | None:
+    """Do the same as if the host trained nothing beside: what it trains takes up what is free all the same."""
     return lacks_data(needs, host.datasets) or fits_for_good(needs, host) or _by_size(needs, host)
 
 
@@ -155,16 +162,6 @@ def _may_get_cuda(needs: Needs, fleet: Fleet) -> bool:
         and fits_for_good(needs, peer) is None
         for peer in fleet.known
     )
-
-
-def most_at_once(host: Host) -> int:
-    """Return how many attempts of one host may train at once: as declared, else one a core, and at least one."""
-    return host.slots or max(1, host.cores)
-
-
-def slots_told(host: Host) -> int:
-    """Return for how many jobs at once its worker may ask: one, where the manifest says nothing."""
-    return 1 if host.slots is None else most_at_once(host)
 
 
 def is_full(host: Host, held: Iterable[Attempt]) -> str | None:

@@ -7,7 +7,7 @@ crash is at fault. The numbers are settings (:class:`policy.Policy`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -149,10 +149,17 @@ def refund(job: Job, died: Sequence[Attempt], last: Attempt | None, policy: Poli
 # ── a job that crashes hosts ────────────────────────────────────────────────────────────────
 
 
-def suspect_job(attempts: Iterable[Attempt], last_seen: Mapping[str, float], now: float, policy: Policy) -> str | None:
+def suspect_job(
+    attempts: Iterable[Attempt],
+    last_seen: Mapping[str, float],
+    now: float,
+    policy: Policy,
+    had_company: Callable[[Attempt], bool] = lambda _: False,
+) -> str | None:
     """Return why a job with these attempts (of one generation) gets no further host, or ``None``.
 
-    A host counts when it crashed during the job, as its worker reported later, or was never seen again.
+    A host counts when it crashed during the job, as its worker reported later, or was never seen again while it trained
+    nothing else: of several (``had_company``) nobody knows which did it, as its worker would have said.
     Silence alone proves nothing: it may sleep, or its network may be lost.
     """
     hosts: list[str] = []
@@ -164,7 +171,7 @@ def suspect_job(attempts: Iterable[Attempt], last_seen: Mapping[str, float], now
         seen = last_seen.get(each.host, 0.0)
         gone = seen <= each.ended_at and now - each.ended_at > policy.gone_s
         early = each.lived_s is not None and 0 <= each.lived_s <= policy.suspect_s
-        if early and (each.crashed or gone) and each.host not in hosts:
+        if early and (each.crashed or (gone and not had_company(each))) and each.host not in hosts:
             hosts.append(each.host)
     if not policy.suspect_crashes or len(hosts) < policy.suspect_crashes:
         return None

@@ -54,6 +54,12 @@ class Rolling:
         """Return True when the host has a slot."""
         return self.made is not None and host in self.made.at
 
+    def meant_for(self, host: str) -> int | None:
+        """Count the jobs that the schedule has for this host; None where it does not know the host."""
+        if self.made is None or host not in self.made.at:
+            return None
+        return sum(share.count for n in self.made.at[host] for share in self.made.shares[n])
+
     def only(self, hosts: Collection[str]) -> None:
         """Let nobody wait for another host than these."""
         if self.made is not None:

@@ -40,6 +40,13 @@ class Kind:
     seconds: Mapping[str, float]  # host → expected duration there; a host that it does not fit is absent
     priority: int = 0
     spread: float = 0.0  # of the logarithm of these durations
+    # host → if it trains on the GPUs there, and how many at once; where nothing is said, one on any place
+    places: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
+
+    def time_on(self, slot: Slot) -> float:
+        """Return how long one takes on this slot; :data:`NEVER` where it cannot be trained."""
+        gpu, most = self.places.get(slot.host, (slot.gpu, NEVER))
+        return self.seconds.get(slot.host, NEVER) if gpu == slot.gpu and slot.number < most else NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,41 @@ class Slot:
     host: str
     ready_s: float = 0.0  # from now: when what it trains will have ended …
     late_s: float = 0.0  # … and when that is nearly sure
+    number: int = 0  # among those of its sort on its host: what wants much of the host goes to the first ones …
+    gpu: bool = False  # … and what trains on its GPUs to places of their own
+
+
+BUSY_MOST = 16  # attempts of one host that a schedule knows of: those that end first
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """An attempt that trains on a host, or is delivered from there."""
+
+    ready_s: float  # as for a slot
+    late_s: float
+    gpu: bool = False
+
+
+def places(host: str, busy: Sequence[Busy], most: int = 1, on_gpu: int = 0) -> list[tuple[Slot, int | None]]:
+    """List the places of a host that trains ``most`` jobs at once, ``on_gpu`` of them on its GPUs, each with the number
+    of the attempt on it.
+
+    The first of each sort is the one that is free last: where a job needs half of the host it begins when that is free.
+    """
+    order = sorted(range(len(busy)), key=lambda n: (busy[n].ready_s, busy[n].late_s, n))[:BUSY_MOST]
+    if most == 1:
+        found = [(Slot(host, busy[n].ready_s, busy[n].late_s), n) for n in order]
+        return [*found] or [(Slot(host), None)]
+    made: list[tuple[Slot, int | None]] = []
+    held = {gpu: [n for n in reversed(order) if busy[n].gpu == gpu] for gpu in (True, False)}
+    on_gpu = max(len(held[True]), min(on_gpu, most))
+    for gpu, there in ((True, on_gpu), (False, max(len(held[False]), most - on_gpu))):
+        here = [*held[gpu], *[None] * (there - len(held[gpu]))]
+        for number, n in enumerate(here):
+            ready_s, late_s = (0.0, 0.0) if n is None else (busy[n].ready_s, busy[n].late_s)
+            made.append((Slot(host, ready_s, late_s, number, gpu), n))
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +469,7 @@ def _believed(kind: Kind, slots: Sequence[Slot]) -> list[float]:
     Among many uncertain predictions the best looking one is too good to be true, and a job that is begun on a machine
     that turns out far slower ends last of all; where the same is wrong on a fast machine little is lost.
     """
-    row = [kind.seconds.get(slot.host, NEVER) for slot in slots]
+    row = [*map(kind.time_on, slots)] if kind.places else [kind.seconds.get(slot.host, NEVER) for slot in slots]
     best = min(row, default=NEVER)
     if kind.spread <= 0 or best == NEVER or best <= 0:
         return row

@@ -16,17 +16,19 @@ from threading import Lock
 from typing import Any, Literal
 
 from training.fleet.database.writer import Database
+from training.fleet.queue.ahead import PLACES_MOST
 from training.fleet.queue.classes import Classes, Drafts, JobClass
 from training.fleet.queue.declines import Declines
 from training.fleet.queue.forecasts import Came, Foretold, reviewed, untold
 from training.fleet.queue.foresee import Foreseen, name_of
-from training.fleet.queue.kinds import Kinds, Live, kind, kind_of
+from training.fleet.queue.kinds import AtOnce, Kinds, Live, kind, kind_of, places_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast, quantile
 from training.fleet.scheduling.job import Host, JobStatus, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
-from training.fleet.scheduling.schedule import Slot
+from training.fleet.scheduling.resources import Booking
+from training.fleet.scheduling.schedule import Busy, Slot
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.out import taken_out
 from training.fleet.service.preview import Previews
@@ -76,6 +78,11 @@ class _Trains:
     granted_at: float
     left_s: float
     late_s: float
+    booked: Booking
+
+    @property
+    def busy(self) -> Busy:
+        return Busy(self.left_s, self.late_s, self.booked.gpu is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +235,7 @@ class Forecasts:
                 each.host,
                 each.granted_at,
                 *self._left(each, on, registry),
+                each.booked,
             )
             for each, on in zip(live, machines, strict=True)
         ]
@@ -311,6 +319,7 @@ class _Answer:
     hosts: dict[str, Host] = field(default_factory=dict)  # that take part
     machines: dict[str, Machine] = field(default_factory=dict)  # as fast as these
     notes: dict[str, str] = field(default_factory=dict)  # of those that take none
+    _at_once: AtOnce = field(default_factory=AtOnce)
 
     def reply(self) -> ForecastReply:
         facts = self.facts
@@ -318,16 +327,24 @@ class _Answer:
         gone = {name.lower() for name in self.request.without}
         live = [each for each in facts.live if each.host.lower() not in gone]
         asked = [*(each.job for each in facts.live if each.host.lower() in gone), *facts.asked]
-        slots: list[_Place] = [(each.host, Slot(each.host, each.left_s, each.late_s), each) for each in live]
-        busy = {each.host for each in live}
-        slots += [(name, Slot(name), None) for name in self.hosts if name not in busy]
-        slots.sort(key=lambda each: each[0])
+        busy: dict[str, list[_Trains]] = {}
+        for each in live:
+            busy.setdefault(each.host, []).append(each)
         works = self._works(asked, busy)
+        slots = self._places(works, busy)
         training = [None if each is None else each.job.job_id for _, _, each in slots]
         first_come = facts.registry.plan.scheduling is rules.Scheduling.FIRST_COME
         question = Question(works, [slot for _, slot, _ in slots], training, first_come=first_come)
         made = forecast(question, random.Random(0).gauss)
         return self._told(made, asked, slots)
+
+    def _places(self, works: Sequence[Work], busy: Mapping[str, Sequence[_Trains]]) -> list[_Place]:
+        """List the places of the hosts that take part, and of those that only end what they train."""
+        hosts = [self.hosts.get(name) or Host(name) for name in sorted({*self.hosts, *busy})]
+        trains = {name: [each.busy for each in there] for name, there in busy.items()}
+        most = max(2, PLACES_MOST // max(1, len(hosts)))
+        found = places_of(hosts, trains, (work.kind for work in works), most)
+        return [(slot.host, slot, None if n is None else busy[slot.host][n]) for slot, n in found]
 
     def _choose_hosts(self) -> None:
         registry = self.facts.registry
@@ -378,7 +395,8 @@ class _Answer:
             of = jobs[0].job_class
             fits = {name: self.machines[name] for name, host in hosts.items() if rules.fits(of.needs, host) is None}
             told = self.facts.kinds.predictions(of, fits)
-            made = kind(kind_of(class_id, priority), len(jobs), priority, told)
+            at_once = self._at_once.of(self.facts.kinds.needs(of), hosts.values())
+            made = kind(kind_of(class_id, priority), len(jobs), priority, told, at_once)
             family, names = self.facts.kinds.work(of).family, tuple(each.job_id for each in jobs)
             medians = {name: each.seconds for name, each in told.items()}
             works.append(Work(made, names, family, self.facts.kinds.doubts(of, fits), medians))
@@ -405,6 +423,7 @@ class _Answer:
                         low_at=now + stay.low_s,
                         high_at=now + stay.high_s,
                         live=live is not None,
+                        threads=by_id[stay.job].job_class.needs.threads or None if live is None else live.booked.cores,
                     )
                 )
         return ForecastReply(

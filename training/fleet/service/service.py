@@ -23,12 +23,13 @@ from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.queue.orders import orders
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.results import Kept
-from training.fleet.scheduling import copies, quarantine
+from training.fleet.scheduling import booking, copies, quarantine
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.copies import Line, Standing
 from training.fleet.scheduling.job import LIVE, Attempt, EndReason, Host, Job, JobStatus
 from training.fleet.scheduling.orders import HostOrder, Order
 from training.fleet.scheduling.policy import Fleet, Scheduling, Watch
+from training.fleet.scheduling.resources import Held
 from training.fleet.service.changes import notes, told
 from training.fleet.service.guards import (
     CRASHED_CLAIMS_MAX,
@@ -50,10 +51,11 @@ from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
 from training.fleet.service.out import at_rest, taken_out
 from training.fleet.service.output import keep_last_words, keep_lines, keep_progress
 from training.fleet.service.terms import terms_of
-from training.fleet.wire.constants import SET_ASIDE_TOLD
+from training.fleet.wire.constants import SET_ASIDE_TOLD, SLOTS_MAX
 from training.fleet.wire.messages import (
     ERROR_CHARS_MAX,
     Action,
+    BookedView,
     ClaimReply,
     ClaimRequest,
     CompleteReply,
@@ -73,6 +75,7 @@ from training.fleet.wire.messages import (
     ReleaseReply,
     ReloadReply,
     StatusReply,
+    TrainerUse,
 )
 from training.fleet.wire.states import StateView
 from training.printable import duration
@@ -267,7 +270,7 @@ class Service:
             self.host_registry.rests(request.host_id, request.resting)
         held = self._end_older_sessions(request)
         self._guard_slot(request, held)
-        slots = rules.slots_told(self.host_of(self.host_registry.known[request.host_id]))
+        slots = self._slots_told(self.host_registry.known[request.host_id])
         return msgspec.structs.replace(
             self._give(request, claimant, held), slots=slots, terms=self._terms(request.host_id)
         )
@@ -275,6 +278,10 @@ class Service:
     def _terms(self, host: str) -> HostTerms:
         """Return what a host's owner and operators ask of its worker now."""
         return terms_of(self.plan.declared(host), orders(self.queue.db).get(host))
+
+    def _slots_told(self, known: KnownHost) -> int:
+        """Return for how many jobs at once a host's worker may ask."""
+        return min(booking.most_at_once(self.host_of(known)), SLOTS_MAX)
 
     def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
         """Give the best job to a host that may claim and holds these attempts, or the reason for none."""
@@ -291,12 +298,15 @@ class Service:
         full = rules.is_full(host, held)
         if full is not None:  # nor does it wait: a waiting host counts as idle
             return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
-        late = self._may_be_adopted(request)
+        late = self._goes_on(request)
         if late is not None:
-            reason = f"host {host.name} first delivers {late.name}, which was given up for lost and may be adopted"
-            return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)
+            return ClaimReply(reason=late, retry_after_s=FULL_RETRY_S, ask_again=True)
         first_come = self.plan.scheduling is Scheduling.FIRST_COME
-        outcome = self.queue.grant(host, claimant, self.fleet(but=host.name, out=out), first_come=first_come)
+        fleet = self.fleet(but=host.name, out=out)
+        if fleet.waiting:  # they go before with what they have room for
+            there = (self._beside(peer, self.queue.attempts.live_on(peer.name)) for peer in fleet.waiting)
+            fleet = replace(fleet, waiting=tuple(there))
+        outcome = self.queue.grant(self._beside(host, held, request), claimant, fleet, first_come=first_come)
         if isinstance(outcome, NoJob):
             return ClaimReply(
                 reason=outcome.reason,
@@ -306,15 +316,34 @@ class Service:
             )
         return self._granted(outcome, self.policy.stale_after_s)
 
-    def _may_be_adopted(self, request: ClaimRequest) -> Job | None:
-        """Find a job whose lost attempt this worker still delivers: granted again, the finished work would be lost."""
-        for claim_id in request.delivering:
+    def as_booked(self, host: Host, held: Iterable[Attempt]) -> Host:
+        """Return a host with the room that is left of what it has, its attempts having taken all that they may: for
+        those who only tell, as the figures that count come with a claim."""
+        training = [each.booked for each in held if each.heard_s is not None]
+        return booking.beside(host.at_best(), [Held(each, each.ram_gib, each.vram_gib) for each in training])
+
+    def _beside(self, host: Host, held: Iterable[Attempt], request: ClaimRequest | None = None) -> Host:
+        """Return a host with the room beside what it trains, of which its worker's ``request`` says what it uses."""
+        uses = {} if request is None else {each.claim_id: each for each in request.training}
+        training = [each for each in held if each.heard_s is not None]
+        return booking.beside(host, [_held(each, uses.get(each.claim_id)) for each in training])
+
+    def _goes_on(self, request: ClaimRequest) -> str | None:
+        """Find a job that this worker has in hand though it was given up for lost, and tell why it gets none until the
+        receiver has heard of that: granted again to the same host, what was done of it would be lost.
+        """
+        training = [each.claim_id for each in request.training]
+        for claim_id in (*request.delivering, *training):
             attempt = self.queue.attempts.by_claim(claim_id)
             if attempt is None or attempt.live or attempt.instance_id != request.instance_id:
                 continue
-            job = self._job(attempt.job_id)
-            if rules.may_adopt(job, attempt):
-                return job
+            job, delivers = self._job(attempt.job_id), claim_id in request.delivering
+            if not rules.may_adopt(job, attempt):
+                continue
+            if delivers:
+                return f"host {attempt.host} first delivers {job.name}, which was given up for lost and may be adopted"
+            if attempt.readoptions < self.policy.max_readoptions:
+                return f"host {attempt.host} still trains {job.name}, which was given up for lost: its heartbeat first"
         return None
 
     def _asked_before(self, request: ClaimRequest) -> Attempt | None:
@@ -367,6 +396,7 @@ class Service:
             repeated=repeated,
             state=self.state_of(grant.job.job_id),
             state_every_s=self.policy.state_every_s,
+            booked=BookedView(**grant.attempt.booked.to_dict()),
         )
 
     def _note_life(self, request: ClaimRequest) -> None:
@@ -570,7 +600,7 @@ class Service:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
         if not attempt.live:
             held = self.queue.attempts.live_on(attempt.host)
-            full = known is not None and rules.is_full(self.host_of(known), held)
+            full = known is not None and not self._takes_back(self.host_of(known), attempt, held)
             if full or not rules.may_readopt(job, attempt, held, self.policy):
                 raise ended(attempt)
             job, attempt = self.queue.readopt(job, attempt)
@@ -594,9 +624,15 @@ class Service:
             lease_s=self.policy.stale_after_s,
             log_next=log_next,
             echo=self._round(attempt.host),
-            slots=None if known is None else rules.slots_told(self.host_of(known)),
+            slots=None if known is None else self._slots_told(known),
             terms=self._terms(attempt.host),
         )
+
+    @staticmethod
+    def _takes_back(host: Host, attempt: Attempt, held: list[Attempt]) -> bool:
+        """Check that a host has the place still that an attempt of it had before it was given up for lost."""
+        training = [_held(each, None) for each in held if each.heard_s is not None]
+        return rules.is_full(host, held) is None and booking.takes_back(attempt.booked, host, training)
 
     def _heard(self, job: Job, attempt: Attempt, request: HeartbeatRequest) -> Attempt:
         """Count this heartbeat for the live attempt; a restart of the receiver begins no new count."""
@@ -1023,3 +1059,8 @@ class Service:
 def _by_hand(claim_id: str, job: Job) -> str:
     """Make the claim id of a delivery by hand."""
     return f"{claim_id[:100]}-{job.attempt + 1}"
+
+
+def _held(attempt: Attempt, use: TrainerUse | None) -> Held:
+    """Return what an attempt holds of its host; of one whose use nobody tells all that it may hold is still to come."""
+    return Held(attempt.booked) if use is None else Held(attempt.booked, use.ram_gib, use.vram_gib)

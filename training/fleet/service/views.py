@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from training.fleet.database.writer import Database, Row
@@ -18,7 +18,9 @@ from training.fleet.queue.kinds import kind_of
 from training.fleet.queue.orders import orders
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
+from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.durations import Workload
 from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Trained
 from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.policy import Fleet, Policy
@@ -265,7 +267,9 @@ class Views:
         return JobDetail(
             job=view,
             spec=json.loads(row["spec"]),
-            attempts=[AttemptView.of(each, trained=each.trained.known()) for each in attempts],
+            attempts=[
+                AttemptView.of(each, trained=each.trained.known(), booked=each.booked.to_dict()) for each in attempts
+            ],
             events=events,
             now=self._clock.now(),
             result=self.models.result(row),
@@ -498,16 +502,24 @@ class Views:
             return HostVerdict(host=host.name, fits=True, reason=silent)
         if job.status is not JobStatus.PENDING:
             return HostVerdict(host=host.name, fits=True, reason="ok")
-        live = map(attempt_of, self._db.all("live_attempts_of_host", host=host.name))
+        live = [*map(attempt_of, self._db.all("live_attempts_of_host", host=host.name))]
         full = rules.is_full(host, live)
         if full is not None:
             return HostVerdict(host=host.name, fits=True, reason=full)
+        lacking = booking.lacks_room(self._as_learned(job), self._service.as_booked(host, live))
+        if lacking is not None:
+            return HostVerdict(host=host.name, fits=True, reason=f"it waits for room: {lacking}")
         wait_s, reason = _waits(needs, job, host, self._service.fleet_beside(host.name, out), self._policy, now)
         if job.held and reason == "ok":
             reason = "nothing, but that the job is held"
         if wait_s is None and reason == "ok":
             wait_s, reason = self._service.queue.ahead.told(kind, host.name) or (None, "ok")
         return HostVerdict(host=host.name, fits=True, reason=reason, wait_s=wait_s)
+
+    def _as_learned(self, job: Job) -> Needs:
+        """Return what a job needs, with what jobs of its kind were seen to hold."""
+        kind = Workload.of(job.spec).kind
+        return replace(job.needs, peak=self._service.queue.ahead.kinds.learned.peak(kind))
 
     def _held(self, job: Job) -> str:
         since = duration(max(0.0, self._clock.now() - (job.held_at or 0.0)))

@@ -45,6 +45,7 @@ class ForetoldJob(Wire, frozen=True, kw_only=True):
     low_at: float
     high_at: float
     live: bool = False  # it trains there now; ``begins_at`` is when that began
+    threads: int | None = None  # that its trainer computes with; null: that is decided when it begins
 
 
 class DeclineView(Wire, frozen=True, kw_only=True):

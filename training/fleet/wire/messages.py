@@ -148,6 +148,17 @@ class SetAsideWork(Wire, frozen=True, kw_only=True):
     why: str = ""  # the receiver's reason
 
 
+Gib = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class TrainerUse(Wire, frozen=True, kw_only=True):
+    """A trainer that runs on the host that claims, and what memory it holds at this moment."""
+
+    claim_id: Id
+    ram_gib: Gib = 0.0
+    vram_gib: Gib = 0.0
+
+
 class ClaimRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
 
@@ -168,6 +179,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
     # the session's claims whose trainers have ended, and that it still delivers
     delivering: list[str] = field(default_factory=list)
+    training: list[TrainerUse] = field(default_factory=list)  # the session's others
     # the condition of the host's owner for which it wants no job now: it tells that it lives, and gets none
     resting: Resting | None = None
 
@@ -201,6 +213,17 @@ class DeclinedView(Wire, frozen=True, kw_only=True):
     open_at: float  # from then on this host may have it
 
 
+class BookedView(Wire, frozen=True, kw_only=True):
+    """A booking: the part of its host that an attempt may use; memory in GiB."""
+
+    cores: int = 1  # it computes with as many threads
+    ram_gib: float = 0.0
+    vram_gib: float = 0.0
+    gpu: int | None = None  # its place in the capability's list of CUDA devices; null: it trains on the CPU
+    least_ram_gib: float = 0.0  # that must be free when its trainer starts, beside what other trainers are booked for …
+    least_vram_gib: float = 0.0  # … and of that GPU's memory; else the job is to be handed back
+
+
 class ClaimReply(Wire, frozen=True, kw_only=True):
     """The grant; or, with ``job_id`` null, the reason for none and the time after which to ask again."""
 
@@ -221,6 +244,7 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     state: StateView | None = None  # the state to go on from, if the job was trained elsewhere before
     state_every_s: float | None = None  # between two states that are brought of a long job; 0: none; null: never said
     terms: HostTerms | None = None  # null: as said before, or none
+    booked: BookedView | None = None  # for the attempt
 
 
 class LogLines(Wire, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ class GivenJob(Given, frozen=True, kw_only=True):
     dataset: _Name | None = None  # its id, a prefix of that, or its name
     max_run_s: _Figure | None = None
     max_silence_s: _Figure | None = None
+    threads: _Count | None = None
 
 
 class GivenHost(Given, frozen=True, kw_only=True):

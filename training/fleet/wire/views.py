@@ -33,6 +33,7 @@ class AttemptView(Wire, frozen=True, kw_only=True):
     granted: dict[str, Any] | None = None  # the job dict as it was granted; null: not kept
     # digests of data and code and the checkout's commit; null: not known
     trained: dict[str, str | None] | None = None
+    booked: dict[str, Any] | None = None  # the part of its host that it may use, as in the answer to its claim
 
 
 class RemovedView(Wire, frozen=True, kw_only=True):

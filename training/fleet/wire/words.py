@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from training.fleet.wire.constants import HEARTBEAT_S
+from training.printable import counted, left_to, one_line, printable
 from training.printable import duration as long_time
-from training.printable import left_to, one_line, printable
 from training.printable import size as bytes_in_words
 
 Json = Mapping[str, Any]
@@ -215,10 +215,21 @@ def needs(spec: Json) -> str:
         ("min_vram_gib", "GiB of VRAM"),
         ("min_ram_gib", "GiB of RAM"),
         ("min_cores", "cores"),
+        ("threads", "threads"),
     ):
         said.append(f"{spec[key]:g} {words}" if number(spec.get(key)) else "")
     for key, words in (("allowed_hosts", "only on"), ("denied_hosts", "not on")):
         said.append(f"{words} {', '.join(map(str, spec[key]))}" if spec.get(key) else "")
+    return ", ".join(filter(None, said))
+
+
+def booked(part: object) -> str:
+    """Write the part of its host that an attempt may use; its trainer computes with as many threads as it has cores."""
+    if not isinstance(part, Mapping):
+        return ""
+    said = [counted(int(part.get("cores") or 1), "cores")]
+    said.append(f"{part['ram_gib']:.1f} GiB" if number(part.get("ram_gib")) else "")
+    said.append(f"GPU {part['gpu']} with {part.get('vram_gib') or 0:.1f} GiB" if part.get("gpu") is not None else "")
     return ", ".join(filter(None, said))
 
 

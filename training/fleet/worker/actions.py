@@ -40,16 +40,20 @@ class Actions:
         leave: Callable[[t.Exit], None],
         in_hand: Callable[[], Collection[t.Assignment]] = tuple,
         keep_awake: Callable[[bool], object] = lambda _: None,
+        remember_alone: Callable[[tuple[str, ...]], None] = lambda _jobs: None,
     ) -> None:
         """``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use."""
         self._requests, self._outbox = requests, outbox
         self._new_attempt = attempt
         self._attempts: dict[str, Attempt] = {}  # by claim
-        self._in_hand, self._keep_awake = in_hand, keep_awake
+        self._in_hand, self._remember_alone = in_hand, remember_alone
+        self._keep_awake = keep_awake
         self._persist, self._set_aside = persist, set_aside
         self._wake_at, self._say, self._leave = wake_at, say, leave
 
-    def beginning(self, saved: t.Saved, others: Mapping[int, t.Saved] | None = None) -> t.Begin:
+    def beginning(
+        self, saved: t.Saved, others: Mapping[int, t.Saved] | None = None, alone: tuple[str, ...] = ()
+    ) -> t.Begin:
         """Make the first event from the last session's saved state and files; ``others`` is that of other slots."""
         try:
             backlog = self._outbox.recover()
@@ -64,6 +68,7 @@ class Actions:
             found[0],
             tuple(each for each in backlog if each.claim_id not in held),
             tuple((slot, each, found[slot]) for slot, each in known.items() if slot),
+            alone,
         )
 
     def _found(self, saved: t.Saved) -> t.Found:
@@ -98,6 +103,8 @@ class Actions:
                 self._set_aside(action)
             case t.Persist():
                 self._persist(action)
+            case t.RememberAlone():
+                self._remember_alone(action.jobs)
             case t.WakeAt():
                 self._wake_at(action.at)
             case t.Say():

@@ -33,6 +33,7 @@ from training.fleet.worker import reports, saved_states
 from training.fleet.worker.datasets import NotGiven, Order
 from training.fleet.worker.environment import planned, trainer_environment
 from training.fleet.worker.outbox import Outbox
+from training.fleet.worker.room import NoRoomError
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
 from training.fleet.worker.state.trainer import MEASURE_S
@@ -96,7 +97,7 @@ class Attempt:
 
         ``transfer`` brings the trainer's saved state to the receiver, and fetches it from there.
 
-        ``variables`` are this worker's for the trainer that begins; the plan's go before.
+        ``variables`` are this worker's for the trainer that begins, unless it raises NoRoomError; the plan's go before.
         """
         self._fetch, self._doubt = fetch, doubt
         self._fetched_parts = -1
@@ -188,7 +189,9 @@ class Attempt:
         if self._transfer is not None:
             self._transfer.fetch(self._order)
             self._transfer.note(folders.stretches)
-        command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports)
+        booked = self.assignment.booking
+        threads = None if booked is None else booked.cores
+        command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports, threads=threads)
         environment = {
             **trainer_environment(os.environ),
             **self._variables(),
@@ -306,6 +309,8 @@ class Attempt:
         if isinstance(error, BadSpecError | BadDataError):
             code = Exit.BAD_ARGUMENTS if isinstance(error, BadSpecError) else Exit.BAD_DATA
             failure = Failure(EndReason.TRAINER_FAILED, str(error), exit_code=code)
+        elif isinstance(error, NoRoomError):  # nobody's fault
+            failure = Failure(EndReason.INTERRUPTED, str(error))
         elif isinstance(error, NotGiven):  # the receiver's copy is at fault, not this host
             failure = Failure(EndReason.UPLOAD_FAILED, str(error))
         else:

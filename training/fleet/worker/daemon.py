@@ -31,7 +31,7 @@ from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.process.supervise import LocalRunner, Runner, end_leftovers
 from training.fleet.wire.constants import SET_ASIDE_TOLD
-from training.fleet.worker import gpus, reports, saved_states
+from training.fleet.worker import reports, room, saved_states
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import Attempt
 from training.fleet.worker.certificate import Standing
@@ -116,9 +116,7 @@ class TrainerWorker:
         self._runner = runner or LocalRunner(self._disk.folder)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
         self._state = Slots.of(self._disk.session_id)
-        self._devices: list[Mapping[str, object]] = []  # as the last claim described them
-        self._gpus: dict[str, str] = {}  # claim → its trainer's GPU
-        self._choosing = threading.Lock()
+        self._looking = threading.Lock()
         self._wake_at: float | None = None
         self._exit: t.Exit | None = None
         asker = Asker(
@@ -140,6 +138,7 @@ class TrainerWorker:
             say=lambda said: log.log(logging.WARNING if said.warning else logging.INFO, "%s", said.text),
             leave=self._leave,
             in_hand=self._in_hand,
+            remember_alone=self._remember_alone,
             keep_awake=lambda on: self._lookout.keep_awake(on),
         )
         self._lookout = Lookout(
@@ -167,7 +166,7 @@ class TrainerWorker:
         try:
             if leftovers := end_leftovers(self._disk.folder):
                 log.warning("ended %d processes of an earlier session", len(leftovers))
-            self._handle(self._actions.beginning(self._disk.load(), self._disk.load_others()))
+            self._handle(self._actions.beginning(self._disk.load(), self._disk.load_others(), self._disk.load_alone()))
             while self._exit is None:
                 event = self._next_event()
                 slept_s, asleep_s = self._asleep_s() - asleep_s, self._asleep_s()
@@ -258,31 +257,39 @@ class TrainerWorker:
             ),
             doubt=self._datasets.doubt,
             measure_s=measure_s(assignment, self._options.settings),
-            variables=lambda: self._gpu_of(assignment),
             transfer=StateTransfer(
                 assignment,
                 resume,
                 self._options.host_id,
                 lambda: self._clients[0].about(assignment.database_id).state(assignment.job_id, assignment.claim_id),
             ),
+            variables=lambda: self._part_of(assignment),
         )
 
-    def _gpu_of(self, assignment: t.Assignment) -> dict[str, str]:
-        """Choose the GPU of a trainer that begins, if others may run beside it; called on its thread."""
-        if self._state.allowed < 2:
+    def _part_of(self, assignment: t.Assignment) -> dict[str, str]:
+        """Look once more if a trainer that begins fits, and return its variables; called on its thread.
+
+        Raises NoRoomError.
+        """
+        booked, state = assignment.booking, self._state
+        if booked is None:
             return {}
-        names = gpus.names_of(self._devices, os.environ.get(gpus.VISIBLE))
-        asked = assignment.spec.get("min_vram_gib")
-        with self._choosing:
-            training = {self._state.works[slot].assignment.claim_id for slot in self._state.training}
-            self._gpus = {claim: name for claim, name in self._gpus.items() if claim in training}
-            least = float(asked) if isinstance(asked, int | float) else 0.0
-            chosen = gpus.choose(self._devices, names, list(self._gpus.values()), least)
-            if chosen is None:
-                return {}
-            self._gpus[assignment.claim_id] = chosen
-        log.info("%s gets GPU %s", assignment.name, chosen)
-        return {gpus.VISIBLE: chosen}
+        others = state.held_beside(assignment.claim_id)
+        if not others and booked.gpu is None and state.allowed < 2:
+            return {}
+        with self._looking:  # two that begin at once
+            capability = self._capability()
+        room.check(booked, capability, others)
+        if state.allowed < 2:
+            return {}
+        own = bool(assignment.spec.get("trainer"))
+        return room.variables(booked, capability, os.environ.get(room.VISIBLE), own=own)
+
+    def _remember_alone(self, jobs: tuple[str, ...]) -> None:
+        try:
+            self._disk.save_alone(jobs)
+        except OSError as error:
+            log.warning("%s cannot be written (%s)", self._disk.folder, error.strerror)
 
     def _persist(self, action: t.Persist) -> None:
         try:
@@ -324,8 +331,6 @@ class TrainerWorker:
             else:
                 log.warning("this host gets no work: %s", complaint)
         capability = self._capability()
-        devices = capability.get("cuda_devices")
-        self._devices = devices if isinstance(devices, list) else []
         healthy = {"healthy": complaint is None, "unhealthy_because": complaint}
         return {**capability, **healthy, "data_sets": self._datasets.told()}
 

@@ -11,13 +11,14 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
 from training.contract import spec_hash
 from training.crashpoint import crashpoint
 from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
+from training.fleet.scheduling.resources import Booking
 from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
 from training.fleet.wire.constants import Action as Order
 from training.fleet.worker import reports
@@ -165,6 +166,7 @@ class Calls:
             slot=request.slot,
             delivering=request.delivering,
             resting=request.resting,
+            training=[asdict(each) for each in request.training],
             tries=1,
         )
         if not isinstance(answer, Grant):
@@ -318,7 +320,23 @@ def _assignment(grant: Grant) -> t.Assignment:
         env=grant.env or {},
         state=sound(grant.state),
         state_every_s=0.0 if grant.state_every_s is None else _seconds(grant.state_every_s),
+        booked=_booked(grant.booked),
     )
+
+
+def _booked(said: object) -> dict[str, Any]:
+    """Check what the receiver booked; ValueError when it makes no sense. Members of a newer one are left out."""
+    if said is None:
+        return {}
+    if not isinstance(said, dict):
+        raise ValueError("the receiver's booking makes no sense")
+    known = {name: said[name] for name in Booking.__slots__ if said.get(name) is not None}
+    whole = [known.get(name, 1) for name in ("cores", "gpu")]
+    if not all(isinstance(each, int | float) and not isinstance(each, bool) and each >= 0 for each in known.values()):
+        raise ValueError("the receiver's booking makes no sense")
+    if not all(isinstance(each, int) for each in whole) or not known.get("cores", 1):
+        raise ValueError("the receiver's booking makes no sense")
+    return known
 
 
 def _seconds(value: object) -> float:

@@ -7,7 +7,7 @@ import logging
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -134,6 +134,18 @@ class StateFolder:
         durable = saved.delivery is not None or saved.report is not None
         _keep(self._file(slot), content, durable=durable)
 
+    def load_alone(self) -> tuple[str, ...]:
+        """Load which jobs have to be trained alone here; none where the file is unreadable: that is learned anew."""
+        try:
+            known = strict_json.loads((self.folder / _ALONE).read_bytes())
+        except (OSError, ValueError):
+            return ()
+        return tuple(each for each in known if isinstance(each, str)) if isinstance(known, list) else ()
+
+    def save_alone(self, jobs: Sequence[str]) -> None:
+        """Keep which jobs have to be trained alone. OSError."""
+        _keep(self.folder / _ALONE, json.dumps(jobs).encode(), durable=False)
+
     def begin_anew(self) -> str:
         """Make a folder on a copied disk a new installation; returns its instance id.
 
@@ -247,6 +259,9 @@ def _keep(path: Path, content: bytes, *, durable: bool = True) -> None:
     crashpoint("worker.save.begin")
     write_whole(path, content, durable=durable)
     crashpoint("worker.save.replaced")
+
+
+_ALONE = "alone.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,13 @@ class Inputs:
         return self.summary.parent / SCHEMA_FILE
 
 
-def trainer_command(spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, reports_dir: Path) -> list[str]:
-    """Write the trainer's arguments, never a shell line. Raises BadSpecError in one sentence."""
+def trainer_command(
+    spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, reports_dir: Path, threads: int | None = None
+) -> list[str]:
+    """Write the trainer's arguments, never a shell line. Raises BadSpecError in one sentence.
+
+    ``threads`` is for ours; trainers of one's own do not know the flag.
+    """
     model, mode = names(spec)
     own = spec.get("trainer")
     if own:
@@ -60,6 +65,8 @@ def trainer_command(spec: Mapping[str, Any], inputs: Inputs, *, out_dir: Path, r
         *("--out-dir", str(out_dir)),
         *("--reports-dir", str(reports_dir)),
     ]
+    if threads is not None and not own:
+        command += ["--threads", str(threads)]
     for key in ("split_recipe", "n_resamples", "seed"):
         if spec.get(key) is not None:
             command += [_flag(key), _text(spec[key])]

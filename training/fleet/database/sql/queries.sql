@@ -29,7 +29,8 @@ SELECT count(*) AS n FROM (SELECT 1 FROM jobs
   LIMIT :most)
 
 -- name: attempts_live — what runs, for schedule and forecast
-SELECT a.host, a.heard_s, a.paused, a.progress, a.granted_at, j.job_id, j.name, j.priority, j.class_id, c.needs,
+SELECT a.host, a.heard_s, a.paused, a.progress, a.granted_at, a.booked, j.job_id, j.name, j.priority, j.class_id,
+       c.needs,
   NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
     AND b.host = a.host AND b.attempt < a.attempt) AS afresh
 FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
@@ -265,10 +266,19 @@ RETURNING *
 
 -- name: add_attempt — the grant's own row
 INSERT INTO attempts (job_id, attempt, claim_id, generation, host, instance_id, session_id, slot, request_id,
-  granted_at, granted)
+  granted_at, granted, booked)
 VALUES (:job_id, :attempt, :claim_id, :generation, :host, :instance_id, :session_id, :slot, :request_id, :now,
-  :granted)
+  :granted, :booked)
 RETURNING *
+
+-- name: class_of_job — the class of a job, and how often it was granted
+SELECT class_id, attempt FROM jobs WHERE job_id = :job_id
+
+-- name: booked_last — what a job's last attempt was booked for
+SELECT booked FROM attempts WHERE job_id = :job_id ORDER BY attempt DESC LIMIT 1
+
+-- name: pending_up_to — how many jobs wait, counted no further than it matters
+SELECT count(*) AS n FROM (SELECT 1 FROM jobs WHERE status = 'pending' AND held_at IS NULL LIMIT :most)
 
 -- name: hand_on — a session that began again goes on with what the one before had asked for
 UPDATE attempts SET session_id = :session_id WHERE claim_id = :claim_id AND ended_at IS NULL
@@ -282,6 +292,10 @@ SELECT * FROM attempts WHERE host = :host AND request_id = :request_id
 -- name: live_attempts_of_host — what a host holds now
 SELECT * FROM attempts WHERE host = :host AND ended_at IS NULL ORDER BY granted_at
 
+-- name: had_company — another attempt that a host held between these times
+SELECT 1 FROM attempts WHERE host = :host AND claim_id <> :claim_id AND granted_at <= :until
+  AND (ended_at IS NULL OR ended_at >= :since) LIMIT 1
+
 -- name: live_jobs_by_host — names of the jobs that hosts hold now
 SELECT a.host, j.name FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id
 WHERE a.ended_at IS NULL ORDER BY a.granted_at
@@ -292,7 +306,9 @@ SELECT COALESCE((SELECT max(e.seq) FROM events AS e WHERE e.job_id = a.job_id AN
   json_remove(COALESCE(a.granted, j.spec), '$.name', '$.job_id', '$.seed') AS job,
   json_extract(h.capability, '$.cuda_available') AS cuda,
   CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
-  CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib
+  CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib,
+  CASE WHEN json_type(a.record, '$.max_vram_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_vram_kib') END AS max_vram_kib,
+  a.booked
 FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
 WHERE a.end_reason = 'completed' AND a.record IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
@@ -303,7 +319,9 @@ ORDER BY a.rowid DESC LIMIT :most
 SELECT e.seq, a.host, json_remove(COALESCE(a.granted, j.spec), '$.name', '$.job_id', '$.seed') AS job,
   json_extract(h.capability, '$.cuda_available') AS cuda,
   CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
-  CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib
+  CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib,
+  CASE WHEN json_type(a.record, '$.max_vram_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_vram_kib') END AS max_vram_kib,
+  a.booked
 FROM events AS e JOIN attempts AS a ON a.job_id = e.job_id AND a.attempt = e.attempt
 JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
 WHERE e.seq > :after AND e.to_status = 'completed' AND a.end_reason = 'completed' AND a.record IS NOT NULL

@@ -100,6 +100,7 @@ CREATE TABLE attempts (
   heard_s     REAL DEFAULT 0,       -- how long it was heard training; NULL: it trains no more, and delivers
   paused      INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),  -- its trainer stood still when it was heard last …
   paused_s    REAL NOT NULL DEFAULT 0,  -- … and for how long it has in all, as its worker said
+  booked      TEXT,                 -- what it may use of its host, as JSON; NULL: granted before this was kept
   figure      REAL,                 -- its validation figure, from when its curve was removed; NULL: read that
   seal INTEGER,
   PRIMARY KEY (job_id, attempt),

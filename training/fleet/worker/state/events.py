@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from training.fleet.process.ended import Ended
+from training.fleet.scheduling.resources import Booking
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.telemetry import NOTHING, Telemetry
 from training.fleet.worker.state.exit_code import Failure
@@ -61,6 +62,12 @@ class Assignment:
     env: Mapping[str, str] = field(default_factory=dict)  # the plan's variables for this host
     state: Mapping[str, Any] = field(default_factory=dict)  # the saved state to go on from, as the claim told; or none
     state_every_s: float = 0.0  # between two saved states that are brought to the receiver; 0: none
+    booked: Mapping[str, Any] = field(default_factory=dict)  # as the receiver said it; empty: it books nothing
+
+    @property
+    def booking(self) -> Booking | None:
+        """Return what its trainer may use of this host; None: of an older receiver, which says nothing."""
+        return Booking.of(self.booked) if self.booked else None
 
     @property
     def model(self) -> str:
@@ -159,6 +166,7 @@ class Begin:
     found: Found = field(default_factory=Found)
     backlog: tuple[Backlog, ...] = ()  # other attempts' output
     others: tuple[tuple[int, Saved, Found], ...] = ()  # of slots but the first: which, and what is theirs
+    alone: tuple[str, ...] = ()  # jobs to be trained alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +356,22 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """The memory that the trainer of a claim holds, as measured last."""
+
+    claim_id: str
+    ram_gib: float = 0.0
+    vram_gib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberAlone:
+    """Keep on the disk which jobs have to be trained alone."""
+
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendClaim:
     call: int
     request_id: str
@@ -357,6 +381,7 @@ class SendClaim:
     slot: int = 0  # whose job it will be
     delivering: tuple[str, ...] = ()  # the worker's claims whose trainers have ended
     resting: str | None = None  # the condition of the host's owner for which it wants no job now
+    training: tuple[Use, ...] = ()  # its others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,5 +543,5 @@ class Exit:
 Action = (
     SendClaim | SendHeartbeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
     | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | KeepAwake | Pack | SetAside | Discard
-    | Persist | WakeAt | Say | Exit
+    | Persist | RememberAlone | WakeAt | Say | Exit
 )  # fmt: skip

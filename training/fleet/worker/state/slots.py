@@ -12,7 +12,8 @@ who asks                One machine, without a job. It asks while fewer trainers
 whose trainer waits     One whose job another machine holds still, until that has let go of it. One whose job has to
                         be trained alone, until the others have ended; meanwhile nobody asks.
 who is trained alone    A job whose trainer ran out of memory beside others, and jobs that a crash found together: no
-                        more is known of any of them than that it was not alone. Until it was, once.
+                        more is known of any of them than that it was not alone. Until it was, once; this outlives
+                        the worker.
 when it is gone         When every machine is.
 ======================  =========================================================================================
 
@@ -25,6 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from training.fleet.scheduling.resources import Booking, Held
 from training.fleet.wire.constants import SLOTS_MAX
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
@@ -37,6 +39,7 @@ __all__ = ["Slots", "step"]
 
 PENDING_SHARE = 2  # deliveries for each trainer that is allowed: of more, the network is the bottleneck
 ALONE_KEPT = 100  # jobs, the newest
+_GIB = 1024**3
 _HAS_STARTED = frozenset({Phase.RUNNING, Phase.STOPPING})
 
 
@@ -104,6 +107,23 @@ class Slots:
         return keeps_awake(self.terms, self.owner, trains=trains)
 
     @property
+    def using(self) -> tuple[t.Use, ...]:
+        """The claims whose trainers run, or will, and the memory that these hold."""
+        works = [self.machines[slot].work for slot in self.training]
+        return tuple(
+            t.Use(claim_id=work.assignment.claim_id, ram_gib=work.memory.ram / _GIB, vram_gib=work.memory.vram / _GIB)
+            for work in works
+            if work is not None
+        )
+
+    def held_beside(self, claim_id: str) -> list[Held]:
+        """List what other trainers than this claim's hold of the host, those that may not start yet left out."""
+        own, uses = self.holder(claim_id), {each.claim_id: each for each in self.using}
+        works = [self.works[slot] for slot in self.training if slot != own and slot not in self.waiting]
+        told = [(work.assignment.booking or Booking(), uses[work.assignment.claim_id]) for work in works]
+        return [Held(booking, use.ram_gib, use.vram_gib) for booking, use in told]
+
+    @property
     def gone(self) -> bool:
         return all(one.phase is Phase.GONE for one in self.machines.values())
 
@@ -153,6 +173,8 @@ class _Turn:
 
     def take(self, event: t.Event) -> None:
         before = self.slots
+        if isinstance(event, t.Begin):
+            before = self.slots = replace(self.slots, alone=event.alone[-ALONE_KEPT:])
         self._note_company()
         match event:
             case t.Begin():
@@ -177,6 +199,8 @@ class _Turn:
         self._settle(before)
         if self.slots.keeps_awake != before.keeps_awake:
             self.actions.append(t.KeepAwake(on=self.slots.keeps_awake))
+        if self.slots.alone != before.alone:
+            self.actions.append(t.RememberAlone(jobs=self.slots.alone))
         if not self.slots.gone:
             times = (at for at in self.slots.wakes.values() if at is not None)
             self.actions.append(t.WakeAt(at=min(times, default=None)))
@@ -206,7 +230,8 @@ class _Turn:
                 self.actions.append(replace(action, slot=slot))
             case t.SendClaim():
                 self.actions += [t.Persist(saved=t.Saved(), slot=other) for other in self._named(slot)]
-                self.actions.append(replace(action, slot=slot, delivering=self.slots.delivering))
+                delivering, training = self.slots.delivering, self.slots.using
+                self.actions.append(replace(action, slot=slot, delivering=delivering, training=training))
             case t.Spawn() if self._must_wait(slot) or self.slots.machines[slot].signals:
                 self._change(waiting={**self.slots.waiting, slot: action})
                 self._set_work(slot, progress={"event": "waiting"})

@@ -15,7 +15,7 @@ from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
-from training.fleet.worker.state.usage import Usage
+from training.fleet.worker.state.usage import Memory, Usage
 
 Chance = Callable[[], float]  # a number from 0 up to 1
 Record = TypeVar("Record")  # a frozen dataclass without slots
@@ -100,6 +100,7 @@ class Work:
     quiet_s: float = 0.0  # … and to neither say nor compute anything
     cpu_s: float = 0.0  # its CPU time when it last grew
     used: Usage = field(default_factory=Usage)  # since the last heartbeat
+    memory: Memory = field(default_factory=Memory)  # that its trainer holds
     # its end
     dropped: bool = False
     killed: bool = False

@@ -28,7 +28,8 @@ def news(transition: Transition, event: News) -> None:
         case t.Printed():
             _printed(transition, event.lines)
         case t.Measured() if transition.phase is Phase.RUNNING:
-            transition.set_work(used=transition.work.used.add(event, transition.now))
+            work = transition.work
+            transition.set_work(used=work.used.add(event, transition.now), memory=work.memory.add(event))
             _measured(transition, event.cpu_s)
         case t.Fetching() if transition.phase is Phase.STARTING:
             progress = {"event": "fetch", "bytes": event.done, "bytes_total": event.size}
@@ -154,7 +155,7 @@ def heed(transition: Transition, lines: tuple[str, ...]) -> None:
 
 def _ended(transition: Transition, ended: Ended) -> None:
     work = transition.work
-    usage: dict[str, float] = {"cpu_s": ended.cpu_s, "max_rss_kib": ended.max_rss_kib}
+    usage: dict[str, float] = {"cpu_s": ended.cpu_s, **work.memory.record(ended.max_rss_kib)}
     if work.started_at is not None:
         usage["train_s"] = round(transition.now - work.started_at - halts.stood_s(work, transition.now), 3)
     transition.set_work(usage=usage, stop_by=None, paused=False, halted_at=None, stood_at=None)

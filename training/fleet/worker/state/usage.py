@@ -51,5 +51,25 @@ class Usage:
         return replace(Usage(), since=self.at or self.since, since_cpu_s=self.cpu_s, cpu_s=self.cpu_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The memory of a trainer and of its GPU, in bytes: now, and the most that was seen."""
+
+    ram: int = 0
+    vram: int = 0
+    ram_peak: int = 0
+    vram_peak: int = 0
+
+    def add(self, measured: t.Measured) -> Memory:
+        ram, vram = measured.memory_bytes or 0, measured.gpu_memory_bytes or 0
+        return Memory(ram, vram, max(ram, self.ram_peak), max(vram, self.vram_peak))
+
+    def record(self, max_rss_kib: int) -> dict[str, int]:
+        """Return the peaks for an attempt's record; ``max_rss_kib`` is that of its largest process, which the system
+        knows exactly."""
+        told = {"max_rss_kib": max(max_rss_kib, self.ram_peak // 1024)}
+        return told | ({"max_vram_kib": self.vram_peak // 1024} if self.vram_peak else {})
+
+
 def _higher(one: int | None, other: int | None) -> int | None:
     return max((each for each in (one, other) if each is not None), default=None)

@@ -1,0 +1,205 @@
+"""Booking: what a job takes of a host, if that is left beside what trains there, and how many threads it gets. Pure.
+
+=====================  ==========================================================================================
+what a job books       Cores: what it asks for, at least one. Memory, and that of a GPU: a fifth more than its kind
+                       ever held; of a kind that was never seen what it asks for (``min_ram_gib``, ``min_vram_gib``),
+                       else an equal share: of the memory that is left by the slots that are (``"auto"``: by the cores),
+                       of a GPU's by the slots that it serves (``"auto"``: all of it).
+what is left           The smaller of two: the whole less everything that is booked; what is free at the moment less
+                       what booked trainers have not taken yet. The first bounds what we promise, the second knows of
+                       everybody else. The owner's reserve is off both.
+who shares             Every job beside every other for which all of it is left. A job on a host, or on a GPU, where
+                       nothing of ours trains needs only what it asks for: it shares with nobody.
+who trains on a GPU    What asks for one, and what uses one where it finds one (all but trees). Whoever is booked
+                       without one sees none where others train beside.
+who goes before        A job that would be next but finds no room keeps others out that would take of what it waits
+                       for; it begins when what trains has ended.
+=====================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from training.contract import CPU_MODELS
+from training.fleet.scheduling.job import Host, Needs
+from training.fleet.scheduling.resources import Booking, Gpu, Held, Left, Room
+
+MARGIN = 1.2  # of the highest peak: no two runs hold the same
+_SHARED = 0.8  # of a GPU is shared out equally; its desktop, and every program's own context, take something
+_LEAST_GIB = 0.5  # of memory, below which nothing is begun beside others of which nobody knows what it takes
+_EDGE_GIB = 1e-6  # of sums that round
+_FLUCTUATES = 0.9  # of what was free a moment ago is free still, though nothing has happened
+
+
+def most_at_once(host: Host) -> int:
+    """Return how many attempts of one host may train at once: as declared, else one a core, and at least one."""
+    return host.slots or max(1, host.cores)
+
+
+def uses_gpu(needs: Needs, host: Host) -> bool:
+    """Return True when such a job trains on a GPU of this host; one that is too small for it counts as none."""
+    if not host.cuda or host.vram_total_gib < needs.min_vram_gib:
+        return False
+    return needs.require_cuda or needs.prefer_cuda or needs.min_vram_gib > 0 or needs.model not in CPU_MODELS
+
+
+def demand(needs: Needs, host: Host) -> Booking:
+    """Return what such a job would be booked for on this host, without the GPU's place."""
+    whole = max(1, host.cores)
+    cores = min(max(1, needs.min_cores, needs.threads), whole)
+    ram = _asked(needs.peak.ram_gib, needs.min_ram_gib, _ram_share(cores, host))
+    if not uses_gpu(needs, host):
+        return Booking(cores, min(ram, host.ram_total_gib))
+    each = -(-host.slots // max(1, len(host.gpus))) if host.slots else 1
+    share = host.vram_total_gib if each == 1 else _SHARED * host.vram_total_gib / each
+    vram = _asked(needs.peak.vram_gib, needs.min_vram_gib, share)
+    return Booking(cores, min(ram, host.ram_total_gib), min(vram, host.vram_total_gib))
+
+
+def _ram_share(cores: int, host: Host) -> float:
+    """Return an equal share of the memory that is left, by the slots that are left, or the cores."""
+    room = host.room
+    left, free = (host.ram_available_gib, host.cores) if room is None else (room.ram_gib, room.cores)
+    jobs = 0 if room is None else room.jobs
+    part = 1 / max(1, host.slots - jobs) if host.slots else min(1.0, cores / max(1, free))
+    return max(part * left, min(_LEAST_GIB, host.ram_total_gib))
+
+
+def _asked(peak: float | None, least: float, share: float) -> float:
+    return max(MARGIN * peak, least) if peak is not None else least or share
+
+
+def beside(host: Host, held: Iterable[Held]) -> Host:
+    """Return the host with the room that is left beside what trains there."""
+    live = list(held)
+    if not live:
+        return host if host.room is None else replace(host, room=None)
+    gpus = []
+    for n, gpu in enumerate(host.gpus):
+        here = [each for each in live if each.booking.gpu == n]
+        booked = [(each.booking.vram_gib, each.vram_used_gib) for each in here]
+        after = min(gpu.total_gib, gpu.free_gib + sum(used for _, used in booked))
+        gpus.append(Left(_left(gpu.free_gib, gpu.total_gib, booked), len(here), after))
+    ram = _left(host.ram_available_gib, host.ram_total_gib, [(one.booking.ram_gib, one.ram_used_gib) for one in live])
+    cores = max(host.cores, host.slots or 0) - sum(each.booking.cores for each in live)
+    after = min(host.ram_total_gib, host.ram_available_gib + sum(each.ram_used_gib for each in live))
+    return replace(host, room=Room(len(live), cores, ram, tuple(gpus), after))
+
+
+def afterwards(host: Host) -> Host:
+    """Return the host as it will be when what it trains has ended, and others hold what they hold now."""
+    room = host.room
+    if room is None:
+        return host
+    gpus = tuple(Gpu(left.after_gib, gpu.total_gib) for gpu, left in zip(host.gpus, room.gpus, strict=True))
+    vram = max((gpu.free_gib for gpu in gpus), default=0.0)
+    return replace(host, ram_available_gib=room.ram_after_gib, gpus=gpus, vram_free_gib=vram, room=None, short="")
+
+
+def _left(free: float, total: float, booked: list[tuple[float, float]]) -> float:
+    """Return what is left beside bookings, of each of which so much is used already."""
+    coming = sum(max(0.0, most - used) for most, used in booked)
+    return max(0.0, min(total - sum(most for most, _ in booked), free - coming))
+
+
+def lacks_room(needs: Needs, host: Host) -> str | None:
+    """Return why a job finds no room beside what trains on this host, or ``None``."""
+    room = host.room
+    if room is None:
+        return None
+    wanted = demand(needs, host)
+    company = "1 job" if room.jobs == 1 else f"{room.jobs} jobs"
+    if wanted.cores > room.cores:
+        return f"{_cores(wanted.cores)} wanted, and {_cores(room.cores)} left beside {company}"
+    if wanted.ram_gib > room.ram_gib + _EDGE_GIB:
+        return f"{wanted.ram_gib:.1f} GiB of memory wanted, and {room.ram_gib:.1f} left beside {company}"
+    if uses_gpu(needs, host) and _gpu_for(needs, wanted, host) is None:
+        most = max((left.gib for left in room.gpus), default=0.0)
+        return f"{wanted.vram_gib:.1f} GiB of a GPU's memory wanted, and {most:.1f} left beside {company}"
+    return None
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{max(0, count)} cores"
+
+
+def _gpu_for(needs: Needs, wanted: Booking, host: Host) -> int | None:
+    """Choose a GPU: of those with room the one that the fewest have; of several, that with the most memory left."""
+    found = [
+        (left.jobs, -left.gib, n)
+        for n, left in enumerate(_lefts(host))
+        if left.gib + _EDGE_GIB >= (wanted.vram_gib if left.jobs else needs.min_vram_gib)
+    ]
+    return min(found)[2] if found else None
+
+
+def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
+    """Book a job that fits, with so many threads at least.
+
+    Its worker looks once more before it starts: what is booked must be there, or nearly what was left where that is
+    less, as a job that shares with nobody is content with what it finds; and what the plan asks for in any case.
+    """
+    wanted = demand(needs, host)
+    cores = min(max(wanted.cores, threads), max(wanted.cores, free_cores(host)))
+    gpu = _gpu_for(needs, wanted, host) if uses_gpu(needs, host) else None
+    ram = host.ram_available_gib if host.room is None else host.room.ram_gib
+    least_ram = max(min(wanted.ram_gib, _FLUCTUATES * ram), needs.min_ram_gib) + host.reserve_ram_gib
+    vram = least_vram = 0.0
+    if gpu is not None:
+        vram, there = wanted.vram_gib, _lefts(host)[gpu]
+        least_vram = max(min(vram, _FLUCTUATES * there.gib), needs.min_vram_gib) + host.reserve_vram_gib
+    return Booking(cores, wanted.ram_gib, vram, gpu, least_ram, least_vram)
+
+
+def _lefts(host: Host) -> tuple[Left, ...]:
+    """Return what is left of each GPU; where nothing of ours trains, all that is free."""
+    if host.room is None:
+        return tuple(Left(gpu.free_gib, 0) for gpu in host.gpus)
+    pairs = zip(host.gpus, host.room.gpus, strict=True)
+    return tuple(left if left.jobs else Left(gpu.free_gib, 0) for gpu, left in pairs)
+
+
+def takes_back(booked: Booking, host: Host, held: Iterable[Held]) -> bool:
+    """Return True when an attempt that was given up for lost still has its place on its host, where it went on."""
+    all_of_it = [booked, *(each.booking for each in held)]
+    if len(all_of_it) == 1:
+        return True
+    on_gpu = [each.vram_gib for each in all_of_it if each.gpu == booked.gpu]
+    vram = host.gpus[booked.gpu].total_gib if booked.gpu is not None and booked.gpu < len(host.gpus) else 0.0
+    return (
+        sum(each.cores for each in all_of_it) <= max(host.cores, host.slots or 0)
+        and sum(each.ram_gib for each in all_of_it) <= host.ram_total_gib + _EDGE_GIB
+        and (booked.gpu is None or len(on_gpu) == 1 or sum(on_gpu) <= vram + _EDGE_GIB)
+    )
+
+
+def free_cores(host: Host) -> int:
+    """Return how many cores nobody is booked for."""
+    return max(1, host.cores if host.room is None else host.room.cores)
+
+
+def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
+    """Return for the schedule if such jobs train on this host's GPUs, and how many of them at once."""
+    wanted, gpu = demand(needs, host), uses_gpu(needs, host)
+    counts = [most_at_once(host), max(host.cores, host.slots or 0) // wanted.cores]
+    if wanted.ram_gib > 0:
+        counts.append(int((host.ram_total_gib + _EDGE_GIB) / wanted.ram_gib))
+    if gpu and wanted.vram_gib > 0:
+        counts.append(sum(int((each.total_gib + _EDGE_GIB) / wanted.vram_gib) for each in host.gpus))
+    return gpu, max(1, min(counts))
+
+
+def goes_before(needs: Needs, waiting: Needs, host: Host) -> bool:
+    """Return True when a job may begin here though another one, which comes first, waits for room.
+
+    It may where it takes nothing that the other one waits for: this has room beside it, but for the GPU of which it
+    takes none.
+    """
+    room = host.room
+    if room is None:
+        return True
+    mine, other = demand(needs, host), demand(waiting, host)
+    fits = mine.cores + other.cores <= room.cores and mine.ram_gib + other.ram_gib <= room.ram_gib + _EDGE_GIB
+    return fits and not uses_gpu(needs, host)

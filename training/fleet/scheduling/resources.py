@@ -1,0 +1,78 @@
+"""Values: the resources of a host, the booking of an attempt there, and the room beside the attempts that it trains.
+
+The rules are in :mod:`training.fleet.scheduling.booking`. Memory in GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU of a host, less its owner's reserve."""
+
+    free_gib: float  # at the moment, whoever holds the rest
+    total_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most memory that trainers of a kind held; None: not known."""
+
+    ram_gib: float | None = None
+    vram_gib: float | None = None
+
+
+NOT_KNOWN = Peak()
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A booking: the part of its host that an attempt may use. Its trainer has as many threads as cores."""
+
+    cores: int = 1
+    ram_gib: float = 0.0
+    vram_gib: float = 0.0
+    gpu: int | None = None  # its place in the host's list of CUDA devices; None: it trains on the CPU
+    least_ram_gib: float = 0.0  # that must be free right before its trainer starts, the owner's reserve included …
+    least_vram_gib: float = 0.0  # … and of that GPU's memory; where less is, it is handed back
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any] | None) -> Booking:
+        """Read what was kept with an attempt; one that an older release granted is booked for a core."""
+        return cls() if kept is None else cls(**{name: kept[name] for name in cls.__slots__ if name in kept})
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An attempt that trains on a host: what it is booked for, and what of that it uses already."""
+
+    booking: Booking
+    ram_used_gib: float = 0.0
+    vram_used_gib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The rest of a GPU beside the attempts that are booked on it."""
+
+    gib: float
+    jobs: int
+    after_gib: float = 0.0  # that would be free if these had ended
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The rest of a host beside the attempts that it trains, of which there is at least one."""
+
+    jobs: int
+    cores: int
+    ram_gib: float
+    gpus: tuple[Left, ...] = ()
+    ram_after_gib: float = 0.0  # that would be free if these had ended

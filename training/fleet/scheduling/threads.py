@@ -1,0 +1,69 @@
+"""The number of threads that a trainer gets, by how well its family scales. Pure.
+
+Side by side is always better than several threads each, as no family scales without loss: so a job gets one core while
+there are jobs for the others, and more of them when few jobs are left. The count is part of a result's run key: a job
+that was begun with some goes on with as many, or it would have to begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from training.fleet.scheduling.booking import free_cores, uses_gpu
+from training.fleet.scheduling.job import Host, Needs
+from training.fleet.scheduling.resources import Booking
+
+# The part of a training that several threads share, by bench/threads.py (1,500 windows of 16 × 64): from its time with
+# one and with two threads, by Amdahl's law. Families at 0.0 but mlp were not measured, and are taken not to scale.
+PARALLEL: Mapping[str, float] = {
+    "gbt": 0.13,
+    "mlp": 0.0,
+    "cnn": 0.0,
+    "gru": 0.0,
+    "lstm": 0.0,
+    "transformer": 0.0,
+    "transformer_ssl": 0.0,
+    "combined": 0.0,
+}
+LEAST_GAIN = 0.5  # of a core, that the last thread must bring
+
+
+def speedup(model: str, booked: Booking) -> float:
+    """Return how many times as fast a family trains with what it is booked for as with one thread."""
+    if booked.gpu is not None:
+        return 1.0
+    return _amdahl(PARALLEL.get(model, 0.0), booked.cores)
+
+
+def _amdahl(part: float, threads: int) -> float:
+    return 1.0 / (1.0 - part + part / threads)
+
+
+def useful(model: str, most: int) -> int:
+    """Return the most threads of which the last one still gains :data:`LEAST_GAIN`; 1 at least.
+
+    A trainer of one's own gets all: nobody knows how it scales.
+    """
+    if model not in PARALLEL:
+        return most
+    part, threads = PARALLEL[model], 1
+    while threads < most and _amdahl(part, threads + 1) - _amdahl(part, threads) >= LEAST_GAIN:
+        threads += 1
+    return threads
+
+
+def threads_for(needs: Needs, wanted: Booking, host: Host, *, jobs: int, before: int = 0) -> int:
+    """Return with how many threads a job is to compute on this host.
+
+    ``wanted`` is what it books at least, ``jobs`` how many are meant for this host, with this one, ``before`` with how
+    many an earlier attempt computed; 0: there was none.
+    """
+    if needs.threads:
+        return wanted.cores
+    free = max(wanted.cores, free_cores(host))
+    if 0 < before <= free:
+        return before
+    share = max(wanted.cores, free // min(jobs, free))
+    if uses_gpu(needs, host):  # the GPU computes
+        return wanted.cores
+    return max(wanted.cores, min(share, useful(needs.model, share)))
