@@ -225,7 +225,7 @@ class Aim:
         self, target: Receiver, pushed: Listing, again: Callable[[], object], claim: Callable[[], tuple[str, str, str]]
     ) -> None:
         self._push_again, self._claim = again, claim
-        self._plan = target.plan
+        self._plan, self._target = target.plan, target
         self._pushed = {"dataset_id": pushed.dataset_id, "sha256": pushed.files[0].pieces[0]}
         self._turn = 0
         self._granted: list[tuple[str, str, str]] = []  # job, claim, host
@@ -277,6 +277,8 @@ class Aim:
         host = body.get("host_id")
         if isinstance(host, str) and re.fullmatch(HOST_ID_PATTERN, host) and "claim_id" not in body:
             body["host_id"] = HOSTS[n % 8 // 6]
+        if isinstance(body.get("resting"), str) and n % 8 != 1:
+            body["resting"] = None  # or hardly a claim is granted
         if isinstance(body.get("capability"), dict):
             body["capability"] = a_capability()
         if isinstance(body.get("csr"), str):
@@ -285,6 +287,9 @@ class Aim:
     def answered(self, _context: Any, case: Any, response: Any) -> None:
         if response.status_code == 200 and case.path.endswith("/remove"):
             self._push_again()
+        if response.status_code == 200 and case.path.endswith(("/pause", "/drain")):
+            service, host = self._target.service, response.json()["host"]
+            self._target.writer.submit(lambda: service.resume_host(host, "nobody")).result()  # or it gets no more jobs
         if response.status_code != 200 or case.path not in ("/v1/job/claim", "/v1/model/{job_id}"):
             return
         if case.method == "PUT":

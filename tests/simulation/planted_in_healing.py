@@ -9,7 +9,7 @@ from training.fleet.service.service import Service
 
 HEALING_BUGS = (
     # ── sick hosts ──────────────────────────────────────────────────────────────────────────
-    Mutant("a host that is taken out gets work", Service._give, "if request.host_id in out:", "if False:", seed=6),
+    Mutant("a host that is taken out gets work", Service._give, "if request.host_id in out:", "if False:", seed=44),
     Mutant("a sick host is not noticed", quarantine.sick, "if len(jobs) >= enough:", "if False:", seed=6),
     Mutant(
         "the same job thrice is enough",
