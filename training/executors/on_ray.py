@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Executor, Future
 from typing import Any
 
+from training.executors import sent
 from training.executors.engine import EngineError, WorkerLost
 
 AGAIN = 3  # times that Ray sends a task after its worker was lost
@@ -49,7 +50,8 @@ class Ray:
             return WorkerLost(self.lost_often)
         if isinstance(error, CancelledError | errors.RaySystemError):
             return EngineError(self._gone())
-        return EngineError(f"Ray could not do a task ({type(error).__name__}: {_line(error)})")
+        cause = getattr(error, "cause", None) or error  # of what a task raised
+        return sent.absent(cause) or EngineError(f"Ray could not do a task ({type(cause).__name__}: {_line(cause)})")
 
     def renew(self) -> None:
         """Do nothing: no lost worker reaches this."""

@@ -111,8 +111,10 @@ def _unlike(expect: Mapping[str, Any]) -> str | None:
 
 def absent(error: BaseException) -> EngineError | None:
     """The sentence for a worker that does not have this project; None for other errors."""
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if (missing or "").partition(".")[0] != SELF:
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    missing = error.name or str(error).partition("'")[2]  # the name is lost where an engine wraps the error
+    if missing.partition("'")[0].partition(".")[0] != SELF:
         return None
     return EngineError("a worker does not have this project: install it there (pip install -e .), at the same commit")
 
