@@ -204,6 +204,18 @@ def test_references_that_say_nothing_of_their_hosts_may_only_raise() -> None:
     assert misled.left_out[0].fpr[Rule.FOLLOWS] > misled.left_out[0].fpr[Rule.CALIBRATED]
 
 
+@pytest.mark.parametrize(("hosts", "least"), [(1, "50 %"), (3, "25 %"), (18, "5.3 %"), (19, None)])
+def test_the_next_host_can_be_promised_no_less_than_hosts_allow(hosts: int, least: str | None) -> None:
+    cal, _ = fleet({f"h{number}": 0.0 for number in range(hosts)})
+    point = operating_point(cal, 0.05, classes=TWO)
+    assert point.to_dict()["least_elsewhere"] == round(1 / (hosts + 1), 6)
+    said = " ".join(point.notes_elsewhere())
+    assert (f"nothing below {least} false alarms" in said) == (least is not None)
+    assert ("5 % would need 19 hosts" in said) == (least is not None)
+    nameless = replace(cal, rows=replace(cal.rows, host=np.full(cal.y.size, "unknown")))
+    assert operating_point(nameless, 0.05, classes=TWO).least_elsewhere is None
+
+
 def test_hosts_that_calibrated_without_references_leave_the_plain_quantile() -> None:
     cal, _ = fleet({"a": 0.0, "b": 0.5})
     _, theirs = fleet({"new": 6.0}, seed=3)
@@ -218,7 +230,7 @@ def test_no_test_window_comes_into_a_choice() -> None:
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
     test, _ = fleet({"a": 0.0, "d": 3.0}, seed=4, side="t")
     point = operating_point(cal, 0.05, classes=TWO, references=own)
-    point.refuse_test(set(test.rows.recording.tolist()))
+    point.refuse_test(test.rows)
     mixed = Scored.build(
         Rows.of(
             episode=np.append(cal.rows.episode, test.rows.episode[:3]),
@@ -231,7 +243,22 @@ def test_no_test_window_comes_into_a_choice() -> None:
     )
     planted = operating_point(mixed, 0.05, classes=TWO, references=own)
     with pytest.raises(ChosenOnTestError, match="recording t-a-0, which tests it"):
-        planted.refuse_test(set(test.rows.recording.tolist()))
+        planted.refuse_test(test.rows)
+
+
+def test_a_level_that_windows_of_the_test_told_is_refused() -> None:
+    cal, own = fleet({"a": 0.0, "b": 0.5})
+    test, _ = fleet({"new": 3.0}, seed=4, side="t")
+    marks = test.rows.marks
+    assert np.unique(marks).size == test.y.size
+    usual = References(np.append(own.score, test.score[:9]), np.append(own.host, test.rows.host[:9]))
+    rest = np.char.add("r-", marks[9:18])  # other windows, recorded for that purpose
+    point = operating_point(cal, 0.05, classes=TWO, references=replace(usual, marks=rest))
+    point.refuse_test(test.rows)
+    planted = operating_point(cal, 0.05, classes=TWO, references=replace(usual, marks=np.append(rest, marks[3:5])))
+    planted.refuse_test(test.rows.take(np.arange(9, test.y.size)))  # of the same recordings, as a reference may be
+    with pytest.raises(ChosenOnTestError, match="the level of new was told by windows of recording t-new-0 that test"):
+        planted.refuse_test(test.rows)
 
 
 def test_a_checkpoint_keeps_what_scoring_needs() -> None:

@@ -91,10 +91,14 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Scores (M) of reference windows that trained nothing, and the host of each."""
+    """Scores (M) of reference windows that trained nothing, and the host of each.
+
+    ``marks`` (M) say which windows they are (see `Rows.marks`); empty where nobody asks.
+    """
 
     score: FloatArray
     host: NDArray[np.str_]
+    marks: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
 
     def levels(self, scale: Scale) -> dict[str, Level]:
         """The level of each host of which there are enough windows."""
