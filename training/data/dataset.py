@@ -403,6 +403,7 @@ class Dataset:
     rows: Rows
     reference: NDArray[np.float32]
     reference_host: NDArray[np.str_]
+    reference_marks: NDArray[np.str_]  # (M,) what a window's row is known by (`Rows.marks`)
     kinship: Kinship
     validation_digest: str | None  # of its validation table; None where an earlier version made the data set
 
@@ -487,9 +488,17 @@ def load_processed(
         rows=rows,
         reference=reference[0][:, : len(reduced.channels)],
         reference_host=_strings(reference[1], "host"),
+        reference_marks=_marks(reference[1]),
         kinship=kinship,
         validation_digest=manifest.validation_digest,
     )
+
+
+def _marks(index: pl.DataFrame) -> NDArray[np.str_]:
+    """(M,) the marks of the windows of an index."""
+    label = np.zeros(len(index), dtype=np.int64)
+    own = {"episode": _strings(index, "episode_id"), "host": _strings(index, "host")}
+    return Rows.of(label=label, t_start=index["t_start"].to_numpy(), **own).marks
 
 
 def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
@@ -645,6 +654,7 @@ def unwritten(windows: WindowSet, schema: FeatureSchema, reference: WindowSet | 
         rows=rows,
         reference=none if reference is None else reference.X,
         reference_host=np.zeros(0, dtype=np.str_) if reference is None else reference.rows.host,
+        reference_marks=np.zeros(0, dtype=np.str_) if reference is None else reference.rows.marks,
         kinship=Kinship(of=Coded.of(rows.recording), equal=(), sharing=0, overlapping=0, strangers=None, notes=()),
         validation_digest=None,
     )

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from training.data.coded import Coded
 
+MARK = "\x1f"  # between the parts of a mark: NumPy's texts lose a NUL at their end
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
@@ -65,6 +67,12 @@ class Rows:
     def take(self, index: NDArray[Any]) -> Rows:
         """The rows of the given numbers, or those that a mask selects."""
         return Rows(**{name: column[index] for name, column in self._columns().items()})
+
+    @property
+    def marks(self) -> NDArray[np.str_]:
+        """(N,) host, episode and start of each window in one text: two windows of a data set never have the same."""
+        named = zip(self.host.tolist(), self.episode.tolist(), self.t_start.tolist(), strict=True)
+        return np.array([MARK.join((host, episode, f"{start:.6f}")) for host, episode, start in named], dtype=np.str_)
 
     @property
     def coded(self) -> CodedRows:

@@ -115,7 +115,7 @@ def run_baselines(
         point = None
         if one.cal.y.size:
             point = operating_point(one.cal, target_fpr, classes=classes, references=one.references)
-            point.refuse_test(one.test.rows.recording.tolist())
+            point.refuse_test(one.test.rows)
         found = evaluate(one.test, classes=classes, operating_point=point, n_resamples=n_resamples, seed=seed).metrics
         hosts = None if point is None else point.hosts
         answer: dict[str, Any] = {"kind": one.kind, "windows": int(one.test.y.size)}

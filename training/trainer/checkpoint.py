@@ -76,6 +76,9 @@ class _Levels(msgspec.Struct):
     own: dict[str, float] = {}
 
 
+_Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
 class _Level(msgspec.Struct):
     usual: float
     high: float
@@ -88,6 +91,7 @@ class _Hosts(msgspec.Struct):
     margin: float
     log_odds: bool
     levels: dict[str, _Level]
+    quantiles: tuple[_Share, _Share]
     kept: dict[str, float] = {}
 
 

@@ -51,6 +51,7 @@ class Inputs:
     reference_features: NDArray[np.float32]
     reference_tensors: NDArray[np.float32]  # (M, C, T)
     reference_host: NDArray[np.str_]
+    reference_marks: NDArray[np.str_]
     kinship: Kinship
     behaviour: NDArray[np.str_]  # (N,) of malicious-like windows; "" for benign ones
     scenario: NDArray[np.str_]  # (N,) what was recorded; "" where the validation table does not say it
@@ -157,6 +158,7 @@ def from_dataset(
         reference_features=reference,
         reference_tensors=data.reference,
         reference_host=data.reference_host,
+        reference_marks=data.reference_marks,
         kinship=data.kinship,
         behaviour=behaviours_of(data.rows, classes, scenarios),
         scenario=np.array([scenarios.get(name, "") for name in data.rows.episode.tolist()], dtype=np.str_),

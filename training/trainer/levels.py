@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.trainer.evaluation.host_thresholds import FEWEST, QUANTILE
+from training.trainer.evaluation.host_thresholds import FEWEST
 
 FloatArray = NDArray[np.float64]
+
+QUANTILE = 0.75  # of the scores of a host's reference
 
 NO_LEVELS = (
     "No host that trained has a reference recording: scores are compared between hosts as they are, "

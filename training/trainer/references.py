@@ -150,6 +150,7 @@ class Added:
             reference_features=np.concatenate((inputs.reference_features[rest], own.reference_features)),
             reference_tensors=np.concatenate((inputs.reference_tensors[rest], own.reference_tensors)),
             reference_host=np.concatenate((inputs.reference_host[rest], own.reference_host)),
+            reference_marks=np.concatenate((inputs.reference_marks[rest], own.reference_marks)),
         )
 
     def check(self, inputs: Inputs, split: Split) -> None:
@@ -206,9 +207,9 @@ def ordinary_of(inputs: Inputs) -> Ordinary:
 
 def references_of(fitted: Fitted, inputs: Inputs, places: IntArray, levels: Levels | None) -> References:
     """The alarm scores of some reference windows; anomaly scores from the levels of their hosts."""
-    host = inputs.reference_host[places]
+    host, marks = inputs.reference_host[places], inputs.reference_marks[places]
     outputs = fitted.predict(inputs.reference, places, features=inputs.reference_features, host=inputs.reference_host)
     if outputs.proba is not None:
-        return References(inputs.classes.alarm_score(outputs.proba), host)
+        return References(inputs.classes.alarm_score(outputs.proba), host, marks)
     assert outputs.score is not None, "a model answers with probabilities or scores"
-    return References(outputs.score if levels is None else levels.applied(outputs.score, host), host)
+    return References(outputs.score if levels is None else levels.applied(outputs.score, host), host, marks)

@@ -232,7 +232,7 @@ class Judged:
         test = self.scored(self.split.test[places])
         point = self.point(target_fpr, self.scored(self.split.cal), self.references())
         assert point is not None, "there are benign windows, or no behaviours"
-        point.refuse_test(self.inputs.rows.recording[self.split.test].tolist())
+        point.refuse_test(self.inputs.rows.take(self.split.test))
         return Unshown(name, places, test.score, point.alarms(test))
 
 
@@ -349,7 +349,12 @@ def _judge(
             incidents=incidents,
             weighed_by=judged.fitted.chosen_by if isinstance(judged.fitted, Weighed) else None,
         ),
-        notes=[*_notes(args, judged, key), *notes_on_hosts(hosts), *([] if choice is None else [choice.note])],
+        notes=[
+            *_notes(args, judged, key),
+            *notes_on_hosts(hosts),
+            *([] if point is None else point.notes_elsewhere()),
+            *([] if choice is None else [choice.note]),
+        ],
         extra={"channels": channels, "thresholds": hosts, "reasons": _reasons(judged, test, point, stop)}
         | _new_behaviours(args, judged, left_out, tried, test, point)
         | ({"scores": facts["judgement"]} if "judgement" in facts else {})

@@ -29,7 +29,9 @@ def shown(*argv: str, **answer: Any) -> str:
     found = {"incidents": [OPEN, ONE], "watches": [WATCH], "next_before": None, "now": 100.0} | answer
     asked: list[Any] = []
     client = SimpleNamespace(
-        incidents=lambda **how: asked.append(how) or found, judge=lambda *how: asked.append(how) or {**ONE, **answer}
+        incidents=lambda **how: asked.append(how) or found,
+        judge=lambda *how: asked.append(how) or {**ONE, **answer},
+        close_change=lambda number, **how: asked.append((number, how)) or {**CHANGE, **answer},
     )
     out, err = io.StringIO(), io.StringIO()
     world = CommandContext(connect=lambda url, token: client, environ={})  # type: ignore[arg-type]
@@ -64,9 +66,19 @@ def test_changes_are_listed_beside_incidents_by_host() -> None:
     over = {**CHANGE, "host": "attic", "at_once": True, "ended": "confirmed"}
     lines = [" ".join(line.split()) for line in shown("incidents", changes=[CHANGE, over]).splitlines()]
     how = "has changed since 1970-01-01 00:00:40 UTC: spread of fo\\x1brks 0.21 → 3.4 and 2 more"
-    assert f"office\\x1b[31m 1970-01-01 00:01:30 gbt realistic {how} look into it" in lines
+    assert f"2 office\\x1b[31m 1970-01-01 00:01:30 gbt realistic {how} look into it" in lines
     assert any("is unlike its reference: spread of" in line and line.endswith(" confirmed") for line in lines)
     assert any("--confirm-change" in line for line in lines)
     assert any("false" in line for line in lines), "and the incidents as ever"
     assert "--confirm-change" not in shown("incidents", changes=[over])
     assert "no incident was told of" in shown("incidents", incidents=[], watches=[], changes=[CHANGE])
+
+
+def test_a_change_that_an_operator_closed_needs_nobody() -> None:
+    closed = {**CHANGE, "closed_by": "ada\x1b"}
+    text = shown("incidents", changes=[closed])
+    assert ("closed by ada\\x1b" in text, "--confirm-change" in text) == (True, False)
+    assert "[(2, {'reopen': False})] change 2 of office\\x1b[31m: closed by ada" in shown(
+        "close-change", "2", closed_by="ada"
+    )
+    assert "[(2, {'reopen': True})] change 2 of office\\x1b[31m: look into it" in shown("close-change", "2", "--reopen")

@@ -216,6 +216,31 @@ def test_an_operator_judges_an_incident_on_its_page_and_takes_that_back(receiver
         assert send(receiver, "/incidents", body=bad, Cookie=session)[0] in (400, 404), bad
 
 
+def test_an_operator_closes_a_change_on_its_page_and_takes_that_back(receiver: Receiver) -> None:
+    moved = [{"channel": HOSTILE, "measure": "level", "before": 0.2, "after": 3.4}]
+    told = {"id": "ab" * 8, "event": "changed", "since": 1.0, "told_at": 2.0, "channels": moved}
+    receiver.client().watch({"host_id": "pi", "model": HOSTILE, "change": told})
+    session = logged_in(receiver, TOKEN)
+    page = look(receiver, "/incidents", Cookie=session)[1]
+    assert ("Close</button>" in page, "<script>alert" in page) == (True, False)
+    assert "Close</button>" not in look(receiver, "/incidents")[1]
+    close = urlencode({"change": 1, "act": "close", "host": "pi"})
+    reader = receiver.client().post_json("/v1/tokens", {"name": "wall", "role": "reader"})["token"]
+    for cookie in ("", logged_in(receiver, reader)):
+        assert send(receiver, "/incidents", body=close, Cookie=cookie)[0] == 403
+    assert receiver.client().incidents()["changed"] == 1
+    status, headers, _ = send(receiver, "/incidents", body=close, Cookie=session)
+    assert (status, headers["location"]) == (303, "/incidents?host=pi#change-1")
+    assert receiver.client().incidents()["changed"] == 0
+    assert "closed by operator operator" in words_of(look(receiver, "/incidents", Cookie=session)[1])
+    again = urlencode({"change": 1, "act": "reopen"})
+    assert send(receiver, "/incidents", body=again, Cookie=session)[1]["location"] == "/incidents#change-1"
+    assert receiver.client().incidents()["changed"] == 1
+    assert receiver.client().close_change(1)["closed_by"] == "operator operator"
+    for bad in ("change=1&act=maybe", "change=x&act=close", "change=7&act=close", "change=1"):
+        assert send(receiver, "/incidents", body=bad, Cookie=session)[0] in (400, 404), bad
+
+
 def test_hostile_words_show_as_text_in_questions_and_mistakes(receiver: Receiver) -> None:
     session = logged_in(receiver, TOKEN)
     bad = urlencode({"x": HOSTILE})[2:]

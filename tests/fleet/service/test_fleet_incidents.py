@@ -303,6 +303,39 @@ def test_a_change_of_a_watch_that_is_gone_stands_no_longer() -> None:
     assert world.shown().changed == 1, "it was only away"
 
 
+def test_an_operator_closes_a_change_that_nobody_can_confirm_and_takes_that_back() -> None:
+    """Its watch lost its state: it is heard, and will never tell the end of what the one before told."""
+    world = World()
+    world.change(a_change())
+
+    def close(**how: bool) -> tuple[str | None, float | None]:
+        with world.queue.db.transaction():
+            one = world.incidents.close_change(1, "operator ada", **how)
+        return one.closed_by, one.closed_at
+
+    assert close() == ("operator ada", world.clock.now())
+    assert (world.views.changed(), world.changes()) == ({}, [(1, None)])
+    at = world.clock.now()
+    world.clock.advance(60)
+    assert close() == ("operator ada", at), "once"
+    world.change(a_change())
+    assert world.views.changed() == {}, "its host may tell it again"
+    assert close(reopen=True) == (None, None)
+    assert list(world.views.changed()) == ["office"]
+    close()
+    world.change(a_change(2))
+    assert {host: one.number for host, one in world.views.changed().items()} == {"office": 2}, "another one is news"
+    assert len(world.notices()) == 2
+    world.change(a_change(1, "confirmed"))
+    assert close(reopen=True) == (None, None)
+    assert close() == (None, None), "what its host has ended needs no operator"
+    rows = [(row["act"], row["subject"], row["after"]) for row in world.queue.db.all("audit_page", after=0, limit=10)]
+    told = [("close_change", "change 1 of office", f'{{"closed": {said}}}') for said in ("true", "false") * 2]
+    assert rows == told
+    with pytest.raises(Refusal, match="no change has the number 7; `cis490-jobs incidents` lists them"):
+        world.incidents.close_change(7, "operator ada")
+
+
 def test_a_host_that_floods_with_changes_is_slowed_down_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_changes, "NEW_AN_HOUR_MAX", 2)
     monkeypatch.setattr(host_changes, "KEPT_OF_HOST", 2)

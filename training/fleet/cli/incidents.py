@@ -1,4 +1,4 @@
-"""``cis490-jobs incidents`` and ``judge``: what watched hosts told of, and what a person found."""
+"""``cis490-jobs incidents``, ``judge``, ``close-change``: what watched hosts told of, and what a person found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Url = Annotated[str | None, typer.Option(help="As for all commands.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 ENDS = {None: "look into it", "confirmed": "confirmed", "reference": "new reference", "later": "changed again"}
-LOOK = "a change is confirmed on its host: watch --confirm-change"
+LOOK = "a change is confirmed on its host: watch --confirm-change; where its watch lost its state: close-change NUMBER"
 NO_WATCH = (
     "no host is watched: `python -m training.trainer.watch CKPT --receiver-url URL` starts a watch (docs/watch.md)"
 )
@@ -40,6 +40,7 @@ def hook(app: typer.Typer) -> None:
     """Add these commands to ``app``."""
     app.command()(incidents)
     app.command()(judge)
+    app.command("close-change")(close_change)
 
 
 def incidents(
@@ -71,6 +72,31 @@ def judge(
     return DONE
 
 
+def close_change(
+    ctx: typer.Context,
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the change, as `incidents` shows it.", min=1)],
+    reopen: Annotated[bool, typer.Option("--reopen", help="Take that back.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
+) -> int:
+    """Close a change of a host whose watch cannot be told: it lost its state, or runs no more.
+
+    Its alarms stay as they are, and the next change is told again. Where the watch still knows of it, confirm it there.
+    """
+    context: CommandContext = ctx.obj
+    answer = context.client(receiver_url).close_change(number, reopen=reopen)
+    line = f"change {answer['number']} of {printable(answer['host'])}: {state_of(answer)}"
+    context.show(as_json, answer, lambda: line)
+    return DONE
+
+
+def state_of(change: Reply) -> str:
+    """Say in a few words how a change stands."""
+    if change["ended"] is None and change.get("closed_by"):  # a receiver of before lets nobody close one
+        return f"closed by {printable(change['closed_by'])}"
+    return ENDS.get(change["ended"], printable(str(change["ended"])))
+
+
 def rendered(answer: Reply) -> RenderableType:
     """Lay the answer out for people."""
     found, watches, now = answer["incidents"], answer["watches"], answer["now"]
@@ -80,7 +106,7 @@ def rendered(answer: Reply) -> RenderableType:
     changes = answer.get("changes") or []  # a receiver of before says nothing of them
     if changes:
         watched.append(table_of_changes(changes))
-    if any(each["ended"] is None for each in changes):
+    if any(_stands(each) for each in changes):
         watched.append(Text(LOOK, style="dim"))
     if not found:
         return Group(*watched, Text("no incident was told of" if watches or changes else NO_WATCH))
@@ -103,16 +129,21 @@ def rendered(answer: Reply) -> RenderableType:
 
 def table_of_changes(changes: Sequence[Reply]) -> RenderableType:
     """Lay out how hosts have changed."""
-    made = table("CHANGED HOST", "TOLD (UTC)", "MODEL", "HOW", "STATE")
+    made = table("NUMBER", "CHANGED HOST", "TOLD (UTC)", "MODEL", "HOW", "STATE")
     for each in changes:
         made.add_row(
+            cell(each["number"]),
             cell(each["host"]),
             cell(_moment(each["told_at"])),
             cell(each["model"]),
             cell(words.changed(each), chars_max=200),
-            cell(ENDS.get(each["ended"], each["ended"]), "" if each["ended"] else "yellow"),
+            cell(state_of(each), "yellow" if _stands(each) else ""),
         )
     return made
+
+
+def _stands(change: Reply) -> bool:
+    return change["ended"] is None and not change.get("closed_by")
 
 
 def lasted(one: Reply) -> str:

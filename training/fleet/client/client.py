@@ -559,6 +559,10 @@ class FleetClient:
         """Keep what a person found of an incident (``IncidentView``): confirmed, false, open. Needs the token."""
         return self._post(f"/v1/incidents/{number}/judge", {"verdict": verdict}, needed=("number", "verdict"))
 
+    def close_change(self, number: int, *, reopen: bool = False) -> dict[str, Any]:
+        """Close a change of a watched host, or open it again (``ChangeView``). Needs the token."""
+        return self._post(f"/v1/changes/{number}/close", {"reopen": reopen}, needed=("number", "host", "ended"))
+
     def reload(self) -> dict[str, Any]:
         """Read the manifest again (``ReloadReply``); a bad one changes nothing. Needs the token.
 

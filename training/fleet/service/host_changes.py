@@ -1,7 +1,8 @@
 """Changes of watched hosts: kept once each, told to people once, until somebody confirms them there.
 
 A change never touches an incident. Like one it is named by the host's own id, so that a report may be repeated and come
-late: what is over stays so.
+late: what is over stays so. An operator may close one here, as where its watch lost its state nobody can confirm it;
+what the host tells of it then changes nothing, and another change is told as ever.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import msgspec
 from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.manifest.channels import NoticeKind
+from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.notify.outbox import Outbox
 from training.fleet.wire.incidents import ChangeView, MovedView, WatchedChange, WatchReply, WatchRequest
 from training.fleet.wire.messages import ProblemType, Refusal
@@ -27,8 +29,8 @@ ENDS = {"changed": None, "confirmed": "confirmed", "referenced": "reference"}
 class HostChanges:
     """The table's only writer. Used on the thread that owns the database."""
 
-    def __init__(self, db: Database, clock: Clock, outbox: Outbox) -> None:
-        self._db, self._clock, self._outbox = db, clock, outbox
+    def __init__(self, db: Database, clock: Clock, outbox: Outbox, audit: AuditLog) -> None:
+        self._db, self._clock, self._outbox, self._audit = db, clock, outbox, audit
 
     def report(self, told: WatchRequest, one: WatchedChange) -> WatchReply:
         """Note a change, or its end. Raises Refusal for a flood."""
@@ -42,6 +44,24 @@ class HostChanges:
             ended, ended_at = said, now
         self._db.run("move_change", seq=row["seq"], now=now, ended=ended, ended_at=ended_at)
         return WatchReply(number=row["seq"], known=True)
+
+    def close(self, number: int, who: str, *, reopen: bool = False) -> ChangeView:
+        """Close a change that stands, or open again what an operator closed. Raises Refusal for an unknown number."""
+        row = self._row(number)
+        if (row["closed_by"] is not None) == reopen and (reopen or row["ended"] is None):
+            by, now = (None, None) if reopen else (who, self._clock.now())
+            self._db.run("close_change", seq=number, who=by, now=now)
+            before, after = {"closed": reopen}, {"closed": not reopen}
+            self._audit.write(who, Act.CLOSE_CHANGE, f"change {number} of {row['host']}", before=before, after=after)
+        return view_of(self._row(number))
+
+    def _row(self, number: int) -> Row:
+        row = self._db.one("change", seq=number)
+        if row is None:
+            raise Refusal(
+                ProblemType.UNKNOWN_NAME, f"no change has the number {number}; `cis490-jobs incidents` lists them"
+            )
+        return row
 
     def forget(self, before: float) -> None:
         """Delete what nobody heard of since."""
@@ -85,7 +105,7 @@ class HostChanges:
 
 
 def standing(db: Database, now: float) -> list[ChangeView]:
-    """List the changes that nobody has confirmed, of watches that were heard within a day."""
+    """List the changes that nobody has confirmed or closed, of watches that were heard within a day."""
     return [view_of(row) for row in db.all("changes_standing", heard_since=now - STANDS_S)]
 
 

@@ -60,7 +60,7 @@ class Incidents:
     def __init__(self, db: Database, clock: Clock, audit: AuditLog) -> None:
         self._db, self._clock, self._audit = db, clock, audit
         self._outbox = Outbox(db, clock)
-        self._changes = host_changes.HostChanges(db, clock, self._outbox)
+        self._changes = host_changes.HostChanges(db, clock, self._outbox, audit)
 
     def report(self, told: WatchRequest) -> WatchReply:
         """Note that a watch was heard, and the change or the incident that it tells of. Raises Refusal for a flood."""
@@ -93,6 +93,10 @@ class Incidents:
         row = self._db.one("incident", seq=number)
         assert row is not None
         return view_of(row)
+
+    def close_change(self, number: int, who: str, *, reopen: bool = False) -> ChangeView:
+        """Close a change of a host, or open it again; see `HostChanges.close`."""
+        return self._changes.close(number, who, reopen=reopen)
 
     def forget_old(self) -> None:
         """Delete what nobody heard of for long."""
@@ -209,7 +213,7 @@ class IncidentViews:
         ]
 
     def changed(self) -> dict[str, ChangeView]:
-        """Return for each host that has changed the newest change that nobody has confirmed."""
+        """Return for each host that has changed the newest change that nobody has confirmed or closed."""
         return {each.host: each for each in host_changes.standing(self._db, self._clock.now())}
 
     def open(self) -> dict[str, tuple[int, float]]:

@@ -130,6 +130,8 @@ class ChangeView(Wire, frozen=True, kw_only=True):
     heard_at: float
     ended: str | None  # "confirmed" on the host, "reference" (a new one), "later" (another change); null: it stands
     ended_at: float | None
+    closed_by: str | None = None  # an operator who closed it here, whatever its host tells; null: nobody did
+    closed_at: float | None = None
 
 
 class WatchView(Wire, frozen=True, kw_only=True):
@@ -154,6 +156,12 @@ class IncidentsReply(Wire, frozen=True, kw_only=True):
     changed: int  # hosts, of those asked for, that have changed and of which nobody has confirmed it
     next_before: int | None
     now: float
+
+
+class CloseChangeRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/changes/{number}/close``: nobody needs to look any more; ``reopen`` takes that back."""
+
+    reopen: bool = False
 
 
 class JudgeRequest(Wire, frozen=True, kw_only=True):

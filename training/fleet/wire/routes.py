@@ -13,7 +13,15 @@ from typing import Any
 
 from training.fleet.wire import messages as wire
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest, ForecastReviewReply
-from training.fleet.wire.incidents import IncidentsReply, IncidentView, JudgeRequest, WatchReply, WatchRequest
+from training.fleet.wire.incidents import (
+    ChangeView,
+    CloseChangeRequest,
+    IncidentsReply,
+    IncidentView,
+    JudgeRequest,
+    WatchReply,
+    WatchRequest,
+)
 from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.plans import PlanReply, PlanRequest
 from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView
@@ -200,6 +208,10 @@ ROUTES: tuple[Route, ...] = (
         "POST", "/v1/incidents/{number}/judge", Access.OPERATOR, "judge",
         "Keep what a person found of an incident", JudgeRequest, IncidentView, (ProblemType.UNKNOWN_NAME,)),
     Route(
+        "POST", "/v1/changes/{number}/close", Access.OPERATOR, "close_change",
+        "Close a change of a watched host, or open it again", CloseChangeRequest, ChangeView,
+        (ProblemType.UNKNOWN_NAME,)),
+    Route(
         "GET", "/v1/health", Access.MEMBER, "health",
         "Check the receiver's health", reply=wire.HealthReply),
     Route(
@@ -355,7 +367,8 @@ ROUTES: tuple[Route, ...] = (
         "Show the incidents of watched hosts", problem_types=(ProblemType.NOT_YOURS,), media=HTML),
     Route(
         "POST", "/incidents", Access.OPERATOR, "judge_on_page",
-        "Keep what a person found of an incident", problem_types=(ProblemType.UNKNOWN_NAME,), media=HTML),
+        "Keep what a person found of an incident or a change",
+        problem_types=(ProblemType.UNKNOWN_NAME,), media=HTML),
     Route(
         "GET", "/act", Access.OPERATOR, "act_page",
         "Ask before an act: which jobs it moves, and what is lost", media=HTML),

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from training.trainer.evaluation.chance import SIDE
-from training.trainer.evaluation.scored import BENIGN, LIKE, MALICIOUS
-from training.trainer.evaluation.sides import NAMELESS
+from training.trainer.evaluation.scored import BENIGN, LIKE, MALICIOUS, NAMELESS
 
 Metric = Mapping[str, Any]
 Report = Mapping[str, Any]

@@ -2,8 +2,9 @@
 
 A host's *level* is a quantile of the scores of its reference, which was recorded before, while the host did its
 ordinary work. The distance that benign windows reach above it is learnt from the hosts that calibrated (the *margin*),
-so that on a host with a reference the alarm starts at level plus margin. Where a high quantile of the reference lies
-lower, the start is drawn towards it, the further the more windows the reference has. Three rules use that start:
+so that on a host with a reference the alarm starts at level plus margin. Where the threshold that the reference alone
+would set for the promised rate lies lower, the start is drawn towards it, the further the more windows the reference
+has. Three rules use that start:
 
     calibrated    not at all: the threshold is the calibrated one, whatever the reference
     only_up       the higher of the two
@@ -28,12 +29,11 @@ from training.trainer.evaluation.conformal import conformal
 from training.trainer.evaluation.facts import percent
 from training.trainer.evaluation.scored import Classes, FloatArray, Scored
 
-QUANTILE = 0.75  # of a host's reference scores: its level
-HIGH = 0.98  # and where hardly any of them lies above
+QUANTILE = 0.85  # of a host's reference scores: its level (docs/decisions/0037 says how it was found)
 FEWEST = 4  # reference windows that say anything about a host
-HALF = 120  # reference windows of which the high quantile counts as much as level and margin
+HALF = 120  # reference windows of which their own threshold counts as much as level and margin
 MAY_COST = 0.5  # times the promised false alarms: what following may cost more than rising alone
-KEPT = 1.5  # times the promised false alarms: what counts as a kept promise
+KEPT = 2.5  # times the promised false alarms on hosts left out: they have a host less to learn from
 SUSPECT = 0.5  # of a reference above the calibrated threshold, from which it may show an attack
 EDGE = 1e-12  # probabilities nearer to 0 or 1 than this are as good as there
 DIGITS = 9  # of levels and margins: below any meaning, above what a processor's rounding can move
@@ -67,11 +67,31 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantiles:
+    """The quantiles of a host's reference that are its level, and the threshold that it would set by itself.
+
+    A checkpoint keeps those of its margin.
+    """
+
+    usual: float
+    high: float
+
+    @classmethod
+    def promising(cls, target: float) -> Quantiles:
+        return cls(QUANTILE, 1 - target)
+
+    def level(self, values: FloatArray) -> Level:
+        """The level of reference windows (M), M > 0."""
+        usual, high = (round(float(value), DIGITS) for value in np.quantile(values, (self.usual, self.high)))
+        return Level(usual, high, int(values.size))
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
     """A host's reference in three figures, on the scale."""
 
     usual: float  # its level
-    high: float
+    high: float  # the threshold that it would set by itself
     windows: int
 
     def start(self, margin: float) -> float:
@@ -82,25 +102,23 @@ class Level:
     def to_dict(self) -> dict[str, Any]:
         return {"usual": self.usual, "high": self.high, "windows": self.windows}
 
-    @classmethod
-    def of(cls, values: FloatArray) -> Level:
-        """The level of reference windows (M), M > 0."""
-        usual, high = (round(float(value), DIGITS) for value in np.quantile(values, (QUANTILE, HIGH)))
-        return cls(usual, high, int(values.size))
-
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Scores (M) of reference windows that trained nothing, and the host of each."""
+    """Scores (M) of reference windows that trained nothing, and the host of each.
+
+    ``marks`` (M) say which windows they are (see `Rows.marks`); empty where nobody asks.
+    """
 
     score: FloatArray
     host: NDArray[np.str_]
+    marks: NDArray[np.str_] = field(default_factory=lambda: np.zeros(0, dtype=np.str_))
 
-    def levels(self, scale: Scale) -> dict[str, Level]:
+    def levels(self, scale: Scale, quantiles: Quantiles) -> dict[str, Level]:
         """The level of each host of which there are enough windows."""
         values = scale.of(self.score)
         return {
-            name: Level.of(values[self.host == name])
+            name: quantiles.level(values[self.host == name])
             for name in sorted(set(self.host.tolist()))
             if (self.host == name).sum() >= FEWEST
         }
@@ -161,6 +179,7 @@ class HostThresholds:
     margin: float
     levels: Mapping[str, Level]
     scale: Scale
+    quantiles: Quantiles
     why: str = ""
     left_out: tuple[LeftOut, ...] = ()
     kept: Mapping[str, float] = field(default_factory=dict)
@@ -184,7 +203,7 @@ class HostThresholds:
 
         Where values are ``measured`` from a host's own reference, a level of before says nothing of a host without one.
         """
-        own = references.levels(self.scale)
+        own = references.levels(self.scale, self.quantiles)
         if not measured:
             return replace(self, levels={**self.levels, **own})
         here = set(references.host.tolist())
@@ -195,7 +214,7 @@ class HostThresholds:
         return {
             "rule": self.rule.value,
             "why": self.why,
-            "quantiles": [QUANTILE, HIGH],
+            "quantiles": [self.quantiles.usual, self.quantiles.high],
             "margin": self.margin,
             "log_odds": self.scale.odds,
             "levels": {name: level.to_dict() for name, level in self.levels.items()},
@@ -215,6 +234,7 @@ class HostThresholds:
                 for name, level in document["levels"].items()
             },
             scale=Scale(bool(document["log_odds"])),
+            quantiles=Quantiles(*document["quantiles"]),
             why=document["why"],
             kept=document.get("kept", {}),
         )
@@ -224,8 +244,8 @@ def host_thresholds(
     cal: Scored, references: References, calibrated: float, target: float, *, classes: Classes
 ) -> HostThresholds | None:
     """Choose rule and margin on calibration windows alone; None where no host has a reference."""
-    scale = Scale(odds=cal.proba is not None)
-    levels = references.levels(scale)
+    scale, quantiles = Scale(odds=cal.proba is not None), Quantiles.promising(target)
+    levels = references.levels(scale, quantiles)
     if not levels:
         return None
     margin = _margin(cal, levels, scale, target, classes)
@@ -240,6 +260,7 @@ def host_thresholds(
         margin=margin or 0.0,
         levels=levels,
         scale=scale,
+        quantiles=quantiles,
         why=why,
         left_out=tuple(found),
     )
@@ -287,10 +308,15 @@ def _leave_out(
         if calibrated is None or margin is None:
             continue
         score, false = cal.score[host == name], benign[host == name]
-        start = {
-            rule: HostThresholds(rule=rule, calibrated=calibrated, margin=margin, levels=levels, scale=scale).of(name)
-            for rule in Rule
-        }
+        by = HostThresholds(
+            rule=Rule.CALIBRATED,
+            calibrated=calibrated,
+            margin=margin,
+            levels=levels,
+            scale=scale,
+            quantiles=Quantiles.promising(target),
+        )
+        start = {rule: replace(by, rule=rule).of(name) for rule in Rule}
         alarms = {rule: float((score[false] > place).mean()) for rule, place in start.items()}
         caught = {rule: float((score[~false] > place).mean()) for rule, place in start.items() if not false.all()}
         found.append(LeftOut(name, int(false.sum()), int((~false).sum()), alarms, caught))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.rows import Rows
 from training.trainer.evaluation import curves
 from training.trainer.evaluation.chance import chance_test
 from training.trainer.evaluation.intervals import (
@@ -47,14 +48,14 @@ _DIGITS = 6  # of every number in a report: below any meaning, above what a CPU'
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Everything that a report shows of the test side; JSON values only, never NaN."""
+    """Everything that a report shows of the test side; JSON values only, never NaN, but for ``rows``."""
 
     metrics: dict[str, dict[str, Any]]  # name -> {value, ci95} and, where value is null, reason
     per_host: dict[str, dict[str, Any]]  # host -> counts, one_class, and metrics as above
     confusion: dict[str, Any] | None  # {labels: [K], matrix: [K][K], rows = truth}
     curves: dict[str, Any]  # roc, pr: [{label, points}]; calibration: claimed against observed
     intervals: dict[str, Any]  # how every ci95 was made: {confidence, resamples, unit}
-    recordings: frozenset[str] = frozenset()  # that were judged
+    rows: Rows  # that were judged
 
 
 def evaluate(
@@ -87,8 +88,7 @@ def evaluate(
     if measure is not None:
         confusion = {"labels": list(measure.names), "matrix": measure.confusion.tolist()}
     made = {"confidence": CONFIDENCE, "resamples": n_resamples, "unit": "episode"}
-    recordings = frozenset(test.rows.recording.tolist())
-    return Evaluation(metrics, per_host, confusion, judge.curves(test), made, recordings)
+    return Evaluation(metrics, per_host, confusion, judge.curves(test), made, test.rows)
 
 
 @dataclass(frozen=True, slots=True)

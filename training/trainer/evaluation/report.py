@@ -96,7 +96,7 @@ def build_report(
             )
     point, evaluation = judgement.operating_point, judgement.evaluation
     if point is not None:
-        point.refuse_test(evaluation.recordings)
+        point.refuse_test(evaluation.rows)
     report: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "model": run.model,

@@ -14,6 +14,7 @@ from training.data.rows import Rows
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BENIGN, MALICIOUS, LIKE = "benign", "malicious", "malicious-like"  # our words for the two kinds
+NAMELESS = "unknown"  # the host of data that name none
 SHOWN = 3  # names of classes in one pair of brackets
 
 

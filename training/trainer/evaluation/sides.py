@@ -20,7 +20,6 @@ from training.trainer.evaluation.scored import Classes
 
 TELLING = 0.9  # AUROC of the place in a recording from which it is worth a note
 FEW_IN_ORDER = 4  # recordings of a kind: fewer may stand in order by accident
-NAMELESS = "unknown"  # the host of data that name none
 SHOWN = 5  # names in one sentence
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.rows import MARK, Rows
 from training.data.split import LeakError
 from training.trainer.evaluation.conformal import allowed_alarms, conformal, needed, realised_spread
+from training.trainer.evaluation.facts import percent
 from training.trainer.evaluation.host_thresholds import HostThresholds, References, host_thresholds
-from training.trainer.evaluation.scored import Classes, FloatArray, Scored
+from training.trainer.evaluation.scored import NAMELESS, Classes, FloatArray, Scored
 
 
 class ChosenOnTestError(LeakError):
@@ -24,7 +25,7 @@ class OperatingPoint:
     """The threshold of the alarm: a window whose score is *greater* than its host's raises one.
 
     That is ``threshold``, or what ``hosts`` makes of it on a host with a reference. ``made_on`` are the recordings that
-    all of it was chosen on.
+    all of it was chosen on, ``leveled_by`` the marks of the windows that told hosts' levels (`Rows.marks`).
     """
 
     target_fpr: float
@@ -36,6 +37,30 @@ class OperatingPoint:
     reason: str | None = None
     hosts: HostThresholds | None = None
     made_on: frozenset[str] = frozenset()
+    leveled_by: frozenset[str] = frozenset()
+    n_hosts: int = 0  # hosts with a benign calibration window; 0 where the data name none
+
+    @property
+    def least_elsewhere(self) -> float | None:
+        """The lowest share of false alarms that can be promised for the next host: 1 / (H + 1) of H that calibrated.
+
+        Hosts of one kind in any order: the next one is the loudest of all with that probability, wherever the threshold
+        lies (hierarchical conformal prediction; Lee, Barber and Willett 2023). None without a threshold or hosts.
+        """
+        return None if self.threshold is None or not self.n_hosts else 1 / (self.n_hosts + 1)
+
+    def notes_elsewhere(self) -> list[str]:
+        """The sentence on that, where the promise is below it."""
+        least = self.least_elsewhere
+        if least is None or least <= self.target_fpr:
+            return []
+        hosts = f"{self.n_hosts} host{'s' * (self.n_hosts != 1)}"
+        said = (
+            f"With {hosts} to calibrate on, nothing below {percent(least)} false alarms can be promised for another "
+            f"host (1 in {self.n_hosts + 1}), whatever the model: {percent(self.target_fpr)} would need "
+            f"{needed(self.target_fpr)} hosts. What is said here of other hosts is measured on those of the test."
+        )
+        return [said]
 
     def each(self, scored: Scored) -> FloatArray:
         """(N,) the threshold of each window's host; infinity without one."""
@@ -47,9 +72,21 @@ class OperatingPoint:
         """The windows (N) that raise an alarm; None without a threshold."""
         return None if self.threshold is None else scored.score > self.each(scored)
 
-    def refuse_test(self, recordings: Collection[str]) -> None:
-        """Refuse a choice that was made on these recordings of a test side. Raises ChosenOnTestError."""
-        both = sorted(self.made_on.intersection(recordings))
+    def refuse_test(self, test: Rows) -> None:
+        """Refuse a choice that was made on recordings of these windows, or levels that they told.
+
+        Raises ChosenOnTestError.
+        """
+        episodes = sorted({mark.split(MARK)[1] for mark in self.leveled_by})
+        near = np.flatnonzero(np.isin(test.episode, episodes))  # hardly ever any
+        told = sorted(self.leveled_by.intersection(test.take(near).marks.tolist()))
+        if told:
+            host, episode, _ = told[0].split(MARK)
+            raise ChosenOnTestError(
+                f"the level of {host} was told by windows of recording {episode} that test it; this is a mistake of "
+                "the program, not of the data: please report it"
+            )
+        both = sorted(self.made_on.intersection(test.recording.tolist()))
         if both:
             raise ChosenOnTestError(
                 f"the threshold was chosen on recording {both[0]}, which tests it; this is a mistake of the program, "
@@ -66,6 +103,8 @@ class OperatingPoint:
             "ci95": None if self.interval is None else [round(x, 6) for x in self.interval],
             "warning": self.warning,
             "reason": self.reason,
+            "n_hosts": self.n_hosts,
+            "least_elsewhere": None if self.least_elsewhere is None else round(self.least_elsewhere, 6),
             "hosts": None if self.hosts is None else self.hosts.to_dict(),
         }
 
@@ -100,4 +139,16 @@ def operating_point(
     spread = realised_spread(n_episodes, target_fpr)
     hosts = None if references is None else host_thresholds(cal, references, threshold, target_fpr, classes=classes)
     made_on = frozenset(cal.rows.recording.tolist())
-    return OperatingPoint(target_fpr, threshold, n, n_episodes, spread, warning, hosts=hosts, made_on=made_on)
+    n_hosts = len({*cal.rows.host[is_benign].tolist()} - {NAMELESS})
+    return OperatingPoint(
+        target_fpr,
+        threshold,
+        n,
+        n_episodes,
+        spread,
+        warning,
+        hosts=hosts,
+        made_on=made_on,
+        leveled_by=frozenset() if references is None else frozenset(references.marks.tolist()),
+        n_hosts=n_hosts,
+    )

@@ -231,6 +231,7 @@ class Detector:
                 reference_tensors=own.tensors,
                 reference_features=own.features,
                 reference_host=own.rows.host,
+                reference_marks=own.rows.marks,
             )
         self._alarms.extend((inputs, number) for number in alarms.tolist())
         found = explain(self._fitted, inputs, alarms, seconds=False)

@@ -81,6 +81,12 @@ RETURNING seq
 -- name: move_change — it was told again, or is over
 UPDATE host_changes SET heard_at = :now, ended = :ended, ended_at = :ended_at WHERE seq = :seq
 
+-- name: change — by its number
+SELECT * FROM host_changes WHERE seq = :seq
+
+-- name: close_change — an operator ends it here, or takes that back
+UPDATE host_changes SET closed_by = :who, closed_at = :now WHERE seq = :seq
+
 -- name: thin_changes — of a host, the newest stay
 DELETE FROM host_changes WHERE host = :host AND seq <= :seq
 
@@ -93,6 +99,6 @@ SELECT * FROM host_changes ORDER BY seq DESC LIMIT :most
 -- name: changes_of_host — the same, of one host
 SELECT * FROM host_changes WHERE host = :host ORDER BY seq DESC LIMIT :most
 
--- name: changes_standing — that nobody has confirmed, of watches that are still heard
+-- name: changes_standing — that nobody has confirmed or closed, of watches that are still heard
 SELECT c.* FROM host_changes AS c JOIN watches AS w ON w.host = c.host AND w.checkpoint = c.checkpoint
-WHERE c.ended IS NULL AND w.heard_at >= :heard_since ORDER BY c.host, c.seq
+WHERE c.ended IS NULL AND c.closed_by IS NULL AND w.heard_at >= :heard_since ORDER BY c.host, c.seq

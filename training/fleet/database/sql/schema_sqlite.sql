@@ -437,6 +437,8 @@ CREATE TABLE host_changes (         -- "this host has changed since 13:40", as w
   heard_at   REAL NOT NULL,
   ended      TEXT CHECK (ended IN ('confirmed', 'reference', 'later')),  -- by a person there, a new reference, another change
   ended_at   REAL,
+  closed_by  TEXT,                  -- an operator, here, whatever the host tells of it …
+  closed_at  REAL CHECK ((closed_at IS NULL) = (closed_by IS NULL)), -- … and when
   seal INTEGER,
   CHECK ((ended IS NULL) = (ended_at IS NULL))
 ) STRICT;
