@@ -17,9 +17,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from training.contract import CHECKPOINT_ENDING, TIMING_ENDING, Exit, file_name, outputs, reads, reads_features
+from training.contract import (
+    CHECKPOINT_ENDING,
+    THEN,
+    TIMING_ENDING,
+    Exit,
+    file_name,
+    outputs,
+    preloads,
+    reads,
+    reads_features,
+)
 from training.crashpoint import crashpoint
 from training.files import free_bytes
+from training.fleet.process.parents import Preload
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
     CommandSpec,
@@ -201,7 +212,7 @@ class Attempt:
         note(folders.trained, at_start(spec, inputs, self._places.repo_root))
         self._order.check()
         process = self._runner.start(
-            CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end)
+            CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end, preload=self._preload())
         )
         self._process = process
         crashpoint("worker.spawned")
@@ -218,6 +229,10 @@ class Attempt:
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
             if ended.code == Exit.BAD_DATA and self.assignment.dataset is not None:
                 self._doubt(self.assignment.dataset)  # perhaps this disk has damaged it
+
+    def _preload(self) -> Preload | None:
+        """Return what our trainers may find imported; a trainer of one's own starts afresh."""
+        return None if self.assignment.spec.get("trainer") else Preload(preloads(self.assignment.model), THEN)
 
     def _inputs(self) -> Inputs:
         """Fetch the data set that the job names; else use this host's own."""
