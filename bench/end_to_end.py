@@ -23,7 +23,7 @@ from pathlib import Path
 
 from receivers import fill, receiver
 
-SHELL = 'while [ "$1" != --out-dir ]; do shift; done; : > "$2/out"'
+SHELL = 'while [ "$1" != --out-dir ]; do shift; done; echo done > "$2/out"'
 # Begin and end as one clock of the machine counts them, for all processes.
 PYTHON = (
     "import sys,time; b=time.monotonic(); a=sys.argv; "
