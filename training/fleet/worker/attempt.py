@@ -152,13 +152,16 @@ class Attempt:
         if self._process is not None:
             self._process.resume()
 
-    def discard(self, *, job_over: bool, delivered: bool = False, in_use: Collection[t.Assignment] = ()) -> None:
+    def discard(
+        self, *, job_over: bool, delivered: bool = False, in_use: Collection[t.Assignment] = (), tidy: bool = True
+    ) -> None:
         """Remove the files of an ended attempt when ``delivered``; of others the newest stay for inspection.
 
         On a nearly full disk none stay: they would keep the host from further work. Those of attempts ``in_use`` stay
-        in any case.
+        in any case. With ``tidy`` those that are not among the newest are removed.
         """
         crashpoint("worker.discard")
+        tight = False
         with suppress(OSError, BadSpecError):
             folders = self._folders
             folders.end.unlink(missing_ok=True)
@@ -171,6 +174,8 @@ class Attempt:
                 shutil.rmtree(folders.reports, ignore_errors=True)
         if job_over:
             saved_states.forget(self._resume)
+        if not (tidy or tight):
+            return
         root = self._resume.parent
         saved_states.prune(root, in_use={saved_states.folder_of(root, each.job_id) for each in in_use})
         with suppress(OSError):  # another program tidies up, too; next time, then
