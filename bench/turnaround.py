@@ -1,9 +1,10 @@
 """From the end of one torch trainer to torch ready in the next, on one slot: python -m bench.turnaround [--jobs 12].
 
-The trainer imports torch, notes when that was done, leaves a small checkpoint, and notes when it ended. Beside each other in one
-run, in turn: fresh processes in a bare loop, the limit of all that start one; the fleet with its warm parent, and with
-`--warm-start off` (receiver, worker, claim, bundle, upload and all); HyperQueue; and jobd. The last two come from the package
-index, each into an environment of its own under the user's cache folder, and start the same program with the same interpreter.
+The trainer imports torch, notes when that was done, leaves a small checkpoint, and notes when it ended. Beside each
+other in one run, in turn: fresh processes in a bare loop, the limit of all that start one; the fleet with its warm
+parent, and with `--warm-start off` (receiver, worker, claim, bundle, upload and all); HyperQueue; and jobd. The last
+two come from the package index, each into an environment of its own under the user's cache folder, and start the same
+program with the same interpreter.
 """
 
 from __future__ import annotations
@@ -208,12 +209,12 @@ def call(port: int, method: str, path: str, body: object) -> None:
     import urllib.request
 
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(  # noqa: S310 - loopback
+    request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"}, method=method
     )
     for _ in range(600):
         try:
-            with urllib.request.urlopen(request, timeout=60):  # noqa: S310
+            with urllib.request.urlopen(request, timeout=60):
                 return
         except urllib.error.HTTPError as error:
             raise SystemExit(f"{path}: {error.code} {error.read()[:300]!r}") from None
@@ -247,7 +248,8 @@ def main() -> int:
     print(f"the last line of a torch trainer to torch ready in the next, one slot; load {os.getloadavg()[0]:.1f}")
     for way, values in found.items():
         middle = statistics.median(values)
-        print(f"  {way:<32}{middle:8.0f} ms ({min(values):.0f} to {max(values):.0f}), {middle / bare:.3f} of a bare loop")
+        spread = f"({min(values):.0f} to {max(values):.0f})"
+        print(f"  {way:<32}{middle:8.0f} ms {spread}, {middle / bare:.3f} of a bare loop")
     return 0
 
 

@@ -631,6 +631,6 @@ class Attempt:
         job_over: bool,
         delivered: bool,
         in_use: Collection[t.Assignment],
-        tidy: bool,  # noqa: ARG002 - here each time: the more occasions there are to remove too much
+        tidy: bool,
     ) -> None:
         self.host.discard(self.assignment, job_over=job_over, delivered=delivered, in_use=in_use)
