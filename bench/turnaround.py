@@ -59,8 +59,8 @@ with LocalCluster() as cluster:
     cluster.start_worker(WorkerConfig(cores=1))
     client = cluster.client()
     job = Job(default_workdir=folder)
-    for _ in range(int(jobs)):
-        job.program(command, stdout=None, stderr=None)
+    for n in range(int(jobs)):
+        job.program([word.replace("{n}", str(n)) for word in command], stdout=None, stderr=None)
     client.wait_for_jobs([client.submit(job)])
 """
 
@@ -158,12 +158,17 @@ def environment(package: str, program: str) -> Path:
     return folder
 
 
-def hyperqueue(folder: Path, jobs: int) -> list[float]:
-    """HyperQueue's own cluster of one worker with one core."""
+def in_hyperqueue(folder: Path, jobs: int, words: list[str]) -> None:
+    """Run a command so many times in HyperQueue's own cluster of one worker with one core; `{n}` is the number."""
     python = environment(HYPERQUEUE, "hyperqueue") / "bin" / "python"
     with (folder / "log").open("wb") as log:
-        words = [str(python), "-c", IN_HYPERQUEUE, str(folder), str(jobs), *command(folder)]
-        subprocess.run(words, check=True, stdout=log, stderr=log)
+        run = [str(python), "-c", IN_HYPERQUEUE, str(folder), str(jobs), *words]
+        subprocess.run(run, check=True, stdout=log, stderr=log)
+
+
+def hyperqueue(folder: Path, jobs: int) -> list[float]:
+    """HyperQueue's own cluster."""
+    in_hyperqueue(folder, jobs, command(folder))
     return gaps(folder, jobs, lambda: True)
 
 
