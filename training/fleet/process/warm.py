@@ -68,8 +68,7 @@ class ForkedLauncher(launcher.PosixLauncher):
         except BaseException as error:  # noqa: BLE001 - every error must reach the launcher
             os.write(fail, launcher.in_words(error).encode(errors="replace") or b"?")
             os._exit(127)
-        gc.unfreeze()
-        gc.enable()
+        gc.enable()  # what was frozen stays so: a last look through it would copy it all
         sys.exit(program.main())
 
 
