@@ -2,9 +2,9 @@
 
 The trainer imports torch, notes when that was done, leaves a small checkpoint, and notes when it ended. Beside each
 other in one run, in turn: fresh processes in a bare loop, the limit of all that start one; the fleet with its warm
-parent, and with `--warm-start off` (receiver, worker, claim, bundle, upload and all); HyperQueue; and jobd. The last
-two come from the package index, each into an environment of its own under the user's cache folder, and start the same
-program with the same interpreter.
+parent, and with `--warm-start off` (receiver, worker, claim, bundle, upload and all); and HyperQueue, from the package
+index into an environment of its own under the user's cache folder, which starts the same program with the same
+interpreter.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from receivers import peer_environment, receiver
+from receivers import receiver
 
 from training.checkout import ROOT
 
@@ -172,68 +170,11 @@ def hyperqueue(folder: Path, jobs: int) -> list[float]:
     return gaps(folder, jobs, lambda: True)
 
 
-@contextlib.contextmanager
-def running(words: list[str], folder: Path, environ: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    with (folder / f"{Path(words[0]).name}.log").open("wb") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=log, env=environ, cwd=folder)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def jobd(folder: Path, jobs: int) -> list[float]:
-    """jobd's broker and its worker."""
-    tools = peer_environment() / "bin"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environ = {
-        **os.environ,
-        "HOME": str(folder),
-        "JOBD_ALLOW_NO_AUTH": "1",
-        "JOBD_DB_URL": f"sqlite:///{folder}/jobd.db",
-        "JOBD_LOGS_DIR": str(folder / "logs"),
-        "JOBD_CONFIG_DIR": str(folder),
-        "JOBD_PORT": str(port),
-        "JOBD_URL": f"http://127.0.0.1:{port}",
-        "JOBD_WORKER_HOST": "bench",
-    }
-    with running([str(tools / "jobd")], folder, environ):
-        call(port, "GET", "/health", None)
-        body = {"cmd": command(folder), "cwd": str(folder), "project": "bench", "count": jobs, "cpus": 1}
-        with running([str(tools / "jobd-worker")], folder, environ) as worker:
-            call(port, "POST", "/submit", body)
-            return gaps(folder, jobs, lambda: worker.poll() is None)
-
-
-def call(port: int, method: str, path: str, body: object) -> None:
-    """Call a server that may still be starting."""
-    import urllib.error
-    import urllib.request
-
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"}, method=method
-    )
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(request, timeout=60):
-                return
-        except urllib.error.HTTPError as error:
-            raise SystemExit(f"{path}: {error.code} {error.read()[:300]!r}") from None
-        except OSError:
-            time.sleep(0.1)
-    raise SystemExit(f"{path} is not served")
-
-
 WAYS: dict[str, Callable[[Path, int], list[float]]] = {
     "fresh processes in a bare loop": fresh,
     "fleet, warm parent": lambda folder, jobs: fleet(folder, jobs, "auto"),
     "fleet, --warm-start off": lambda folder, jobs: fleet(folder, jobs, "off"),
     "HyperQueue": hyperqueue,
-    "jobd": jobd,
 }
 
 
