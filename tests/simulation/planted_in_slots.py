@@ -92,8 +92,8 @@ SLOT_BUGS = (
     Mutant(
         "a host of one slot waits until its last bundle is delivered",
         slots._Turn._has_room,
-        "if self.slots.told is None:",
-        "if self.slots.told in (None, 1):",
+        "if self.slots.told is None or",
+        "if self.slots.told in (None, 1) or",
         seen_by=_SEES + "a_host_of_one_slot_takes_the_next_job_while_it_packs_and_uploads_the_last",
     ),
     Mutant(
