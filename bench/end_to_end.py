@@ -1,8 +1,9 @@
 """From plan to model: how many jobs a second one worker with one slot gets done, and what lies between two of them.
 
 The limit is a bare loop that starts the same trainer, writes as it does, and does nothing else: no queue, no lease, no
-upload, no fsync. Both run in turn in one go. The trainer of the first question is a shell that leaves one empty file;
-that of the second is a Python interpreter that notes when it began and when it ended.
+upload, no fsync. The peer is HyperQueue, which has a queue and no upload. All run in turn in one go. The trainer of the
+first question is a shell that leaves one small file; that of the second is a Python interpreter that notes when it
+began and when it ended.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from receivers import fill, receiver
+from turnaround import in_hyperqueue
 
-SHELL = 'while [ "$1" != --out-dir ]; do shift; done; : > "$2/out"'
+SHELL = 'while [ "$1" != --out-dir ]; do shift; done; echo done > "$2/out"'
 # Begin and end as one clock of the machine counts them, for all processes.
 PYTHON = (
     "import sys,time; b=time.monotonic(); a=sys.argv; "
-    "open(a[a.index('--out-dir')+1]+'/out','w'); print('bench',repr(b),repr(time.monotonic()),flush=True)"
+    "open(a[a.index('--out-dir')+1]+'/out','w').write('done'); print('bench',repr(b),repr(time.monotonic()),flush=True)"
 )
 COMMANDS = {"sh": ["sh", "-c", SHELL, "sh"], "python": [sys.executable, "-I", "-S", "-c", PYTHON]}
 
@@ -81,6 +83,9 @@ def fleet(folder: Path, trainer: str, jobs: int, backlog: int) -> tuple[float, f
             ends = [row[0] for row in rows]
             if ends and not first:
                 first = time.monotonic() - begun
+            failed = reader.execute("SELECT name, error FROM jobs WHERE status = 'failed'").fetchone()
+            if failed is not None:
+                raise SystemExit("{}: {}".format(*failed))
             time.sleep(0.02)
         texts = [text for (text,) in reader.execute("SELECT text FROM log_chunks")]
         texts += [gzip.decompress(path.read_bytes()).decode() for path in (folder / "models").glob("logs/*/*.log.gz")]
@@ -102,6 +107,15 @@ def loop(folder: Path, trainer: str, jobs: int) -> tuple[float, list[float]]:
     return jobs / (time.monotonic() - begun), gaps
 
 
+def hyperqueue(folder: Path, jobs: int) -> float:
+    """Jobs a second between the first and the last, by the files that they leave: its client looks once a second."""
+    for number in range(jobs):
+        (folder / str(number)).mkdir()
+    in_hyperqueue(folder, jobs, [*COMMANDS["sh"], "--out-dir", f"{folder}/{{n}}"])
+    ends = sorted((folder / str(number) / "out").stat().st_mtime_ns / 1e9 for number in range(jobs))
+    return (jobs - 1) / (ends[-1] - ends[0])
+
+
 def main() -> int:
     """Print a line a question, with the ratio."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
@@ -109,14 +123,15 @@ def main() -> int:
     parser.add_argument("--backlog", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    rates: dict[str, list[float]] = {"loop": [], "fleet": [], "backlog": []}
+    rates: dict[str, list[float]] = {"loop": [], "hyperqueue": [], "fleet": [], "backlog": []}
     firsts, gaps, bare = [], [], []
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory(prefix="cis490-bench-") as name:
             root = Path(name)
-            for each in ("loop", "fleet", "backlog", "gaps"):
+            for each in ("loop", "hyperqueue", "fleet", "backlog", "gaps"):
                 (root / each).mkdir()
             rates["loop"].append(loop(root / "loop", "sh", options.jobs)[0])
+            rates["hyperqueue"].append(hyperqueue(root / "hyperqueue", options.jobs))
             rate, first, _none = fleet(root / "fleet", "sh", options.jobs, 0)
             rates["fleet"].append(rate)
             firsts.append(first)
@@ -126,6 +141,7 @@ def main() -> int:
     middle = {name: statistics.median(values) for name, values in rates.items()}
     print(f"jobs a second, one slot, trainer of a shell: {middle['fleet']:.0f} (bar 150)")
     print(f"  a bare loop of the same processes: {middle['loop']:.0f}, ratio {middle['fleet'] / middle['loop']:.2f}")
+    print(f"  HyperQueue: {middle['hyperqueue']:.0f}, ratio {middle['fleet'] / middle['hyperqueue']:.2f}")
     print(
         f"  behind it {options.backlog:,} more jobs: {middle['backlog']:.0f}, "
         f"ratio {middle['backlog'] / middle['fleet']:.2f}"

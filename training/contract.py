@@ -103,6 +103,24 @@ def program(model: str) -> list[str]:
     return ["-m", PROGRAM, "--model", model]
 
 
+# Read by numerical libraries when they are imported.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+
+
+def preloads(model: str) -> tuple[str, ...]:
+    """The modules that a process imports from which our trainers of ``model`` are forked.
+
+    Only what starts no thread, which Polars does.
+    """
+    shared = ("numpy", "msgspec", "jinja2", "scipy.stats", "sklearn.ensemble", "sklearn.linear_model")
+    further = ("sklearn.covariance", "sklearn.neighbors", "sklearn.preprocessing", "threadpoolctl")
+    return (*shared, *further, "xgboost" if model == "gbt" else "torch")
+
+
+# … and what is imported after the fork, before the trainer counts as started.
+THEN = ("training.trainer.session",)
+
+
 def reads_features(model: str) -> bool:
     """Return True for those of our models that need the features beside the windows."""
     return model != SELF_SUPERVISED

@@ -199,7 +199,7 @@ STARTS = re.compile(
     r"|asyncio\.create_subprocess_\w+|asyncio\.subprocess(\..*)?"
     r"|concurrent\.futures\.(process(\..*)?|ProcessPoolExecutor)"
 )
-STARTERS = fleet("process.supervise process.posix process.windows process.launcher")
+STARTERS = fleet("process.supervise process.posix process.windows process.launcher process.parents process.warm")
 STARTERS += " " + fleet("process.inhibitor capability.cuda capability.owner install.system receiver.notify.senders")
 STARTERS += " training.executors.on_processes training.executors.on_slurm"
 STARTERS += " training.data.ingest.recorders.pcp training.data.ingest.recorders.sysstat"
@@ -209,7 +209,7 @@ STARTERS += " training.recording.stage training.recording.behaviours* training.t
 
 def starts_no_process(module: Module) -> Iterator[Breach]:
     if not module.is_any(STARTERS):
-        why = "only supervision, the launcher, probes, the installer and the recorder start processes"
+        why = "only supervision, launchers, the warm parent, probes, the installer and the recorder start processes"
         yield from ((line, f"uses {name}: {why}") for line, name in starts(module))
 
 

@@ -90,6 +90,26 @@ SLOT_BUGS = (
         seen_by=_SEES + "a_network_that_is_slow_lets_no_more_than_two_deliveries_a_slot_pile_up",
     ),
     Mutant(
+        "a host of one slot waits until its last bundle is delivered",
+        slots._Turn._has_room,
+        "if self.slots.told is None or",
+        "if self.slots.told in (None, 1) or",
+        seen_by=_SEES + "a_host_of_one_slot_takes_the_next_job_while_it_packs_and_uploads_the_last",
+    ),
+    Mutant(
+        "an older receiver is asked while work is in hand",
+        slots._Turn._asker,
+        "if len(machines) == 1 and (self.slots.told is None or machines[0][1].work is None):",
+        "if len(machines) == 1 and machines[0][1].work is None:",
+        also=Mutant(
+            "and there is room",
+            slots._Turn._has_room,
+            "return not works",
+            "return not training",
+        ),
+        seen_by=_SEES + "an_older_receiver_that_names_no_number_is_asked_when_nothing_is_in_hand",
+    ),
+    Mutant(
         "a crash that was told of stays on the disk of another slot",
         slots._Turn._named,
         "slot != asking and one.work is None",

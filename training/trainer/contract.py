@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, Protocol, TextIO
 
 from training.clock import Clock, SystemClock
-from training.contract import Exit
+from training.contract import THREAD_VARIABLES, Exit
 
 
 class TrainerError(Exception):
@@ -253,9 +253,11 @@ def _first_line(error: Exception) -> str:
 
 
 def limit_threads(threads: int) -> None:
-    """Hold every numerical library to ``threads``. Only of use before they are imported."""
-    for name in ("OMP", "OPENBLAS", "MKL", "POLARS"):
-        key = "POLARS_MAX_THREADS" if name == "POLARS" else f"{name}_NUM_THREADS"
-        os.environ[key] = str(threads)
+    """Hold every numerical library to ``threads``: those that are imported later, and those that are already."""
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    if "numpy" in sys.modules:  # forked from a process that has imported some, with one thread each
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+        threadpool_limits(threads)
     # cuBLAS is reproducible only with a fixed workspace, chosen before CUDA starts.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

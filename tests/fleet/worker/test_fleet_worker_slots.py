@@ -129,6 +129,29 @@ def test_what_is_packed_takes_no_slot_and_is_named() -> None:
     assert (worker.phase(ONE), worker.phase(THREE)) == (Phase.PACKING, Phase.STARTING)
 
 
+def test_a_host_of_one_slot_takes_the_next_job_while_it_packs_and_uploads_the_last() -> None:
+    worker = Worker(allowed=1).training(ONE)
+    assert not worker.all(t.SendClaim), "one that trains takes none beside"
+    worker.ended(ONE)
+    claim = worker.one(t.SendClaim)
+    assert (claim.slot, claim.delivering) == (1, (ONE.claim_id,))
+    worker.grant(TWO)
+    assert worker.one(t.Spawn).assignment == TWO
+    worker.packed(ONE)
+    assert worker.one(t.Upload).delivery.assignment == ONE
+    assert not worker.all(t.SendClaim)
+    assert (worker.phase(ONE), worker.phase(TWO)) == (Phase.UPLOADING, Phase.STARTING)
+
+
+def test_a_host_of_one_slot_lets_no_more_than_two_deliveries_pile_up() -> None:
+    worker = Worker(allowed=1).training(ONE)
+    for last, job in ((ONE, TWO), (TWO, THREE)):
+        worker.ended(last).grant(job).spawned(job)
+    worker.ended(THREE)
+    assert not worker.all(t.SendClaim)
+    assert len(worker.slots.works) == 1 + PENDING_SHARE
+
+
 def test_a_network_that_is_slow_lets_no_more_than_two_deliveries_a_slot_pile_up() -> None:
     worker = Worker(allowed=2)
     worker.take(t.Begin())

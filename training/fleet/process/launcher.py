@@ -18,7 +18,7 @@ It is started as ``python -I -S launcher.py``: without site-packages, and withou
 Commands arrive on standard input, reports leave on standard output, one JSON value a line::
 
     {"run": {"argv": [...], "cwd": "...", "env": {...}, "output": "...", "end": "...", "group": "FOLDER" or null,
-             "errors": "FILE" or null, "file_bytes": N or null}}
+             "errors": "FILE" or null, "file_bytes": N or null, "then": [...]}}
         -> {"started": PID}  or  {"failed": "why"}
         -> {"ended": CODE, "cpu_s": S, "max_rss_kib": K, "left": N}, some time after "started"
     "terminate" | "kill" | "pause" | "resume"
@@ -26,7 +26,8 @@ Commands arrive on standard input, reports leave on standard output, one JSON va
 
 ``CODE`` is the exit status, or minus the number of the signal; ``left``, absent when 0, how much of the tree could not
 be ended. On POSIX one launcher runs any number of trainers, one
-after the other: starting a trainer is a fork and an exec of a small process without threads, about a millisecond.
+after the other: starting a trainer is a fork and an exec of a small process without threads, about a millisecond. One
+that was forked from a warm parent (warm.py, which also reads ``then``) runs one trainer, and ends with it.
 On Windows a launcher runs one trainer, because it is the launcher that the worker puts into a job object, before the
 trainer exists.
 """
@@ -43,6 +44,7 @@ from typing import Any
 READ_BYTES = 65_536
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 SWEEP_TRIES = 1500  # looks at what is left of a tree, 2 ms apart: less than the worker waits for a killed trainer
+APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 OOM_SCORE = "500"  # when memory runs out the kernel should choose the trainer, not the worker
 
 
@@ -152,12 +154,19 @@ class Group:
 class PosixLauncher:
     """A launcher of one trainer at a time, each the leader of its own session and process group."""
 
+    ready = b""  # what the pipe of a child says when it is the trainer: an exec closes it without a word
+    once = False  # whether it ends with its first trainer
+
     def __init__(self) -> None:
         self.child = 0
+        self.starting: int | None = None  # the pipe of a child that is not yet the trainer …
+        self.told = b""  # … and what it said so far
         self.asked = False  # whether we were ordered to end it
         self.record: str | None = None  # the file for its end
         self.group = Group(None)
         self.unread = b""
+        self.own_pipes: tuple[int, ...] = ()
+        self.over = False
 
     def serve(self) -> None:
         """Obey until standard input ends; then kill what runs."""
@@ -172,16 +181,23 @@ class PosixLauncher:
         os.set_blocking(waker, False)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.own_pipes = (woken, waker)
         while True:
-            ready, _, _ = select.select([0, woken], [], [])
+            pipes = [0, woken] if self.starting is None else [0, woken, self.starting]
+            ready, _, _ = select.select(pipes, [], [])
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, READ_BYTES)
-                self.reap()
+            if self.starting in ready:
+                self.hear_child()
             if 0 in ready and not self.read_commands():
                 self.asked = True
                 self.kill()
+                self.starting = None
                 self.reap(block=True)
+                return
+            self.reap()
+            if self.over:
                 return
 
     def read_commands(self) -> bool:
@@ -223,7 +239,7 @@ class PosixLauncher:
         self.signal_group("SIGKILL")
 
     def run(self, spec: dict[str, Any]) -> None:
-        """Fork and exec; a failure on the way comes back through a pipe that a successful exec closes."""
+        """Fork a child that becomes the trainer; a failure on the way comes back through a pipe."""
         if self.child:
             report({"failed": "a trainer is already running"})
             return
@@ -231,22 +247,39 @@ class PosixLauncher:
         self.group = Group(spec.get("group"))
         child = os.fork()
         if child == 0:
+            os.close(failed)
             self.group.enter()
-            become_trainer(spec, fail)
+            self.become(spec, fail)
         os.close(fail)
-        with open(failed, "rb") as pipe:  # noqa: PTH123 - a descriptor, not a path
-            why = pipe.read()
-        if why:
-            os.waitpid(child, 0)
-            self.group.remove()
-            report({"failed": why.decode(errors="replace")})
-        else:
-            self.child, self.asked, self.record = child, False, spec.get("end")
-            report({"started": child})
+        self.child, self.asked, self.record = child, False, spec.get("end")
+        self.starting, self.told = failed, b""
+
+    def become(self, spec: dict[str, Any], fail: int) -> None:
+        """Turn the forked child into the trainer; ``fail`` is its pipe."""
+        become_trainer(spec, fail)
+
+    def hear_child(self) -> None:
+        """Read the pipe of the child; at its end report that the trainer runs, or why it does not."""
+        assert self.starting is not None
+        if data := os.read(self.starting, READ_BYTES):
+            self.told += data
+            return
+        os.close(self.starting)
+        self.starting = None
+        if self.told == self.ready:
+            report({"started": self.child})
+            return
+        self.kill()
+        _, status = os.waitpid(self.child, 0)
+        self.child = 0
+        self.sweep()
+        self.over = self.once
+        words = self.told.decode(errors="replace")
+        report({"failed": words or f"its child ended on the way ({os.waitstatus_to_exitcode(status)})"})
 
     def reap(self, *, block: bool = False) -> None:
         """Reap adopted orphans; and if the trainer has ended, end its remaining processes, then report."""
-        while self.child:
+        while self.child and self.starting is None:
             flags = os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG)
             ended = os.waitid(os.P_ALL, 0, flags)
             if ended is None:
@@ -270,6 +303,7 @@ class PosixLauncher:
             end["left"] = left
         if not self.asked or end["ended"] == 0:
             put_down(end, self.record)
+        self.over = self.once
         report(end)
 
     def sweep(self) -> int:
@@ -296,31 +330,43 @@ class PosixLauncher:
 
 
 def become_trainer(spec: dict[str, Any], fail: int) -> None:
-    """Run in the forked child: own session, no input, output to the file, default signals, then exec. Never returns."""
+    """Run in the forked child: a clean start, then exec. Never returns."""
     try:
-        os.setsid()
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
-            file.write(OOM_SCORE)
-        output = os.open(spec["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        if spec.get("errors"):
-            output = os.open(spec["errors"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(output, 2)
-        if spec.get("file_bytes"):
-            import resource
-
-            resource.setrlimit(resource.RLIMIT_FSIZE, (spec["file_bytes"], spec["file_bytes"]))
-        os.chdir(spec["cwd"])
-        signal.set_wakeup_fd(-1)
-        for number in range(1, signal.NSIG):
-            with contextlib.suppress(OSError, ValueError):
-                signal.signal(number, signal.SIG_DFL)  # what is ignored stays ignored across exec
+        start_clean(spec)
         os.execvpe(spec["argv"][0], spec["argv"], spec["env"])  # noqa: S606 - no shell is the point
     except BaseException as error:  # noqa: BLE001 - every error must reach the parent
         os.write(fail, in_words(error).encode(errors="replace"))
     finally:
         os._exit(127)
+
+
+def start_clean(spec: dict[str, Any]) -> None:
+    """Give this process a session of its own, no input, output to the file, its limits, and default signals."""
+    os.setsid()
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+        file.write(OOM_SCORE)
+    put_at(0, os.open(os.devnull, os.O_RDONLY))
+    put_at(1, os.open(spec["output"], APPENDING, 0o644))
+    if spec.get("errors"):
+        put_at(2, os.open(spec["errors"], APPENDING, 0o644))
+    else:
+        os.dup2(1, 2)
+    if spec.get("file_bytes"):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (spec["file_bytes"], spec["file_bytes"]))
+    os.chdir(spec["cwd"])
+    signal.set_wakeup_fd(-1)
+    for number in range(1, signal.NSIG):
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)  # what is ignored stays ignored across exec
+
+
+def put_at(number: int, opened: int) -> None:
+    """Make ``number`` stand for an opened file; where no exec follows, its first number would stay open."""
+    if opened != number:
+        os.dup2(opened, number)
+        os.close(opened)
 
 
 def serve_windows() -> None:

@@ -23,6 +23,7 @@ from training import strict_json
 from training.contract import Exit
 from training.fleet.process.ended import SIGKILL, Ended, EndKind
 from training.fleet.process.memory import memory_state, usable_kib
+from training.fleet.process.parents import Preload, WarmParents
 from training.fleet.process.usage import Used, used_by
 
 if sys.platform == "win32":
@@ -45,6 +46,7 @@ class CommandSpec:
 
     ``end``: the file for an unrequested end, written also when we are killed before it.
     ``errors``: a file for its standard error alone. ``file_bytes``: no file that it writes may become larger (POSIX).
+    ``preload``: it is a program of Python that may be forked from a process with these modules.
     """
 
     argv: Sequence[str]
@@ -54,6 +56,7 @@ class CommandSpec:
     end: Path | None = None
     errors: Path | None = None
     file_bytes: int | None = None
+    preload: Preload | None = None
 
 
 class SpawnFailedError(Exception):
@@ -135,7 +138,7 @@ class LocalProcess:
     def kill(self) -> None:
         """Kill the whole tree."""
         self._order("kill")
-        if not self._launcher.reusable:
+        if not system.LAUNCHER_IS_REUSABLE:
             self._launcher.destroy()
 
     def pause(self) -> None:
@@ -229,27 +232,43 @@ def _end_of(report: Mapping[str, Any]) -> Ended:
     return Ended(EndKind.EXITED, code, None, cpu_s, max_rss_kib, left=left)
 
 
+class LauncherProcess(Protocol):
+    """The process of a launcher: Popen, or a fork of a warm parent."""
+
+    stdin: Any
+    stdout: Any
+    pid: int
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> object: ...
+
+
+def _fresh_launcher() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(LAUNCHER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        **system.popen_options(),
+    )
+
+
 class Launcher:
     """A launcher process and the thread that reads its reports. Raises OSError when it cannot be started."""
 
-    def __init__(self) -> None:
-        self.reusable = system.LAUNCHER_IS_REUSABLE
+    def __init__(self, forked: LauncherProcess | None = None) -> None:
+        """``forked`` is that of a warm parent: it takes one trainer."""
+        self.reusable = system.LAUNCHER_IS_REUSABLE and forked is None
         self.process: LocalProcess | None = None  # the last trainer it was given
         self.alive = True  # whether it takes one; when this turns false, `process` is lost
         self._lock = threading.Lock()
-        self._popen = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(LAUNCHER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            **system.popen_options(),
-        )
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
+        fresh = None if forked is not None else _fresh_launcher()
+        self._popen: LauncherProcess = forked or fresh  # type: ignore[assignment]
         self._stdin: IO[bytes] = self._popen.stdin
         self._stdout: IO[bytes] = self._popen.stdout
         try:
-            self._job_object = system.job_object(self._popen)
+            self._job_object = None if fresh is None else system.job_object(fresh)
         except BaseException:  # one that nothing holds must not stay behind
             self._popen.kill()
             self._popen.wait()
@@ -278,6 +297,7 @@ class Launcher:
             "group": str(group) if group is not None else None,
             "errors": str(spec.errors.absolute()) if spec.errors is not None else None,
             "file_bytes": spec.file_bytes,
+            "then": [] if spec.preload is None else list(spec.preload.then),
         }
         process = LocalProcess(self, spec.env.get(STATE_VARIABLE), group)
         with self._lock:
@@ -345,24 +365,51 @@ def end_on_record(path: Path) -> Ended | None:
 class LocalRunner:
     """The runner of this machine; it keeps a launcher warm from one trainer to the next."""
 
-    def __init__(self, owner: Path | None = None) -> None:
-        """``owner``: the state folder that names the control groups; without one there are none."""
+    def __init__(self, owner: Path | None = None, *, warm: WarmParents | None = None) -> None:
+        """``owner``: the state folder that names the control groups; without one there are none.
+
+        ``warm`` starts trainers that may be forked; without it all are started afresh.
+        """
         self._owner = owner
+        self._warm = warm
         self._lock = threading.Lock()
         self._launchers: list[Launcher] = []
 
     def start(self, spec: CommandSpec) -> LocalProcess:
         """Start ``spec`` and return once it runs. Raises SpawnFailedError with the system's reason."""
+        try:
+            spec.output.parent.mkdir(parents=True, exist_ok=True)
+            return self._forked(spec) or self._fresh(spec)
+        except (OSError, SpawnFailedError) as error:
+            raise SpawnFailedError(f"{spec.argv[0]} could not be started: {error}") from error
+
+    def _fresh(self, spec: CommandSpec) -> LocalProcess:
         with self._lock:
             try:
-                spec.output.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    return self._free_launcher().run(spec, self._group())
-                except LauncherLostError:  # a warm one may have died unnoticed
-                    _forget_a_start(spec)
-                    return self._free_launcher().run(spec, self._group())
-            except (OSError, SpawnFailedError) as error:
-                raise SpawnFailedError(f"{spec.argv[0]} could not be started: {error}") from error
+                return self._free_launcher().run(spec, self._group())
+            except LauncherLostError:  # a warm one may have died unnoticed
+                _forget_a_start(spec)
+                return self._free_launcher().run(spec, self._group())
+
+    def _forked(self, spec: CommandSpec) -> LocalProcess | None:
+        """Fork a trainer from a process that has its modules; None, where that is not to be had or does not work."""
+        if self._warm is None or spec.preload is None:
+            return None
+        argv = [str(part) for part in spec.argv]
+        forked = self._warm.launcher(argv, spec.cwd, spec.env, spec.preload)
+        if forked is None:
+            return None
+        launcher = Launcher(forked)
+        with self._lock:
+            self._launchers.append(launcher)
+        try:
+            process = launcher.run(spec, self._group())
+        except SpawnFailedError as error:
+            _forget_a_start(spec)
+            self._warm.failed(str(error))
+            return None
+        self._warm.came_up()
+        return process
 
     def close(self) -> None:
         """End every launcher and with it every trainer."""
@@ -370,6 +417,8 @@ class LocalRunner:
             for launcher in self._launchers:
                 launcher.close()
             self._launchers.clear()
+        if self._warm is not None:
+            self._warm.close()
 
     def _group(self) -> Path | None:
         return None if self._owner is None else system.group_for(self._owner)

@@ -16,6 +16,9 @@ from training.fleet.worker.state import events as t
 log = logging.getLogger("training.fleet.worker")
 
 
+TIDY_EVERY = 8  # delivered attempts: looking through those that are kept takes longer than removing one
+
+
 _ORDERS: Mapping[type[t.Action], Callable[[Attempt], None]] = {
     t.StopTrainer: lambda attempt: attempt.stop(),
     t.KillTrainer: lambda attempt: attempt.kill(),
@@ -48,6 +51,7 @@ class Actions:
         self._attempts: dict[str, Attempt] = {}  # by claim
         self._in_hand, self._remember_alone = in_hand, remember_alone
         self._keep_awake = keep_awake
+        self._discarded = 0
         self._persist, self._set_aside = persist, set_aside
         self._wake_at, self._say, self._leave = wake_at, say, leave
 
@@ -98,7 +102,10 @@ class Actions:
                 self._keep_awake(action.on)
             case t.Discard():
                 attempt = self._attempts.pop(action.assignment.claim_id, None) or self._new_attempt(action.assignment)
-                attempt.discard(job_over=action.job_over, delivered=action.delivered, in_use=self._in_hand())
+                tidy = not action.delivered or self._discarded % TIDY_EVERY == 0
+                self._discarded += 1
+                in_use = self._in_hand()
+                attempt.discard(job_over=action.job_over, delivered=action.delivered, in_use=in_use, tidy=tidy)
             case t.SetAside():
                 self._set_aside(action)
             case t.Persist():

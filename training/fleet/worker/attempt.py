@@ -17,9 +17,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from training.contract import CHECKPOINT_ENDING, TIMING_ENDING, Exit, file_name, outputs, reads, reads_features
+from training.contract import (
+    CHECKPOINT_ENDING,
+    THEN,
+    TIMING_ENDING,
+    Exit,
+    file_name,
+    outputs,
+    preloads,
+    reads,
+    reads_features,
+)
 from training.crashpoint import crashpoint
 from training.files import free_bytes
+from training.fleet.process.parents import Preload
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
     CommandSpec,
@@ -141,13 +152,16 @@ class Attempt:
         if self._process is not None:
             self._process.resume()
 
-    def discard(self, *, job_over: bool, delivered: bool = False, in_use: Collection[t.Assignment] = ()) -> None:
+    def discard(
+        self, *, job_over: bool, delivered: bool = False, in_use: Collection[t.Assignment] = (), tidy: bool = True
+    ) -> None:
         """Remove the files of an ended attempt when ``delivered``; of others the newest stay for inspection.
 
         On a nearly full disk none stay: they would keep the host from further work. Those of attempts ``in_use`` stay
-        in any case.
+        in any case. With ``tidy`` those that are not among the newest are removed.
         """
         crashpoint("worker.discard")
+        tight = False
         with suppress(OSError, BadSpecError):
             folders = self._folders
             folders.end.unlink(missing_ok=True)
@@ -160,6 +174,8 @@ class Attempt:
                 shutil.rmtree(folders.reports, ignore_errors=True)
         if job_over:
             saved_states.forget(self._resume)
+        if not (tidy or tight):
+            return
         root = self._resume.parent
         saved_states.prune(root, in_use={saved_states.folder_of(root, each.job_id) for each in in_use})
         with suppress(OSError):  # another program tidies up, too; next time, then
@@ -201,7 +217,7 @@ class Attempt:
         note(folders.trained, at_start(spec, inputs, self._places.repo_root))
         self._order.check()
         process = self._runner.start(
-            CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end)
+            CommandSpec(command, self._places.repo_root, environment, folders.log, folders.end, preload=self._preload())
         )
         self._process = process
         crashpoint("worker.spawned")
@@ -218,6 +234,10 @@ class Attempt:
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
             if ended.code == Exit.BAD_DATA and self.assignment.dataset is not None:
                 self._doubt(self.assignment.dataset)  # perhaps this disk has damaged it
+
+    def _preload(self) -> Preload | None:
+        """Return what our trainers may find imported; a trainer of one's own starts afresh."""
+        return None if self.assignment.spec.get("trainer") else Preload(preloads(self.assignment.model), THEN)
 
     def _inputs(self) -> Inputs:
         """Fetch the data set that the job names; else use this host's own."""

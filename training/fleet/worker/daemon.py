@@ -29,7 +29,8 @@ from training.fleet.client.address import Address
 from training.fleet.client.client import ClientError, FleetClient, Unavailable, Unreachable
 from training.fleet.client.credentials import Credentials, CredentialsError
 from training.fleet.process.inhibitor import Inhibitor
-from training.fleet.process.supervise import LocalRunner, Runner, end_leftovers
+from training.fleet.process.parents import WarmParents
+from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, Runner, end_leftovers
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.worker import reports, room, saved_states
 from training.fleet.worker.actions import Actions
@@ -113,7 +114,8 @@ class TrainerWorker:
             self._hold_datasets()
         self._aside = SetAside(options.aside)
         self._outbox = Outbox(options.outbox)
-        self._runner = runner or LocalRunner(self._disk.folder)
+        warm = WarmParents(self._disk.folder, STATE_VARIABLE) if options.warm_start else None
+        self._runner = runner or LocalRunner(self._disk.folder, warm=warm)
         self._inbox: queue.SimpleQueue[t.Event] = queue.SimpleQueue()
         self._state = Slots.of(self._disk.session_id)
         self._looking = threading.Lock()

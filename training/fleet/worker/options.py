@@ -41,6 +41,7 @@ class Options:
     cache_dir: Path
     cache_bytes: int = 20 * GIB
     tls_dir: Path | None = None  # key and certificate, when the receiver is reached over TLS
+    warm_start: bool = True  # trainers of ours are forked from a process that has imported their libraries
 
     @property
     def aside(self) -> Path:
@@ -201,6 +202,13 @@ def parser() -> argparse.ArgumentParser:
         help="let the trainer go on or pause while the receiver is silent and the lease runs out (default continue)",
     )
     new.add_argument(
+        "--warm-start",
+        choices=["auto", "off"],
+        default="auto",
+        help="keep a process that has imported what trainers import, and fork them from it, where memory allows "
+        "(Linux); off: each is started afresh (default auto)",
+    )
+    new.add_argument(
         "--doctor",
         action="store_true",
         help="show the disk space of this worker and its limits, check that trainers can start, and end",
@@ -240,6 +248,7 @@ def options_of(args: argparse.Namespace) -> Options:
         state_dir=state_dir,
         cache_dir=root / (args.cache_dir or state_dir / "datasets"),
         cache_bytes=int(args.cache_gib * GIB),
+        warm_start=args.warm_start == "auto",
         tls_dir=_tls_dir(args.receiver_url, root / (args.tls_dir or state_dir / "tls"), host_id),
         settings=Settings(
             heartbeat_s=args.heartbeat_s,

@@ -7,8 +7,9 @@ may ask, whose trainer has to wait, and when the worker is gone.
 whose is an event       An answer belongs to the machine that waits for its number, which no other call has; an event
                         of a trainer to the machine that holds its claim. What nobody waits for only shows the time.
 who asks                One machine, without a job. It asks while fewer trainers run than the receiver last
-                        allowed and finished work does not pile up. With one allowed, it asks when nothing is in
-                        hand. A request that may have been granted is repeated in any case.
+                        allowed and finished work does not pile up: also one whose only trainer has ended takes the
+                        next job while it packs and uploads. Of a receiver that allows nothing (an older one) it asks
+                        when nothing is in hand. A request that may have been granted is repeated in any case.
 whose trainer waits     One whose job another machine holds still, until that has let go of it. One whose job has to
                         be trained alone, until the others have ended; meanwhile nobody asks.
 who is trained alone    A job whose trainer ran out of memory beside others, and jobs that a crash found together: no
@@ -62,7 +63,7 @@ class Slots:
     """The worker's whole state. Begin with :meth:`of` and the event Begin."""
 
     machines: Mapping[int, State]  # by slot, which is also that of its claim and of its file
-    allowed: int = 1  # trainers at once, as the receiver said last
+    told: int | None = None  # how many trainers at once, as the receiver said last; None: an older one, which never did
     shared: _Shared = field(default_factory=_Shared)
     wakes: Mapping[int, float | None] = field(default_factory=dict)  # when each machine wants a Tick
     waiting: Mapping[int, t.Spawn] = field(default_factory=dict)  # trainers that may not start yet
@@ -74,6 +75,11 @@ class Slots:
     @classmethod
     def of(cls, session_id: str) -> Slots:
         return cls(machines={0: State(session_id=session_id)})
+
+    @property
+    def allowed(self) -> int:
+        """The number of trainers at once."""
+        return self.told or 1
 
     @property
     def works(self) -> Mapping[int, Work]:
@@ -305,7 +311,7 @@ class _Turn:
         """Take the receiver's word for how many may train."""
         said = event.slots if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
         if said is not None and _owner(self.slots, event) is not None:
-            self._change(allowed=max(1, min(said, SLOTS_MAX)))
+            self._change(told=max(1, min(said, SLOTS_MAX)))
         terms = event.terms if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
         if terms is not None and _owner(self.slots, event) is not None:
             self._change(terms=terms, owner=told(self.slots.owner, terms))
@@ -421,14 +427,14 @@ class _Turn:
     def _asker(self) -> int | None:
         """Return the slot that asks, now or when its time has come; a new one if none is free."""
         machines = sorted(self.slots.machines.items())
-        if len(machines) == 1 and (self.slots.allowed == 1 or machines[0][1].work is None):
+        if len(machines) == 1 and (self.slots.told is None or machines[0][1].work is None):
             return machines[0][0]
         open_requests = [slot for slot, one in machines if one.phase is Phase.ASKING or _is_open(one)]
         if open_requests:
             return min(open_requests, key=lambda slot: self.slots.machines[slot].phase is not Phase.ASKING)
         if not self._has_room():
             only = list(self.slots.works)
-            return only[0] if self.slots.allowed == 1 and len(only) == 1 else None
+            return only[0] if self.slots.told is None and len(only) == 1 else None
         idle = [slot for slot, one in machines if one.phase is Phase.IDLE]
         unused = next(slot for slot in range(len(machines) + 1) if slot not in self.slots.machines)
         return min(idle, key=self._preference, default=unused)
@@ -442,7 +448,7 @@ class _Turn:
         works, training = self.slots.works, self.slots.training
         if self.slots.leaving or self.slots.last_word is not None:
             return False
-        if self.slots.allowed == 1 or self.slots.halt is not None:
+        if self.slots.told is None or self.slots.halt is not None:
             return not works
         full = len(training) >= self.slots.allowed or len(works) >= (1 + PENDING_SHARE) * self.slots.allowed
         return not full and not any(map(self._is_alone, training))

@@ -1,0 +1,324 @@
+"""Trainers forked from a warm parent, as real processes: like fresh ones in all that counts, and nothing depends on it.
+
+The children are programs of a few lines; what our real trainers make of it is in the last test.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from places import CHILDREN
+
+from training.checkout import ROOT
+from training.contract import THEN, preloads, program
+from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents
+from training.fleet.process.supervise import (
+    STATE_VARIABLE,
+    CommandSpec,
+    LocalProcess,
+    LocalRunner,
+    SpawnFailedError,
+    end_leftovers,
+)
+from training.fleet.worker.environment import trainer_environment
+
+PATIENCE_S = 60.0
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing shows a process's threads")
+
+
+class Fleet:
+    """A runner with warm parents, and what it started."""
+
+    def __init__(self, folder: Path, *, free_kib: int = 2**30, idle_s: float = 600.0, own_kib_max: int = 2**19) -> None:
+        self.folder = folder
+        self.warm = WarmParents(
+            folder / "state", STATE_VARIABLE, free_kib=lambda: free_kib, idle_s=idle_s, own_kib_max=own_kib_max
+        )
+        self.runner = LocalRunner(folder / "state", warm=self.warm)
+
+    def start(
+        self,
+        *words: object,
+        modules: Sequence[str] = ("wave",),
+        then: Sequence[str] = (),
+        env: dict[str, str] | None = None,
+        file_bytes: int | None = None,
+        name: str = "job",
+        preload: bool = True,
+    ) -> LocalProcess:
+        argv = [sys.executable, "-m", "forked", *map(str, words)]
+        environment = {**trainer_environment(os.environ), STATE_VARIABLE: str(self.folder / "state" / name)}
+        output = self.folder / f"{name}.log"
+        return self.runner.start(
+            CommandSpec(
+                argv,
+                CHILDREN,
+                {**environment, **(env or {})},
+                output,
+                file_bytes=file_bytes,
+                preload=Preload(modules, then) if preload else None,
+            )
+        )
+
+    def printed(self, name: str = "job") -> str:
+        return (self.folder / f"{name}.log").read_text("utf-8")
+
+
+@pytest.fixture
+def fleets(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    made: list[Fleet] = []
+
+    def make(**options: float) -> Fleet:
+        made.append(Fleet(tmp_path, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.runner.close()
+
+
+@pytest.fixture
+def fleet(fleets: Callable[..., Fleet]) -> Fleet:
+    return fleets()
+
+
+def until(condition: Callable[[], object]) -> None:
+    for _ in range(int(PATIENCE_S / 0.01)):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not happen")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def ended(process: LocalProcess) -> Ended:
+    end = process.wait(PATIENCE_S)
+    assert end is not None
+    return end
+
+
+def sentences(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet: Fleet) -> None:
+    env = {"CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "3"}
+    forked = fleet.start("tell", 3, env=env, file_bytes=2**20)
+    assert fleet.warm.pids, "it was not forked"
+    assert (ended(forked).kind, ended(forked).code) == (EndKind.EXITED, 3)
+    assert ended(fleet.start("tell", 3, env=env, file_bytes=2**20, preload=False)).code == 3
+    a_fork, afresh = map(json.loads, fleet.printed().splitlines())
+    assert a_fork.pop("imported"), "what was to be imported was not"
+    assert not afresh.pop("imported")
+    assert a_fork == afresh
+    assert a_fork["leads"]
+    assert a_fork["files"] == [0, 1, 2]
+    assert "CIS490_STATE_DIR" in a_fork["environ"]
+
+
+def test_it_is_supervised_like_any_other(fleet: Fleet) -> None:
+    """Judged by its exit, stopped politely, ended whole, counted."""
+    raised = fleet.start("raise", 0, name="raised")
+    assert ended(raised).code == 1
+    assert "ValueError: on purpose" in fleet.printed("raised")
+    polite = fleet.start("wait", 0, name="polite")
+    until(lambda: "ready" in fleet.printed("polite"))
+    assert polite.used().memory_bytes
+    assert polite.stop(PATIENCE_S).signal == signal.SIGTERM
+    forks = fleet.start("fork on", 0, name="forks")
+    assert (ended(forks).code, ended(forks).left) == (0, 0)
+    until(lambda: fleet.printed("forks").split())
+    until(lambda: not is_running(int(fleet.printed("forks"))))
+
+
+def test_two_at_once_come_from_one_parent(fleet: Fleet) -> None:
+    both = [fleet.start("wait", 0, name=name) for name in ("a", "b")]
+    assert len(fleet.warm.pids) == 1
+    until(lambda: all("ready" in fleet.printed(name) for name in ("a", "b")))
+    both[0].stop(PATIENCE_S)
+    assert both[1].poll() is None, "one's end is not the other's"
+    both[1].stop(PATIENCE_S)
+
+
+def test_a_killed_launcher_takes_its_forked_trainer_along(fleet: Fleet) -> None:
+    process = fleet.start("wait", 0)
+    until(lambda: "ready" in fleet.printed())
+    launcher = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(launcher, signal.SIGKILL)
+    assert ended(process).kind is EndKind.LOST
+    until(lambda: not is_running(process.pid))
+    assert ended(fleet.start("word", 0, name="next")).code == 0
+
+
+def test_a_killed_worker_leaves_neither_trainer_nor_parent(tmp_path: Path) -> None:
+    program = (
+        "import sys, threading; from pathlib import Path; "
+        "from tests.fleet.process.test_fleet_warm_parent import Fleet; f = Fleet(Path(sys.argv[1])); "
+        "p = f.start('wait', 0); print(p.pid, *f.warm.pids, flush=True); threading.Event().wait()"
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+        stdout=subprocess.PIPE,
+    )
+    assert worker.stdout is not None
+    with worker, worker.stdout as out:
+        pids = [int(each) for each in out.readline().split()]
+        assert len(pids) == 2
+        assert all(map(is_running, pids))
+        worker.kill()
+    until(lambda: not any(map(is_running, pids)))
+
+
+def test_the_next_worker_ends_a_parent_that_was_left(fleet: Fleet, tmp_path: Path) -> None:
+    process = fleet.start("wait", 0)
+    (parent,) = fleet.warm.pids
+    assert {parent, process.pid} <= set(end_leftovers(tmp_path / "state"))
+    until(lambda: not is_running(parent))
+
+
+# ── when it is not to be had ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ({"modules": ("starts_a_thread",)}, "started 1 threads"),
+        ({"modules": ("no_such_module",)}, "no_such_module cannot be imported"),
+        ({"modules": ("is_large",)}, "has grown to"),
+        ({"then": ("dies_when_imported",)}, "its child ended on the way (-6)"),
+        ({"then": ("no_such_module",)}, "No module named"),
+    ],
+)
+def test_a_trainer_that_cannot_be_forked_starts_afresh(
+    fleets: Callable[..., Fleet], caplog: pytest.LogCaptureFixture, trouble: dict[str, Sequence[str]], words: str
+) -> None:
+    fleet = fleets(own_kib_max=60_000)
+    process = fleet.start("word", 0, **trouble)  # type: ignore[arg-type]
+    assert ended(process).code == 0
+    assert fleet.printed() == "word\n"
+    (sentence,) = sentences(caplog)
+    assert words in sentence
+    assert sentence.startswith("a trainer starts afresh, because its warm parent failed: ")
+
+
+def test_after_three_faults_in_a_row_it_is_not_tried_again(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(FAULTS_MAX + 2):
+        assert ended(fleet.start("word", 0, then=("dies_when_imported",))).code == 0
+    assert len(sentences(caplog)) == FAULTS_MAX
+    assert "until this worker is started again" in sentences(caplog)[-1]
+    assert "until" not in "".join(sentences(caplog)[:-1])
+
+
+def test_a_parent_that_died_is_replaced(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    running = fleet.start("wait", 0, name="running")
+    (parent,) = fleet.warm.pids
+    os.kill(parent, signal.SIGKILL)
+    until(lambda: not is_running(parent))
+    assert ended(fleet.start("word", 0)).code == 0
+    assert len(sentences(caplog)) == 1
+    assert running.poll() is None, "the parent's end is not its trainers'"
+    running.stop(PATIENCE_S)
+    assert ended(fleet.start("tell", 0)).code == 0
+    assert json.loads(fleet.printed().splitlines()[-1])["imported"]
+    assert len(sentences(caplog)) == 1
+
+
+def test_a_parent_that_nobody_needs_gives_its_memory_back(
+    fleets: Callable[..., Fleet], caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = fleets(idle_s=0.05)
+    waits = fleet.start("wait", 0)
+    (parent,) = fleet.warm.pids
+    threading.Event().wait(0.2)
+    assert is_running(parent), "it ends while a trainer of it runs"
+    waits.stop(PATIENCE_S)
+    until(lambda: not is_running(parent))
+    assert ended(fleet.start("tell", 0, name="next")).code == 0
+    assert json.loads(fleet.printed("next"))["imported"]
+    assert sentences(caplog) == []
+
+
+def test_little_memory_is_no_fault(fleets: Callable[..., Fleet], caplog: pytest.LogCaptureFixture) -> None:
+    fleet = fleets(free_kib=1_000_000)
+    assert ended(fleet.start("word", 0)).code == 0
+    assert (fleet.warm.pids, sentences(caplog)) == ([], [])
+
+
+def test_a_parent_serves_only_trainers_with_its_variables(fleet: Fleet) -> None:
+    for number, variable in enumerate(("0", "1", "0", "2")):
+        ended(fleet.start("word", 0, env={"CUDA_VISIBLE_DEVICES": str(number), "LC_ALL": f"C.{variable}"}))
+        if number == 1:
+            first, second = fleet.warm.pids
+    assert len(fleet.warm.pids) == 2, "the oldest is ended"
+    assert fleet.warm.pids[0] == first, "the one that was used last but one stays"
+    until(lambda: not is_running(second))
+
+
+def test_installed_packages_end_a_parent(fleet: Fleet, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a trainer notes of its libraries' versions is read from the disk."""
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    env = {"PYTHONPATH": str(packages)}
+    ended(fleet.start("word", 0, env=env))
+    (first,) = fleet.warm.pids
+    ended(fleet.start("word", 0, env=env))
+    assert fleet.warm.pids == [first]
+    (packages / "torch").mkdir()
+    assert ended(fleet.start("tell", 0, env=env, name="next")).code == 0
+    assert fleet.warm.pids != [first]
+    assert json.loads(fleet.printed("next"))["imported"]
+    assert sentences(caplog) == []
+
+
+def test_what_cannot_start_at_all_says_so(fleet: Fleet, tmp_path: Path) -> None:
+    spec = CommandSpec(
+        [str(tmp_path / "python"), "-m", "forked"], CHILDREN, {}, tmp_path / "log", preload=Preload(("wave",))
+    )
+    with pytest.raises(SpawnFailedError, match="No such file"):
+        fleet.runner.start(spec)
+
+
+# ── our trainers ────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("model", "threads"), [("gbt", 1), ("mlp", 2)])
+def test_a_forked_trainer_leaves_the_same_bytes(tmp_path: Path, model: str, threads: int) -> None:
+    from tests.support.trainer_builders import SHORT, arguments, make_data  # not for the processes that import this
+
+    data = make_data(tmp_path / "data", episodes=18)
+    fleet = Fleet(tmp_path)
+    left: list[dict[str, bytes]] = []
+    for way in ("forked", "fresh"):
+        out = tmp_path / way
+        given = [*arguments(model, data, out, *SHORT[model], "--threads", str(threads))]
+        argv = [sys.executable, *program(model), *given[2:]]
+        preload = Preload(preloads(model), THEN) if way == "forked" else None
+        environment = {**trainer_environment(os.environ), STATE_VARIABLE: str(tmp_path / "resume")}
+        process = fleet.runner.start(CommandSpec(argv, ROOT, environment, tmp_path / f"{way}.log", preload=preload))
+        end = ended(process)
+        assert end.code == 0, (tmp_path / f"{way}.log").read_text()
+        files = sorted(each for each in out.rglob("*") if each.is_file() and "timing" not in each.name)
+        left.append({each.name: each.read_bytes() for each in files})
+    assert fleet.warm.pids, "it was not forked"
+    fleet.runner.close()
+    assert left[0] == left[1]
+    assert len(left[0]) >= 3

@@ -1,0 +1,251 @@
+"""The worker's side of warm parents (warm.py): when to have one, and a launcher that is a fork of it.
+
+Nothing depends on one: where it cannot be had, ends, grows, or its child does not come up, the trainer is started
+afresh, and the log says why in one sentence. Three times in a row, and this worker tries it no more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from training.contract import THREAD_VARIABLES
+from training.fleet.process.memory import memory_state, usable_kib
+
+log = logging.getLogger(__name__)
+
+MODULE = "training.fleet.process.warm"
+GIB_KIB = 1024**2
+NEEDS_KIB = 2 * GIB_KIB  # free memory below which no parent is started: it takes about a tenth of that
+OWN_KIB_MAX = GIB_KIB // 2  # torch leaves about a third of that
+IDLE_S = 600.0  # so long without a trainer, and the parent gives its memory back
+READY_S = 120.0  # for importing, on a slow disk or a busy machine
+FORK_S = 10.0
+PARENTS_MOST = 2  # of unlike libraries or variables: for trees, and for networks
+FAULTS_MAX = 3  # in a row
+
+# Read when CUDA starts or by the trainer itself, so after the fork. All others must be the parent's own.
+READ_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
+
+
+@dataclass(frozen=True, slots=True)
+class Preload:
+    """The modules that a trainer may find imported: ``modules`` in the parent, ``then`` after the fork.
+
+    A trainer that does not come through ``then`` is started afresh: with those, it is not yet to blame.
+    """
+
+    modules: Sequence[str]
+    then: Sequence[str] = ()
+
+
+class ParentError(Exception):
+    """The parent cannot be used."""
+
+
+class _GoneError(ParentError):
+    """It has ended, as it should: nobody needed it, or packages were installed."""
+
+
+class _Kind(NamedTuple):
+    """A parent for all trainers of this interpreter, folder, libraries and variables."""
+
+    python: str
+    folder: str
+    modules: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+
+
+class Forked:
+    """A launcher that is a fork of a parent, with the members of Popen that Launcher needs."""
+
+    def __init__(self, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self.pid, self.stdin, self.stdout = pid, stdin, stdout
+        self._lock = threading.Lock()
+        self._handle: int | None = None
+        with suppress(OSError):  # it has ended already
+            self._handle = os.pidfd_open(pid)
+
+    def kill(self) -> None:
+        with self._lock, suppress(OSError):
+            if self._handle is not None:
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+    def wait(self) -> None:
+        """Let go of it: its end of the pipe is closed, and its parent reaps it."""
+        with self._lock:
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
+
+
+class _Parent:
+    """A warm parent that runs. Raises OSError and ParentError."""
+
+    def __init__(self, kind: _Kind, idle_s: float, own_kib_max: int) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs:
+                self._popen = subprocess.Popen(
+                    [kind.python, "-m", MODULE, str(theirs.fileno())],
+                    cwd=kind.folder,
+                    env=dict(kind.environment),
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        except BaseException:
+            self._control.close()
+            raise
+        try:
+            order = {"import": kind.modules, "idle_s": idle_s, "own_kib_max": own_kib_max}
+            self._ask(json.dumps(order).encode(), [], READY_S)
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def fork(self) -> Forked:
+        """Fork a launcher."""
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        stdin, stdout = os.fdopen(ours_in, "wb"), os.fdopen(ours_out, "rb")
+        try:
+            pid = int(self._ask(b'{"fork": true}', [theirs_in, theirs_out], FORK_S)["forked"])
+        except BaseException:
+            stdin.close()
+            stdout.close()
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        return Forked(pid, stdin, stdout)
+
+    def _ask(self, message: bytes, ends: list[int], within_s: float) -> Mapping[str, Any]:
+        self._control.settimeout(within_s)
+        try:
+            with suppress(BrokenPipeError):  # it may have said why
+                socket.send_fds(self._control, [message], ends)
+            said = self._control.recv(65_536)
+        except TimeoutError:
+            raise ParentError(f"it did not answer within {within_s:.0f} s") from None
+        except ConnectionError:
+            said = b""
+        answer = json.loads(said) if said else {"unfit": "it has ended"}
+        if "idle" in answer:
+            raise _GoneError
+        if "unfit" in answer:
+            raise ParentError(answer["unfit"])
+        return answer
+
+    def end(self) -> None:
+        """End it; launchers that it forked go on."""
+        self._control.close()
+        self._popen.kill()
+        self._popen.wait()
+
+
+class WarmParents:
+    """The warm parents of one worker. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        owner: Path | None,
+        state_variable: str,
+        *,
+        free_kib: Callable[[], int] = lambda: usable_kib(memory_state().free_kib),
+        idle_s: float = IDLE_S,
+        own_kib_max: int = OWN_KIB_MAX,
+    ) -> None:
+        """``owner`` is the state folder that marks the processes, as the value of ``state_variable``."""
+        self._owner, self._state_variable = owner, state_variable
+        self._free_kib, self._idle_s, self._own_kib_max = free_kib, idle_s, own_kib_max
+        self._lock = threading.Lock()
+        self._parents: dict[_Kind, _Parent] = {}  # the last used last
+        self._faults = 0
+        self._off = sys.platform != "linux"  # elsewhere nothing shows a process's threads
+
+    @property
+    def pids(self) -> list[int]:
+        return [each.pid for each in self._parents.values()]
+
+    def launcher(self, argv: Sequence[str], folder: Path, env: Mapping[str, str], preload: Preload) -> Forked | None:
+        """Fork a launcher for a trainer with these arguments, folder and variables; None: start it afresh."""
+        with self._lock:
+            if self._off or list(argv[1:2]) != ["-m"]:
+                return None
+            kind = _Kind(argv[0], str(folder.absolute()), tuple(preload.modules), self._environment(env))
+            try:
+                try:
+                    return self._forked(kind)
+                except _GoneError:
+                    self._forget(kind)
+                    return self._forked(kind)
+            except (ParentError, OSError, ValueError, KeyError) as error:
+                self._forget(kind)
+                self._fault(str(error))
+            return None
+
+    def came_up(self) -> None:
+        """Note that a trainer was forked as it should."""
+        self._faults = 0
+
+    def failed(self, why: str) -> None:
+        """Note that a forked trainer did not come up."""
+        with self._lock:
+            self._fault(why)
+
+    def close(self) -> None:
+        """End the parents."""
+        with self._lock:
+            for kind in list(self._parents):
+                self._forget(kind)
+            self._off = True
+
+    def _forked(self, kind: _Kind) -> Forked | None:
+        if kind not in self._parents:
+            if self._free_kib() < NEEDS_KIB:
+                return None
+            self._parents[kind] = _Parent(kind, self._idle_s, self._own_kib_max)
+        forked = self._parents[kind].fork()
+        self._parents[kind] = self._parents.pop(kind)
+        for oldest in list(self._parents)[:-PARENTS_MOST]:
+            self._forget(oldest)
+        return forked
+
+    def _forget(self, kind: _Kind) -> None:
+        if (parent := self._parents.pop(kind, None)) is not None:
+            parent.end()
+
+    def _fault(self, why: str) -> None:
+        self._faults += 1
+        sentence = "a trainer starts afresh, because its warm parent failed: %s"
+        if self._faults >= FAULTS_MAX:
+            self._off = True
+            sentence += f"; that was number {FAULTS_MAX}, so all do until this worker is started again"
+        log.warning(sentence, why)
+
+    def _environment(self, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """Return a parent's variables: those of its trainers that count when a library is imported; no threads."""
+        kept = {name: value for name, value in env.items() if name not in READ_LATE}
+        kept.pop(self._state_variable, None)
+        kept |= dict.fromkeys(THREAD_VARIABLES, "1")
+        if self._owner is not None:
+            kept[self._state_variable] = str(self._owner.absolute())
+        return tuple(sorted(kept.items()))

@@ -1,0 +1,226 @@
+"""The warm parent: a process that has imported what our trainers import, and from which they are forked.
+
+Importing torch takes more than a second, forking a process that has it a hundredth of that. What is forked here is a
+launcher (launcher.py) for each trainer, which forks the trainer: so a trainer is held by the same dead man's pipe,
+tree, control group and limits as one that was started afresh, and several launchers share the memory of one parent. The
+trainer's program itself is imported after the fork, so that it is never older than what lies on the disk; and the
+parent ends when a package was installed or removed since it began.
+
+A fork copies one thread and the memory of all. So nothing may have run before it: no thread, no CUDA. The parent looks
+at both before each fork, and rather ends than forks. Which libraries start a thread when they are imported (Polars
+does) is for those to know who name the modules: see ``contract.preloads``.
+
+The worker starts it as ``python -m training.fleet.process.warm FD`` (parents.py), in the folder and environment of a
+trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON value each::
+
+    {"import": [...], "idle_s": S, "own_kib_max": N}
+        -> {"ready": KIB}     once they are imported: memory that is its own, not a file's
+    {"fork": true}, with the two ends of pipes that will be the launcher's standard input and output
+        -> {"forked": PID}
+    on any of them
+        -> {"unfit": "why"}   it ends then, and a trainer has to be started afresh
+    after ``idle_s`` without a launcher, and where packages have changed
+        -> {"idle": true}     it ends then
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+from training.fleet.process import launcher
+
+MESSAGE_BYTES = 65_536
+PYTHONS_OWN: dict[str, Any] = {
+    "SIGPIPE": signal.SIG_IGN,
+    "SIGXFSZ": signal.SIG_IGN,
+    "SIGINT": signal.default_int_handler,
+}
+
+
+class UnfitError(Exception):
+    """A fork of this process could differ from a fresh one."""
+
+
+class ForkedLauncher(launcher.PosixLauncher):
+    """A launcher whose trainer is a fork of it."""
+
+    ready = b"\0"  # there is no exec that would close the pipe of one that lives
+    once = True
+
+    def become(self, spec: dict[str, Any], fail: int) -> None:
+        """Import the trainer's program and run it; its end is this process's, by way of the interpreter's own."""
+        try:
+            launcher.start_clean(spec)
+            for number in self.own_pipes:
+                os.close(number)
+            program = prepare(spec)
+            os.write(fail, self.ready)
+            os.close(fail)
+        except BaseException as error:  # noqa: BLE001 - every error must reach the launcher
+            os.write(fail, launcher.in_words(error).encode(errors="replace") or b"?")
+            os._exit(127)
+        gc.enable()  # what was frozen stays so: a last look through it would copy it all
+        sys.exit(program.main())
+
+
+def prepare(spec: dict[str, Any]) -> Any:
+    """Make this process what ``python -m PROGRAM …`` would be just before it runs; returns the program's module."""
+    for name, handler in PYTHONS_OWN.items():
+        signal.signal(getattr(signal, name), handler)
+    os.environ.clear()
+    os.environ.update(spec["env"])
+    _, flag, name, *arguments = spec["argv"]
+    if flag != "-m":
+        raise UnfitError(f"{flag} is not -m")
+    program = importlib.import_module(name)
+    sys.argv = [str(program.__file__), *arguments]
+    sys.modules["__main__"] = program  # where a spawned process looks for what it has to import
+    for each in spec["then"]:
+        importlib.import_module(each)
+    return program
+
+
+def unfit(own_kib_max: int) -> str | None:
+    """Return why this process must not be forked any more, or None."""
+    threads = os.listdir("/proc/self/task")  # noqa: PTH208 - as the launcher does without pathlib
+    if len(threads) != 1:
+        return f"what it imported started {len(threads) - 1} threads"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "CUDA is in use in it"
+    if (own_kib := own_memory_kib()) > own_kib_max:
+        return f"it has grown to {own_kib // 1024} MiB, and may have {own_kib_max // 1024}"
+    return None
+
+
+def dates_of_packages() -> list[int]:
+    """Return when the folders of installed packages last gained or lost one."""
+    found = []
+    for folder in sys.path:
+        if folder.endswith("-packages"):
+            with contextlib.suppress(OSError):
+                found.append(os.stat(folder).st_mtime_ns)  # noqa: PTH116
+    return found
+
+
+def own_memory_kib() -> int:
+    """Return the memory of this process that is no file's: what a fork comes to own when it writes to it."""
+    with open("/proc/self/status", "rb") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith(b"RssAnon:"):
+                return int(line.split()[1])
+    return 0
+
+
+class Parent:
+    """The parent's loop."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.launchers: set[int] = set()
+        self.idle_s = 0.0
+        self.own_kib_max = 0
+        self.packages: list[int] = []
+
+    def say(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            self.control.send(json.dumps(message).encode())
+
+    def serve(self) -> None:
+        """Import, then fork for each order until the worker is gone, nobody needs this any more, or it is unfit."""
+        launcher.adopt_orphans()
+        for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):  # as a launcher: only the socket decides
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+            file.write(launcher.OOM_SCORE)
+        try:
+            self.prepare()
+            woken, waker = os.pipe()
+            for end in (woken, waker):
+                os.set_blocking(end, False)
+            signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+            signal.signal(signal.SIGCHLD, lambda *_: None)
+            while True:
+                patience = None if self.launchers else self.idle_s
+                watched: list[Any] = [self.control, woken]
+                ready, _, _ = select.select(watched, [], [], patience)
+                if woken in ready:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(woken, MESSAGE_BYTES)
+                self.reap()
+                if self.control in ready:
+                    if not self.obey((woken, waker)):
+                        return
+                elif not ready and not self.launchers:
+                    self.say({"idle": True})
+                    return
+        except UnfitError as error:
+            self.say({"unfit": str(error)})
+
+    def prepare(self) -> None:
+        """Import what the worker names. Raises UnfitError."""
+        order = json.loads(self.control.recv(MESSAGE_BYTES))
+        self.idle_s, self.own_kib_max = order["idle_s"], order["own_kib_max"]
+        self.packages = dates_of_packages()
+        gc.disable()  # what is collected in the parent is copied in every child
+        for name in order["import"]:
+            try:
+                importlib.import_module(name)
+            except Exception as error:  # noqa: BLE001 - an import may raise anything
+                raise UnfitError(f"{name} cannot be imported: {launcher.in_words(error)}") from None
+        self.check()
+        gc.freeze()
+        self.say({"ready": own_memory_kib()})
+
+    def check(self) -> None:
+        """Raise UnfitError when a fork could differ from a fresh process."""
+        if (why := unfit(self.own_kib_max)) is not None:
+            raise UnfitError(why)
+
+    def obey(self, pipes: tuple[int, ...]) -> bool:
+        """Fork a launcher; False when the worker is gone."""
+        message, ends, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 2)
+        if not message:
+            return False
+        if dates_of_packages() != self.packages:
+            self.say({"idle": True})
+            return False
+        self.check()
+        pid = os.fork()
+        if pid == 0:
+            self.control.close()
+            signal.set_wakeup_fd(-1)
+            for number in pipes:
+                os.close(number)
+            launcher.put_at(0, ends[0])
+            launcher.put_at(1, ends[1])
+            ForkedLauncher().serve()  # its child leaves by SystemExit
+            os._exit(0)
+        for end in ends:
+            os.close(end)
+        self.launchers.add(pid)
+        self.say({"forked": pid})
+        return True
+
+    def reap(self) -> None:
+        """Reap launchers that ended; and kill what one left behind that was killed itself, as it would have."""
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self.launchers.discard(pid)
+        for pid in launcher.children_of(os.getpid()):
+            if pid not in self.launchers:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    Parent(socket.socket(fileno=int(sys.argv[1]))).serve()
