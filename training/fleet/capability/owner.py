@@ -26,7 +26,7 @@ DAY = 24 * 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is to be looked at; the battery always is."""
+    """The things to look at; the battery always is one."""
 
     person: bool = False
     cpu: bool = False
@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was seen; None: the system does not tell, or it was not asked for."""
+    """The findings of a look; None: the system does not tell, or it was not asked for."""
 
     minute: int
     on_battery: bool | None = None

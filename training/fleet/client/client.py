@@ -97,6 +97,7 @@ __all__ = [
     "file_sha256",
     "verdict",
 ]
+_ORDERED = ("host", "by", "jobs")  # what the answer to an order for a host holds
 
 
 class FleetClient:
@@ -542,18 +543,16 @@ class FleetClient:
 
     def pause_host(self, host: str) -> dict[str, Any]:
         """Stop a host's trainers where they are, and give it no jobs (``HostOrderReply``). Needs the token."""
-        return self._order_host(host, "pause")
+        return self._post(f"/v1/workers/{_segment(host)}/pause", None, needed=_ORDERED)
 
     def drain(self, host: str, *, now: bool = False) -> dict[str, Any]:
         """Give a host no jobs (``HostOrderReply``); ``now``: what it trains is handed back. Needs the token."""
-        return self._order_host(host, "drain?now=true" if now else "drain")
+        query = "?now=true" if now else ""
+        return self._post(f"/v1/workers/{_segment(host)}/drain" + query, None, needed=_ORDERED)
 
     def resume_host(self, host: str) -> dict[str, Any]:
         """Let a paused or drained host train again (``HostOrderReply``). Needs the token."""
-        return self._order_host(host, "resume")
-
-    def _order_host(self, host: str, order: str) -> dict[str, Any]:
-        return self._post(f"/v1/workers/{_segment(host)}/{order}", None, needed=("host", "by", "jobs"))
+        return self._post(f"/v1/workers/{_segment(host)}/resume", None, needed=_ORDERED)
 
     def judge(self, number: int, verdict: str) -> dict[str, Any]:
         """Keep what a person found of an incident (``IncidentView``): confirmed, false, open. Needs the token."""

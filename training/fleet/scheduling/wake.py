@@ -1,4 +1,4 @@
-"""PURE: which sleeping hosts to wake, because a job waits that nobody awake will have done sooner.
+"""PURE: the sleeping hosts to wake, because a job waits that nobody awake will have done sooner.
 
 A host is woken for a kind of job when it would have one done before the last of them ends on the hosts that are awake,
 its start included; a kind that no host awake can train always is a reason. One host a kind at a time: while one that

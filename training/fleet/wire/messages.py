@@ -185,7 +185,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
 
 
 class HostTerms(Wire, frozen=True, kw_only=True):
-    """What a host's owner and operators ask of its worker now. Null asks for nothing."""
+    """The wishes of a host's owner and operators, for its worker now. Null asks for nothing."""
 
     order: Literal["pause", "drain", "hand_back"] | None = None  # of an operator
     by: str | None = None  # who gave it

@@ -224,6 +224,8 @@ def _known(kind: type[T], document: Any) -> T:
         if one.name in document:
             members[one.name] = document[one.name]
             _check(members[one.name], _KINDS.get(one.type, object), one.name)
+            if one.type == "float":
+                members[one.name] = float(members[one.name])
             if one.type == "Mapping[str, str]":
                 for value in members[one.name].values():
                     _check(value, str, one.name)

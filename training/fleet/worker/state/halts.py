@@ -21,7 +21,7 @@ from training.fleet.worker.state.terms import Terms
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a heartbeat says of a halt."""
+    """A halt, as a heartbeat tells of it."""
 
     resting: str | None  # the owner's condition
     paused: bool  # the trainer stands still …

@@ -22,7 +22,7 @@ _JUMPS = frozenset({"cpu", "gpu", "celsius"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What was seen of the machine; None: the system does not tell, or nobody asked."""
+    """A look at the machine; None: the system does not tell, or nobody asked."""
 
     minute: int | None = None  # of the week, by its clock
     on_battery: bool | None = None
@@ -34,7 +34,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """What is known of the owner's conditions."""
+    """The owner's conditions, as far as they are known."""
 
     reasons: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # those that count, in words
     since: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # when each began to change
@@ -42,7 +42,7 @@ class Owner:
 
     @property
     def reason(self) -> str | None:
-        """Why this machine does not train now."""
+        """Return the reason for which this machine does not train now."""
         return next(iter(self.reasons.values()), None)
 
 

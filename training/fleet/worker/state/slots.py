@@ -102,7 +102,7 @@ class Slots:
 
     @property
     def halt(self) -> Halt | None:
-        """Why this host trains nothing now."""
+        """Return the reason for which this host trains nothing now."""
         return halt(self.terms, self.owner)
 
     @property

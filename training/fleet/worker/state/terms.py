@@ -1,4 +1,4 @@
-"""PURE: what a host's owner and operators ask of its worker at a moment, as the receiver says with each answer."""
+"""PURE: the wishes of a host's owner and operators at a moment, as the receiver says with each answer."""
 
 from __future__ import annotations
 
