@@ -273,7 +273,7 @@ def test_a_job_says_what_happens_with_it_and_why(receiver: Receiver) -> None:
     running = words_of(get(receiver, "/jobs/cnn-oracle")[2])
     assert "cnn-oracle is training on laptop since 10 min: 31/60 (52%), about 8 min left." in running
     waits = words_of(get(receiver, "/jobs/gru-oracle")[2])
-    assert "gru-oracle: it waits for spectral-desktop to end a job that is trained there" in waits
+    assert "gru-oracle: it waits: spectral-desktop: no room now: 8.0 GiB of a GPU&#39;s memory wanted" in waits
     assert "model gru not in whitelist [gbt, mlp]" in waits
 
 

@@ -17,6 +17,7 @@ from training.fleet.queue.kinds import Kinds, Live
 from training.fleet.scheduling.durations import MIXED, Calibrations, Machine, Workload
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
+from training.fleet.scheduling.resources import Booking
 
 CAN = {"cpu_cores": 8, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
 
@@ -214,7 +215,7 @@ def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
 
     def live(epoch: int, heard_s: float, *, afresh: bool = True) -> Live:
         said = {"epoch": epoch, "epochs": 20, "seconds": heard_s}
-        return Live("id", "job", "desk", one, 0, 0.0, heard_s, said, afresh)
+        return Live("id", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
 
     def seconds(under_way: Live) -> float:
         kinds.look([one], [(under_way, desk)])

@@ -22,7 +22,7 @@ from training.fleet.service.service import Plan, Service
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest, ImaginedHost
 from training.fleet.wire.messages import ProblemType
 
-CAN = {"cpu_cores": 8, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
+CAN = {"cpu_cores": 1, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
 
 
 class Fleet:

@@ -340,7 +340,7 @@ def test_explain_says_that_a_host_holds_as_many_jobs_as_it_may(fleet: Looking) -
 
 
 def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_most(fleet: Looking) -> None:
-    fleet.plan(a_job("first"), a_job("one"))
+    fleet.plan(a_job("first"), a_job("one"), desktop={"slots": 1})
     speeds, work = fleet.queue.ahead.kinds.learned.speeds(), Workload.of(a_job("one"))
     for host, seconds in (("desktop", 100.0), ("pi", 9_000.0)) * 3:
         speeds.learn(work, Machine(host), seconds)
@@ -348,7 +348,7 @@ def test_explain_says_whom_a_slow_host_leaves_the_job_to_and_for_how_long_at_mos
     reply = fleet.service.claim(a_worker_claim("pi"))
     assert reply.declined is not None
     verdicts = fleet.verdicts()
-    assert verdicts["desktop"][1].startswith("such jobs are scheduled here from ")
+    assert verdicts["desktop"][1].startswith("host desktop holds 1 job and has 1 slot")
     _, why, wait_s = verdicts["pi"]
     assert why.startswith("such jobs are scheduled for desktop from ")
     assert "which has them done sooner; free for this host in " in why

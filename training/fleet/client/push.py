@@ -135,7 +135,7 @@ def push(
     """
     listing = _as_pushed_before(calls, root, listing) or listing
     sent = 0
-    for size, whole in send(calls, root, listing):
+    for size, whole in send(calls, root, listing, tries=PUSH_TRIES):
         sent += size
         progress(min(sent, whole), whole)
     return calls.publish(listing.dataset_id, name, recording_hosts(root)), sent

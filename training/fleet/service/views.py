@@ -508,7 +508,7 @@ class Views:
             return HostVerdict(host=host.name, fits=True, reason=full)
         lacking = booking.lacks_room(self._as_learned(job), self._service.as_booked(host, live))
         if lacking is not None:
-            return HostVerdict(host=host.name, fits=True, reason=f"it waits for room: {lacking}")
+            return HostVerdict(host=host.name, fits=True, reason=f"no room now: {lacking}")
         wait_s, reason = _waits(needs, job, host, self._service.fleet_beside(host.name, out), self._policy, now)
         if job.held and reason == "ok":
             reason = "nothing, but that the job is held"
