@@ -60,7 +60,11 @@ HEALING_BUGS = (
     ),
     # ── jobs that crash hosts ───────────────────────────────────────────────────────────────
     Mutant(
-        "silence counts as a crash", quarantine.suspect_job, "if early and (each.crashed or gone)", "if early", seed=154
+        "silence counts as a crash",
+        quarantine.suspect_job,
+        "if early and (each.crashed or (gone and not had_company(each)))",
+        "if early",
+        seed=154,
     ),
     Mutant("one host twice makes a suspect", quarantine.suspect_job, "and each.host not in hosts", "", seed=16),
     # ── memory ──────────────────────────────────────────────────────────────────────────────

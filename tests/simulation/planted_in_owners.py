@@ -11,7 +11,6 @@ from training.fleet.service.wakes import Wakes
 from training.fleet.worker.state import halts, owner, slots, state, trainer
 
 _WORKER = "test_fleet_worker_owner:test_"
-_RECEIVER = "test_fleet_orders:test_"
 
 OWNER_BUGS = (
     Mutant(
@@ -89,7 +88,8 @@ OWNER_BUGS = (
         Wakes._asleep,
         "if service.alive(known):",
         "if False:",
-        seen_by=_RECEIVER + "a_silent_host_is_woken_and_the_jobs_history_says_so",
+        seen_by="simulation.test_fleet_simulation:"
+        "test_a_host_that_is_awake_is_not_woken_for_jobs_that_it_has_yet_to_do",
     ),
     Mutant(
         "an order reaches the trainer alone that heard of it",

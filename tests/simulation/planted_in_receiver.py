@@ -114,7 +114,7 @@ RECEIVER_BUGS = (
         "if True:",
         seed=0,
     ),
-    Mutant("every job fits every host", policy.fits, "return lacks_data", "return None  # lacks_data", seed=0),
+    Mutant("every job fits every host", policy.fits, "return fits_alone", "return None  # fits_alone", seed=0),
     Mutant(
         "a host gets as many jobs as it asks for",
         Service._give,

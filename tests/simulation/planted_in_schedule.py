@@ -104,8 +104,8 @@ SCHEDULE_BUGS = (
     Mutant(
         "taken without looking at fit",
         _Asking._head_of_kind,
-        "if rules.fits(needs, self._host) is not None:",
-        "if False:",
+        "misfit = rules.fits(needs, self._host)",
+        "misfit = None",
         seed=21,
         also=Mutant("", _may_take, "if rules.fits(needs, host) is not None:", "if False:"),
     ),

@@ -13,6 +13,8 @@ import subprocess
 import sys
 
 import pytest
+from builders import a_capability, a_job, a_worker_claim
+from fakes import Counting, FakeClock, FakeShelf
 from places import ROOT
 
 from simulation.coordinator import InlineWriter
@@ -21,6 +23,9 @@ from simulation.planted_bugs import BUGS
 from simulation.report import Report, run_many
 from simulation.run import run_seed
 from simulation.world import Violation, World
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.service.service import Plan, Service
+from training.fleet.service.wakes import Wakes
 
 FIRST, FEWEST, MOST = 72, 60, 200  # fleets; from this one on, all that can happen soon has
 
@@ -88,6 +93,17 @@ def test_a_broken_simulation_sees_no_bug(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delattr(InlineWriter, "commit")
     with pytest.raises(AssertionError, match=r"the simulation is broken: .*has no attribute 'commit'"):
         seen_by_a_fleet(0)
+
+
+def test_a_host_that_is_awake_is_not_woken_for_jobs_that_it_has_yet_to_do() -> None:
+    """One core does them one after another, so that a second such host would have one done before the last ends."""
+    clock = FakeClock()
+    queue = JobQueue(":memory:", clock=clock, new_claim_id=Counting())
+    with contextlib.closing(queue):
+        service = Service(queue, FakeShelf())
+        service.reload([a_job(f"job-{n}") for n in range(4)], Plan(hosts={"pc": {"mac": "a0:b1:c2:d3:e4:f5"}}))
+        service.claim(a_worker_claim("pc", capability=a_capability(cores=1)))
+        assert Wakes(service).due() == []
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

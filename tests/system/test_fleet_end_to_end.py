@@ -231,6 +231,7 @@ def test_trainer_that_writes_what_no_parser_takes_is_trained_once(fleet: Fleet) 
 
 def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet: Fleet) -> None:
     """Three jobs in a row that die at once speak against the host; after its release, against themselves."""
+    fleet.hosts = "[hosts.host]\nslots = 1"
     fleet.plan(bad="fail", garbled="binary", forgetful="forgets")
     fleet.start_receiver(backoff_s=0.1)
     fleet.start_worker()
@@ -307,7 +308,7 @@ def test_a_job_that_is_handed_back_goes_on_on_another_host_where_it_was(fleet: F
     (fleet.folder / "go").touch()
     until(lambda: fleet.status("long") == "completed")
 
-    record = fleet.job("long")["attempts"][1]["record"]
+    record = fleet.job("long")["attempts"][-1]["record"]  # the first host may have been given it again as it left
     (one, two) = record["stretches"]
     assert (one["host"], one["begins"], one["ends"]) == ("first", 0, reached)
     assert (two["host"], two["begins"]) == ("second", reached)

@@ -164,13 +164,13 @@ def test_every_obstacle_by_what_holds_first() -> None:
     pi, gpu = a_host("pi"), a_host("gpu", cuda=True, vram_free_gib=8.0)
     asks, wants = needs(), needs(require_cuda=True)
     set_id = "5" * 64
-    assert obstacle_of(asks, [(pi, True)], {}, None) is None
-    assert obstacle_of(needs(dataset=set_id), [(pi, True)], {}, frozenset()) is Obstacle.DATASET
-    assert obstacle_of(asks, [], {}, None) is Obstacle.NO_HOST
-    assert obstacle_of(wants, [(pi, True)], {}, None) is Obstacle.UNFIT
-    assert obstacle_of(wants, [(pi, True), (gpu, True)], {"gpu": "it"}, None) is Obstacle.QUARANTINED
-    assert obstacle_of(wants, [(pi, True), (gpu, False)], {}, None) is Obstacle.SILENT
-    assert obstacle_of(asks, [(pi, True), (gpu, False)], {"gpu": "it"}, None) is None
+    assert obstacle_of(asks, [(pi, True)], {}, {}, None) is None
+    assert obstacle_of(needs(dataset=set_id), [(pi, True)], {}, {}, frozenset()) is Obstacle.DATASET
+    assert obstacle_of(asks, [], {}, {}, None) is Obstacle.NO_HOST
+    assert obstacle_of(wants, [(pi, True)], {}, {}, None) is Obstacle.UNFIT
+    assert obstacle_of(wants, [(pi, True), (gpu, True)], {"gpu": "it"}, {}, None) is Obstacle.QUARANTINED
+    assert obstacle_of(wants, [(pi, True), (gpu, False)], {}, {}, None) is Obstacle.SILENT
+    assert obstacle_of(asks, [(pi, True), (gpu, False)], {"gpu": "it"}, {}, None) is None
 
 
 # ── counters ────────────────────────────────────────────────────────────────────────────────

@@ -58,6 +58,7 @@ SOME_OF_EACH = {
         CHANGE,
         "'pi', 'ab', '5f', 'gbt realistic', 1, 2, 0, '[]', 3, 4, 5, 'confirmed', 6",
     ),
+    "host_orders": ("host, kind, since, by, ended_at, ended_by", "'pi', 'pause', 1, 'ada', 2, 'ben'"),
     "deaths": ("host, job_id, attempt", "host, job_id, attempt FROM attempts WHERE end_reason = 'trainer_failed'"),
 }  # fmt: skip
 
@@ -196,6 +197,9 @@ UNTOLD = {
         "progress": NOBODY,
         "record": NOBODY,
         "lived_s": NOBODY,
+        "paused": NOBODY,
+        "paused_s": NOBODY,
+        "booked": NOBODY,
         "heard_s": NOBODY,
         "figure": NOBODY,
         "log_total": NOBODY,
@@ -229,7 +233,8 @@ UNTOLD = {
     ),
     "watches": dict.fromkeys(["host", "checkpoint", "model", "since", "heard_at", "every_s"], TOLD_BY_WATCH),
     "incidents": dict.fromkeys(["seq", *INCIDENT.split(", ")], TOLD_BY_WATCH),
-    "host_changes": dict.fromkeys(["seq", *CHANGE.split(", ")], TOLD_BY_WATCH),
+    "host_changes": dict.fromkeys(["seq", *CHANGE.split(", "), "closed_at", "closed_by"], TOLD_BY_WATCH),
+    "host_orders": dict.fromkeys(["seq", "host", "kind", "since", "by", "ended_at", "ended_by"], NOBODY),
     "curve_points": dict.fromkeys(
         ["epoch", "loss", "metric", "seconds"], "a line of output tells it, and need not be kept"
     ),

@@ -35,6 +35,8 @@ def check_claim(request: ClaimRequest) -> None:
         )
     for name in ("instance_id", "session_id", "request_id"):
         check_id(name, getattr(request, name))
+    for use in request.training:
+        check_id("training", use.claim_id)
     for name in ("capability", "trainer_digests"):
         size = len(msgspec.json.encode(getattr(request, name)))
         if size > DESCRIPTION_MAX:
