@@ -16,6 +16,7 @@ from training.fleet.scheduling.retention import Rules
 from training.printable import counted
 
 HIDES_CUDA = {"CUDA_VISIBLE_DEVICES": "-1"}  # an empty value would be none on Windows
+RESTING_CHARS = 300  # of the words of a condition that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +215,11 @@ class HostRegistry:
             self._comes(known, now)
 
     def rests(self, name: str, reason: str | None) -> None:
-        """Note whether a condition of its owner keeps a host from training: None, it does not."""
+        """Note the condition of its owner that keeps a host from training; None: no condition does."""
         if reason is None:
             self.resting.pop(name, None)
         elif name in self.known:
-            self.resting[name] = reason
+            self.resting[name] = reason[:RESTING_CHARS]
 
     def shift(self, step_s: float, latest: float) -> None:
         """Shift all times by a step of the clock."""

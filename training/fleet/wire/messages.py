@@ -125,7 +125,6 @@ Reason = Annotated[  # job.REPORTABLE; other spellings are understood
         }
     ),
 ]
-Resting = Annotated[str, Meta(max_length=300)]
 ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Windows are unsigned
 
 
@@ -181,7 +180,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     delivering: list[str] = field(default_factory=list)
     training: list[TrainerUse] = field(default_factory=list)  # the session's others
     # the condition of the host's owner for which it wants no job now: it tells that it lives, and gets none
-    resting: Resting | None = None
+    resting: str | None = None
 
 
 class HostTerms(Wire, frozen=True, kw_only=True):
@@ -277,7 +276,7 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     seq: Count = 0
     progress: dict[str, Any] | None = None  # the trainer's last progress object
     usage: Usage | None = None
-    resting: Resting | None = None  # as in a claim
+    resting: str | None = None  # as in a claim
     paused: bool = False  # the trainer stands still …
     paused_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # … and has for so long in all
     log: LogLines | None = None
