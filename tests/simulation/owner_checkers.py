@@ -140,7 +140,8 @@ class PausedCountsForNobody(WorkerChecker):
     def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
         claim = trainer.assignment.claim_id
         self.moved(host, trainer)
-        self._took_s[claim] = self.world.now - self._began[claim] - self._stood_s.get(claim, 0.0)
+        if trainer.assignment.dataset is None:  # the time of a fetch counts, and this clock begins after it
+            self._took_s[claim] = self.world.now - self._began[claim] - self._stood_s.get(claim, 0.0)
 
     def see(self, seen: Observation) -> None:
         message, name = seen.call.message, seen.call.name
