@@ -23,7 +23,7 @@ OWNER_BUGS = (
     Mutant(
         "a host at rest for its owner is granted work",
         HostRegistry.rests,
-        "self.resting[name] = reason",
+        "self.resting[name] = reason[:RESTING_CHARS]",
         "pass",
         seed=72,
     ),

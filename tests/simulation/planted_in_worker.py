@@ -172,7 +172,7 @@ WORKER_BUGS = (
         "late output is taken for a sign of life of the claim",
         Service.output,
         "return OutputReply(",
-        "self.queue.readopt(*self._claimed(job_id, request.claim_id, request.host_id))\n    return OutputReply(",
+        "self.queue.readopt(*self.claimed(job_id, request.claim_id, request.host_id))\n    return OutputReply(",
         seed=196,
     ),
     Mutant(

@@ -238,8 +238,9 @@ def test_a_host_on_which_everything_dies_is_taken_out_until_it_is_released(fleet
     until(lambda: fleet.client.health()["quarantined"])
     (seen,) = fleet.client.workers()["workers"]
     assert "3 different jobs in a row died within 60 s" in seen["quarantine"]
+    until(lambda: fleet.status("bad") == "pending")  # perhaps it was granted once more beforehand: it dies again there
     bad = fleet.job("bad")["job"]
-    assert (bad["status"], bad["trainer_failures"]) == ("pending", 0), "it pays for nothing"
+    assert bad["trainer_failures"] == 0, "it pays for nothing"
     assert "cis490-jobs release host" in bad["obstacle"]
     fleet.client.release("host")
     until(lambda: fleet.status("bad") == "failed")
