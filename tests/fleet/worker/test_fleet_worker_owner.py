@@ -30,6 +30,7 @@ from training.fleet.worker.lookout import Lookout
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.owner import EASE_S, LOOK_S, SETTLE_S, Owner, Sight, look, told
 from training.fleet.worker.state.terms import Terms
+from training.fleet.worker.state.trainer import FIRST_BEAT_S
 
 ASKED = Terms(
     hours=tuple(parse("mo-fr 18:00-08:00")),
@@ -155,7 +156,7 @@ def test_paused_time_is_no_training_time_and_no_silence() -> None:
     worker.ended(one, after_s=10.0).packed(one)
     delivery = worker.slots.works[0].delivery
     assert delivery is not None
-    assert delivery.record["train_s"] == 20.0
+    assert delivery.record["train_s"] == 20.0 + FIRST_BEAT_S
 
 
 def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:

@@ -19,7 +19,7 @@ from training.fleet.worker.state.claims import WAIT_BESIDE_S
 from training.fleet.worker.state.exit_code import Failure, Memory
 from training.fleet.worker.state.slots import PENDING_SHARE, Slots, step
 from training.fleet.worker.state.state import Phase
-from training.fleet.worker.state.trainer import COMPANY_S
+from training.fleet.worker.state.trainer import COMPANY_S, FIRST_BEAT_S
 
 A = TypeVar("A")
 
@@ -64,7 +64,11 @@ class Worker:
         return self.take(t.ClaimAnswered(call=claim.call, assignment=job, slots=self.allowed))
 
     def spawned(self, job: t.Assignment) -> Worker:
-        return self.take(t.Spawned(claim_id=job.claim_id))
+        """Start a trainer, and let the time pass until its first heartbeat."""
+        begun = self.take(t.Spawned(claim_id=job.claim_id)).actions
+        self.take(t.Tick(), FIRST_BEAT_S)
+        self.actions = [*begun, *self.actions]
+        return self
 
     def ended(self, job: t.Assignment, ended: Ended = DONE, after_s: float = 0.0) -> Worker:
         return self.take(t.TrainerEnded(claim_id=job.claim_id, ended=ended), after_s)

@@ -20,7 +20,7 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state import no_answer
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.step import Phase, State, step
-from training.fleet.worker.state.trainer import measure_s
+from training.fleet.worker.state.trainer import FIRST_BEAT_S, measure_s
 
 A = TypeVar("A")
 
@@ -80,6 +80,7 @@ class Worker:
     def running(self, lease_s: float = 600.0) -> Worker:
         self.starting(lease_s)
         self.take(t.Spawned(claim_id="claim"))
+        self.take(t.Tick(), FIRST_BEAT_S)
         self.answer_beat()
         return self
 
@@ -254,7 +255,7 @@ def test_error_report_carries_the_last_words_and_the_record() -> None:
     sent = worker.wanted(t.SendFail)
     assert sent.failure.error.splitlines()[0] == "exit status 70: ValueError: bad shape"
     assert sent.telemetry.first == 0
-    assert sent.record["train_s"] == 0.0
+    assert sent.record["train_s"] == FIRST_BEAT_S
 
 
 def test_spawn_and_pack_failures_are_reported() -> None:
@@ -303,9 +304,11 @@ def test_progress_and_complaint_are_read_from_the_output() -> None:
 # ── heartbeats and the lease ────────────────────────────────────────────────────────────────
 
 
-def test_first_heartbeat_goes_out_with_the_trainer_then_regularly() -> None:
+def test_first_heartbeat_goes_out_soon_after_the_trainer_then_regularly() -> None:
     worker = Worker().starting()
     worker.take(t.Spawned(claim_id="claim"))
+    assert not [each for each in worker.actions if isinstance(each, t.SendHeartbeat)], "it may end at once"
+    worker.wake()
     assert worker.wanted(t.SendHeartbeat).telemetry.seq == 1
     worker.answer_beat()
     assert worker.wake_at == worker.now + 30.0

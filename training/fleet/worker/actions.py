@@ -16,7 +16,7 @@ from training.fleet.worker.state import events as t
 log = logging.getLogger("training.fleet.worker")
 
 
-TIDY_EVERY = 8  # delivered attempts: looking through those that are kept takes longer than removing one
+TIDY_EVERY = 32  # delivered attempts: looking through those that are kept takes longer than removing one
 
 
 _ORDERS: Mapping[type[t.Action], Callable[[Attempt], None]] = {

@@ -60,6 +60,7 @@ LOOK_AROUND_S = 5.0  # at least so often the loop looks whether the machine slep
 IDLE_S = 60.0  # … and while it does not
 SLEPT_S = 5.0  # two clocks, one of which stands still in sleep, differ by more: we slept
 BEAT_TIMEOUT_S = 10.0
+PRESENT_S = 1.0  # a claim so soon after another tells the same of its host: looking takes longer than a short job
 CALL_TIMEOUT_S = 30.0
 
 
@@ -87,6 +88,7 @@ class TrainerWorker:
         self._capability = capability or (lambda: detect(options))
         self._self_test = self_test or SelfTest(options.own_places, options.state_dir, self._clock)
         self._complaint: str | None = None
+        self._looked: tuple[float, Mapping[str, object]] | None = None  # at this host, for a claim
         credentials = None if options.tls_dir is None else Credentials(options.tls_dir)
         make = client or (
             lambda timeout_s: FleetClient(
@@ -325,6 +327,12 @@ class TrainerWorker:
 
     def _present(self) -> Mapping[str, object]:
         """Return this host's present capability, for a claim; called on the thread that sends it."""
+        now = self._clock.monotonic()
+        if self._looked is None or now - self._looked[0] >= PRESENT_S:
+            self._looked = (now, self._look())
+        return {**self._looked[1], "data_sets": self._datasets.told()}
+
+    def _look(self) -> Mapping[str, object]:
         complaint = self._self_test()
         if complaint != self._complaint:
             self._complaint = complaint
@@ -333,8 +341,7 @@ class TrainerWorker:
             else:
                 log.warning("this host gets no work: %s", complaint)
         capability = self._capability()
-        healthy = {"healthy": complaint is None, "unhealthy_because": complaint}
-        return {**capability, **healthy, "data_sets": self._datasets.told()}
+        return {**capability, "healthy": complaint is None, "unhealthy_because": complaint}
 
 
 def _new_identity(options: Options) -> int:

@@ -42,6 +42,7 @@ class Lookout:
         self._observer, self._inhibitor = observer, inhibitor
         self._terms, self._works, self._post = terms, works, post
         self._wanted = False  # to stay awake
+        self._held = False
         self._told: str | None = None  # why that is not to be had
         self._stopping, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="lookout", daemon=True)
@@ -50,9 +51,14 @@ class Lookout:
         self._thread.start()
 
     def keep_awake(self, on: bool) -> None:
-        """Keep the machine from falling asleep, or let it; returns at once."""
+        """Keep the machine from falling asleep, or let it with the next look; returns at once.
+
+        Held from one job to the next: getting the lock takes a process, and jobs may take less. A system that refused
+        it is asked again at the next look.
+        """
         self._wanted = on
-        self._woken.set()
+        if on and not self._held and self._told is None:
+            self._woken.set()
 
     def stop(self, patience_s: float = 10.0) -> None:
         """Let the machine sleep, and look no more."""
@@ -76,9 +82,11 @@ class Lookout:
 
     def _stay(self) -> None:
         if not self._wanted:
+            self._held = False
             self._inhibitor.release()
             return
         why = self._inhibitor.hold()
+        self._held = why is None
         if why is not None and why != self._told:
             log.info("this machine may fall asleep while it trains: %s", why)
         self._told = why

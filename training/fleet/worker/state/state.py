@@ -161,6 +161,8 @@ def changed(record: Record, changes: Mapping[str, Any]) -> Record:
     members = vars(record)
     if not changes.keys() <= members.keys():
         raise TypeError(f"{type(record).__name__} has no {sorted(changes.keys() - members.keys())}")
+    if all(members[name] is value for name, value in changes.items()):
+        return record
     new = object.__new__(type(record))
     vars(new).update(members)
     vars(new).update(changes)

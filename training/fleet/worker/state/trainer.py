@@ -17,6 +17,7 @@ News = (
 )  # fmt: skip
 
 MEASURE_S = 10.0
+FIRST_BEAT_S = 0.25  # after its start; a shorter trainer is heard of with its result
 STEP_MAX_S = 60.0  # the time between two looks at a trainer counts up to this: the host may have slept
 COMPANY_S = 60.0  # two that run out of memory together are heard to end one after the other
 CPU_SHARE = 0.001  # share of its limit on silence: less CPU time counts as none
@@ -67,7 +68,8 @@ def _spawned(transition: Transition) -> None:
     if transition.work.dropped:
         transition.kill()
         return
-    transition.set_work(beat_at=transition.now)
+    first = transition.now + FIRST_BEAT_S
+    transition.set_work(beat_at=first if transition.work.beat_at is None else min(first, transition.work.beat_at))
     if transition.work.progress is not None:  # the fetch's progress, which is over; a silent trainer reports none
         transition.set_work(progress={"event": "training"})
     if transition.state.signals or transition.work.failure is not None:
