@@ -4,6 +4,7 @@
 
 =========  ============================================================================================================
 about      The GPU as torch, NVML and the worker's probe see it; if NVML tells the memory of one's own process
+sample     The recorded sample as a data set, which most of the others need
 speed      Samples a second of each network: ours, the plain loop, skorch, Lightning in turn; ours at other batch sizes,
            and on one CPU thread
 profile    A step of ours and of the plain loop: waits, copies and launches; the GPU's share of the time. Operations
@@ -31,10 +32,12 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import signal
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -229,6 +232,18 @@ def commands(run: Run, folder: Path, data: Path, plan: str) -> dict[str, list[st
 # -- the parts ------------------------------------------------------------------------------------------------------
 
 
+# What a warm parent is after its imports: it may have one thread, and so much memory of its own.
+IMPORTED = """
+import importlib, json, os
+from training.contract import preloads
+from training.fleet.process import warm
+for name in preloads("cnn"):
+    importlib.import_module(name)
+threads = len(os.listdir("/proc/self/task"))
+print(json.dumps({"own_mib": warm.own_memory_kib() // 1024, "threads": threads, "unfit": warm.unfit(2**19)}))
+"""
+
+
 def about(run: Run) -> None:
     for turn in ("first", "second"):
         began = time.monotonic()
@@ -237,6 +252,7 @@ def about(run: Run) -> None:
     began = time.monotonic()
     said = subprocess.run([sys.executable, "-m", "training.fleet.capability"], cwd=ROOT, capture_output=True, text=True)
     run.note(probe_s=round(time.monotonic() - began, 2), capability=json.loads(said.stdout))
+    run.note(warm_parent=json.loads(subprocess.check_output([sys.executable, "-c", IMPORTED], cwd=ROOT, text=True)))
     import torch
 
     from training.trainer import machine
@@ -246,6 +262,10 @@ def about(run: Run) -> None:
         block = torch.zeros(2**28, dtype=torch.uint8, device="cuda")
         held = on_gpu()
         run.note(nvml_tells_own_memory_mib=held.get(os.getpid(), 0) >> 20, nvml_processes=len(held), block=len(block))
+
+
+def sample(run: Run) -> None:
+    slots.sample(run.sample)
 
 
 def speed(run: Run) -> None:
@@ -363,6 +383,8 @@ def repeat(run: Run) -> None:
 
     with noted(run, "gpu") as seen, Watched(seen), ThreadPoolExecutor(1 if run.short else AT_ONCE) as pool:
         list(pool.map(go, chosen))
+    with tarfile.open(run.work / "models.tar.gz", "w:gz") as kept:  # to be looked at elsewhere
+        kept.add(run.work / "repeat-once", "models", filter=lambda each: None if "html" in each.name else each)
 
 
 def trees(run: Run) -> None:
@@ -607,6 +629,18 @@ def noted(run: Run, name: str, *, only_errors: bool = False) -> Iterator[dict[st
         run.note(**{name: fact})
 
 
+stopped = threading.Event()
+running: set[int] = set()  # groups of processes
+
+
+def stop_all() -> None:
+    """End the parts that run, and begin no more: what they noted is kept."""
+    stopped.set()
+    for group in tuple(running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGTERM)
+
+
 # -- parts in turn --------------------------------------------------------------------------------------------------
 
 
@@ -623,6 +657,7 @@ class Part:
 
 PARTS: dict[str, Part] = {
     "about": Part(about, 0, 90),
+    "sample": Part(sample, 0, 60),
     "data": Part(data, 1, 300, beside=True),
     "repeat": Part(repeat, 1, 120),
     "trees": Part(trees, 1, 60),
@@ -648,6 +683,7 @@ class Book:
             told = self.work / f"{name}.json"
             notes = json.loads(told.read_text()) if told.exists() else {}
             self.facts["parts"][name] = {"ended": words, "seconds": round(seconds, 1), **notes}
+            keep_logs(self.work, self.out)
             (self.out / "cuda.json").write_text(json.dumps(self.facts, indent=1) + "\n")
             with (self.out / "cuda.txt").open("a") as file:
                 for line in table(name, self.facts["parts"][name]):
@@ -677,7 +713,7 @@ def _brief(value: Any) -> str:
 
 def main() -> int:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="(default: cuda, and nothing where there is none)")
     parser.add_argument("--out", type=Path, default=Path("cuda-results"))
     parser.add_argument("--seconds", type=float, default=400.0, help="for all of it")
     parser.add_argument("--parts", default=",".join(PARTS), help="names with commas")
@@ -690,17 +726,19 @@ def main() -> int:
     if args.work is not None:  # a part, in a process of its own
         PARTS[chosen[0]].work(Run(chosen[0], args.work, args.device, args.windows))
         return 0
+    if args.device is None:
+        code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+        if subprocess.run([sys.executable, "-c", code], check=False).returncode:
+            print("there is no GPU here that torch can use; --device cpu tries the parts in small")
+            return 0
+        args.device = "cuda"
     args.out.mkdir(parents=True, exist_ok=True)
     by = time.monotonic() + args.seconds
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, lambda *_: stop_all())
     with tempfile.TemporaryDirectory(prefix="cis490-bench-", ignore_cleanup_errors=True) as name:
         work = Path(name)
         book = Book(args.out, work, device=args.device, load=os.getloadavg()[0], cores=os.cpu_count())
-        began = time.monotonic()
-        slots.sample(work / "sample")
-        book.facts["sample_s"] = round(time.monotonic() - began, 1)
         ended = in_turns(args, chosen, book, by)
-        keep_logs(work, args.out)
     return 0 if ended else 1
 
 
@@ -720,7 +758,7 @@ def in_turns(args: Any, chosen: list[str], book: Book, by: float) -> bool:
 def one(args: Any, name: str, part: Part, book: Book, by: float) -> bool:
     """Run a part as a process, and enter what it noted."""
     limit_s = min(part.limit_s * (1 if args.device == "cuda" else 6), by - time.monotonic())
-    if limit_s < 5:
+    if limit_s < 5 or stopped.is_set():
         book.enter(name, 0, "no time was left for it")
         return False
     words = [sys.executable, __file__, "--parts", name, "--work", str(book.work), "--device", args.device]
@@ -728,6 +766,7 @@ def one(args: Any, name: str, part: Part, book: Book, by: float) -> bool:
     began = time.monotonic()
     with (book.work / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        running.add(process.pid)
         try:
             code = process.wait(limit_s)
             ended = "ended" if code == 0 else f"failed: {last_line(book.work / f'{name}.log')}"
@@ -741,6 +780,7 @@ def one(args: Any, name: str, part: Part, book: Book, by: float) -> bool:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            running.discard(process.pid)
     (book.work / f"{name}-over").touch()
     book.enter(name, time.monotonic() - began, ended)
     return code == 0
@@ -752,7 +792,9 @@ def last_line(log: Path) -> str:
 
 
 def keep_logs(work: Path, out: Path) -> None:
-    """Keep the ends of what the parts printed."""
+    """Keep the ends of what the parts printed, and the models."""
+    for path in work.glob("*.tar.gz"):
+        shutil.copy(path, out)
     text = [f"== {path.stem}\n{path.read_text(errors='replace')[-20_000:]}" for path in sorted(work.glob("*.log"))]
     (out / "cuda.log").write_text("\n".join(text))
 
