@@ -279,7 +279,7 @@ def speed(run: Run) -> None:
     import train_speed
 
     train_speed.now = train_speed.wall
-    quiet()
+    settle()
     rounds = 1 if run.short else 3
     for case in (each for each in train_speed.CASES if each.name in NETWORKS):
         with noted(run, case.name) as fact:
@@ -317,7 +317,7 @@ def profile(run: Run) -> None:
     from training.trainer import machine
 
     train_speed.now = train_speed.wall
-    quiet()
+    settle()
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (run.device == "cuda")
     counted: dict[str, Any] = {}
 
@@ -615,9 +615,13 @@ def jobs(run: Run) -> None:
         fact["seconds"] = round(time.monotonic() - began, 1)
 
 
-def quiet() -> None:
+def settle() -> None:
+    """Make this process what a trainer's is, and keep the libraries from talking."""
     import logging
 
+    from training.trainer.contract import limit_threads
+
+    limit_threads(1)  # cuBLAS wants to know before CUDA starts that results must repeat
     warnings.simplefilter("ignore")
     for name in ("pytorch_lightning", "lightning", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.ERROR)
