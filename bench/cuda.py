@@ -336,10 +336,10 @@ def profile(run: Run) -> None:
         counted.update(counts=dict(counts), seconds=seconds, gpu_busy=round(busy_us / 1e6 / seconds, 3))
         return seconds
 
-    real, settle = train_speed.timed, machine.settle_torch
+    real, strict = train_speed.timed, machine.settle_torch
 
     def lenient(threads: int) -> None:
-        settle(threads)
+        strict(threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
 
     for case in (each for each in train_speed.CASES if each.name in NETWORKS):
@@ -355,7 +355,7 @@ def profile(run: Run) -> None:
                         warnings.simplefilter("always")
                         train_speed.CONTENDERS[name](work)
                 finally:
-                    train_speed.timed, machine.settle_torch = real, settle
+                    train_speed.timed, machine.settle_torch = real, strict
                 waits = sum(counted["counts"].get(each, 0) for each in WAITS)
                 fact[name] = {**counted, "waits_a_step": round(waits / steps, 2)}
                 fact[name]["launches_a_step"] = round(counted["counts"].get("launches", 0) / steps, 1)
