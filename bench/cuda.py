@@ -35,6 +35,7 @@ import os
 import secrets
 import shutil
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -540,9 +541,18 @@ def share(run: Run) -> None:
             else:
                 fact["seconds"] = round(slots.fleet(folder, run.sample, plan({"one": "1"}.get(what, '"auto"'))), 1)
                 fact["worker"] = (folder / "worker.log").read_text().splitlines()[-6:]
+                fact["seen"] = learned(folder)
     auto, *others = (run.notes[what].get("seconds") for what in ("auto", "one", "bare"))
     if auto and all(others):
         run.note(one_over_auto=round(others[0] / auto, 2), bare_over_auto=round(others[1] / auto, 2))
+
+
+def learned(folder: Path) -> dict[str, Any]:
+    """What the fleet saw of each job: seconds of training and the peak of its GPU memory, in MiB."""
+    with contextlib.closing(sqlite3.connect(f"file:{folder / 'jobs.db'}?mode=ro", uri=True)) as reader:
+        rows = reader.execute("SELECT name, record FROM attempts JOIN jobs USING (job_id) WHERE record IS NOT NULL")
+        records = {name: json.loads(record) for name, record in rows}
+    return {name: [each.get("train_s"), each.get("max_vram_kib", 0) >> 10] for name, each in records.items()}
 
 
 def data(run: Run) -> None:
@@ -712,7 +722,7 @@ def table(name: str, notes: Mapping[str, Any]) -> list[str]:
             shown = "  ".join(f"{inner} {_brief(one)}" for inner, one in value.items() if inner != "files")
         else:
             shown = _brief(value)
-        lines.append(f"  {key:<18} {shown}"[:400])
+        lines.append(f"  {key:<18} {shown}"[:1000])
     return lines
 
 
