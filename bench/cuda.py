@@ -30,6 +30,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -55,6 +56,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import slots
+import zstandard
 from receivers import receiver
 from trainers import arguments
 
@@ -304,7 +306,6 @@ def speed(run: Run) -> None:
             fact["ours on a CPU thread"] = round(train_speed.WINDOWS / train_speed.ours(on_cpu))
 
 
-WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
 
 
@@ -330,10 +331,12 @@ def profile(run: Run) -> None:
         counts: Counter[str] = Counter()
         busy_us = 0.0
         for each in told.events() or ():
-            if each.name in WAITS or each.name.startswith("Memcpy"):
+            on_device = each.device_type != DeviceType.CPU
+            if "Synchronize" in each.name or each.name.startswith("Memcpy"):
                 counts[each.name] += 1
             counts["launches"] += each.name in LAUNCHES
-            busy_us += each.self_device_time_total if each.device_type is not DeviceType.CPU else 0.0
+            if on_device and not getattr(each, "is_user_annotation", False) and not each.name.startswith("Optimizer."):
+                busy_us += each.time_range.elapsed_us()
         counted.update(counts=dict(counts), seconds=seconds, gpu_busy=round(busy_us / 1e6 / seconds, 3))
         return seconds
 
@@ -357,7 +360,7 @@ def profile(run: Run) -> None:
                         train_speed.CONTENDERS[name](work)
                 finally:
                     train_speed.timed, machine.settle_torch = real, strict
-                waits = sum(counted["counts"].get(each, 0) for each in WAITS)
+                waits = sum(count for each, count in counted["counts"].items() if "Synchronize" in each)
                 fact[name] = {**counted, "waits_a_step": round(waits / steps, 2)}
                 fact[name]["launches_a_step"] = round(counted["counts"].get("launches", 0) / steps, 1)
                 if name == "ours":
@@ -530,7 +533,8 @@ def share(run: Run) -> None:
     def plan(slots_: str) -> str:
         return demo_plan().split("[hosts.")[0] + f"[hosts.bench]\nslots = {slots_}\n\n{jobs}"
 
-    for what in ("auto", "bare", "one"):
+    weights: dict[str, dict[str, str]] = {}
+    for what in ("auto", "one", "bare"):
         with noted(run, what) as fact, Watched(fact):
             folder = run.folder(what)
             if what == "bare":
@@ -542,9 +546,23 @@ def share(run: Run) -> None:
                 fact["seconds"] = round(slots.fleet(folder, run.sample, plan({"one": "1"}.get(what, '"auto"'))), 1)
                 fact["worker"] = (folder / "worker.log").read_text().splitlines()[-6:]
                 fact["seen"] = learned(folder)
+            weights[what] = sidecars(folder)
+            fact["weights_as_auto"] = weights[what] == weights.get("auto")
     auto, *others = (run.notes[what].get("seconds") for what in ("auto", "one", "bare"))
     if auto and all(others):
         run.note(one_over_auto=round(others[0] / auto, 2), bare_over_auto=round(others[1] / auto, 2))
+
+
+def sidecars(folder: Path) -> dict[str, str]:
+    """The digests of the trained weights by their files' names, as trainers left them or from a store's bundles."""
+    found = {path.name: path.read_bytes() for path in folder.rglob("*.pt")}
+    for bundle in folder.rglob("bundle.tar.zst"):
+        plain = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(bundle.read_bytes())).read()
+        with tarfile.open(fileobj=io.BytesIO(plain)) as packed:
+            for member in packed:
+                if member.name.endswith(".pt") and (file := packed.extractfile(member)) is not None:
+                    found[Path(member.name).name] = file.read()
+    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(found.items())}
 
 
 def learned(folder: Path) -> dict[str, Any]:
