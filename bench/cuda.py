@@ -61,6 +61,7 @@ from receivers import receiver
 from trainers import arguments
 
 from training.checkout import ROOT
+from training.contract import THREAD_VARIABLES
 from training.fleet.client.client import FleetClient
 from training.fleet.process.usage import ask_nvml
 
@@ -262,7 +263,9 @@ def about(run: Run) -> None:
     began = time.monotonic()
     said = subprocess.run([sys.executable, "-m", "training.fleet.capability"], cwd=ROOT, capture_output=True, text=True)
     run.note(probe_s=round(time.monotonic() - began, 2), capability=json.loads(said.stdout))
-    run.note(warm_parent=json.loads(subprocess.check_output([sys.executable, "-c", IMPORTED], cwd=ROOT, text=True)))
+    single = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")  # as the worker starts it
+    said = subprocess.run([sys.executable, "-c", IMPORTED], cwd=ROOT, env=single, capture_output=True, text=True)
+    run.note(warm_parent=json.loads(said.stdout))
     import torch
 
     from training.trainer import machine
