@@ -1,6 +1,6 @@
 """All that is to be known of a GPU, in one run of a few minutes: speed, repeatability, sharing, warm starts.
 
-    python bench/cuda.py [--out FOLDER] [--seconds 400] [--parts speed,repeat] [--device cuda|cpu] [--windows 200000]
+    python bench/gpu.py [--out FOLDER] [--seconds 400] [--parts speed,repeat] [--device cuda|cpu] [--windows 200000]
 
 =========  ============================================================================================================
 about      The GPU as torch, NVML and the worker's probe see it; if NVML tells the memory of one's own process
@@ -21,7 +21,7 @@ jobs       The demo's 14 jobs on these, short (2 epochs, 50 trees), side by side
 =========  ============================================================================================================
 
 Each part is a process of its own with a limit of its own. What it has noted is kept however it ends: the folder holds
-``cuda.json`` with everything, and ``cuda.txt``, the table. ``--device cpu`` shows that the parts work, in small; those
+``gpu.json`` with everything, and ``gpu.txt``, the table. ``--device cpu`` shows that the parts work, in small; those
 that need a GPU say so.
 """
 
@@ -726,8 +726,8 @@ class Book:
             notes = json.loads(told.read_text()) if told.exists() else {}
             self.facts["parts"][name] = {"ended": words, "seconds": round(seconds, 1), **notes}
             keep_logs(self.work, self.out)
-            (self.out / "cuda.json").write_text(json.dumps(self.facts, indent=1) + "\n")
-            with (self.out / "cuda.txt").open("a") as file:
+            (self.out / "gpu.json").write_text(json.dumps(self.facts, indent=1) + "\n")
+            with (self.out / "gpu.txt").open("a") as file:
                 for line in table(name, self.facts["parts"][name]):
                     print(line, flush=True)
                     print(line, file=file)
@@ -756,7 +756,7 @@ def _brief(value: Any) -> str:
 def main() -> int:
     parser = arguments(__doc__ or "")
     parser.add_argument("--device", choices=("cuda", "cpu"), help="(default: cuda, and nothing where there is none)")
-    parser.add_argument("--out", type=Path, default=Path("cuda-results"))
+    parser.add_argument("--out", type=Path, default=Path("gpu-results"))
     parser.add_argument("--seconds", type=float, default=400.0, help="for all of it")
     parser.add_argument("--parts", default=",".join(PARTS), help="names with commas")
     parser.add_argument("--windows", type=int, default=200_000)
@@ -838,7 +838,7 @@ def keep_logs(work: Path, out: Path) -> None:
     for path in work.glob("*.tar.gz"):
         shutil.copy(path, out)
     text = [f"== {path.stem}\n{path.read_text(errors='replace')[-20_000:]}" for path in sorted(work.glob("*.log"))]
-    (out / "cuda.log").write_text("\n".join(text))
+    (out / "gpu.log").write_text("\n".join(text))
 
 
 if __name__ == "__main__":
