@@ -265,7 +265,7 @@ def about(run: Run) -> None:
     run.note(probe_s=round(time.monotonic() - began, 2), capability=json.loads(said.stdout))
     single = os.environ | dict.fromkeys(THREAD_VARIABLES, "1")  # as the worker starts it
     said = subprocess.run([sys.executable, "-c", IMPORTED], cwd=ROOT, env=single, capture_output=True, text=True)
-    run.note(warm_parent=json.loads(said.stdout))
+    run.note(warm_parent=json.loads(said.stdout) if said.stdout else said.stderr[-400:])
     import torch
 
     from training.trainer import machine
