@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +47,16 @@ def main() -> int:
     )
     rates = []
     with tempfile.TemporaryDirectory(prefix="cis490-bench-") as name:
-        data = _data(Path(name) / "data")
+        data = sample(Path(name) / "data")
         for number in range(args.rounds):
             folders = [Path(name) / f"{number}-{what}" for what in ("one", "auto", "bare")]
             for folder in folders:
                 folder.mkdir()
             one_s, auto_s = (
-                _fleet(folder, data, args.jobs, slots)
+                fleet(folder, data, demo(args.jobs, slots))
                 for folder, slots in zip(folders[:2], ("1", '"auto"'), strict=True)
             )
-            bare_s = _bare(folders[2], data, args.jobs, cores)
+            bare_s = bare(folders[2], data, demo(args.jobs, "1"), cores)
             rates.append(bare_s / auto_s)
             shown = (
                 f"{one_s:.0f}",
@@ -72,13 +72,14 @@ def main() -> int:
     return 0 if middle >= BAR else 1
 
 
-def _data(folder: Path) -> Path:
+def sample(folder: Path) -> Path:
+    """Build the demo's data set, of the recorded sample."""
     build = ["training.data.build", str(ROOT / "examples" / "telemetry-sample"), "--out-dir", str(folder)]
     subprocess.run([sys.executable, "-m", *build], cwd=ROOT, check=True, capture_output=True)
     return folder
 
 
-def _plan(jobs: int, slots: str) -> str:
+def demo(jobs: int, slots: str) -> str:
     """Write the demo's plan with its first jobs, for one host."""
     text = DEMO.read_text(encoding="utf-8")
     head, *entries = text.split("[[jobs]]")
@@ -86,46 +87,59 @@ def _plan(jobs: int, slots: str) -> str:
     return head + "".join(f"[[jobs]]{entry}" for entry in entries[:jobs])
 
 
-def _fleet(folder: Path, data: Path, jobs: int, slots: str) -> float:
-    """Train them with receiver and worker; returns the seconds from the worker's first ask on."""
+def fleet(folder: Path, data: Path, plan: str) -> float:
+    """Train a plan with receiver and worker; returns the seconds from the worker's first ask on."""
+    with contextlib.ExitStack() as stack:
+        served = stack.enter_context(receiver(folder, plan=plan))
+        begun = time.time()
+        stack.enter_context(worker(folder, data, served.port))
+        return wait(folder) - begun
+
+
+@contextlib.contextmanager
+def worker(folder: Path, data: Path, port: int) -> Iterator[subprocess.Popen[Any]]:
+    """The worker of the host ``bench``, with everything of its own in ``folder``."""
     flags = ["--host-id", "bench", "--validation", str(data / "validation_v1.parquet")]
     flags += ["--summary", str(data / "features_window_v1.parquet"), "--tensors", str(data / "tensor_window_v1")]
     for name in ("artifacts", "reports", "state"):
         flags += [f"--{name}-dir", str(folder / name)]
-    with contextlib.ExitStack() as stack:
-        served = stack.enter_context(receiver(folder, plan=_plan(jobs, slots)))
-        log = stack.enter_context((folder / "worker.log").open("wb"))
-        begun = time.time()
-        command = [sys.executable, "-m", "training.fleet.worker", *flags]
-        command += ["--receiver-url", f"http://127.0.0.1:{served.port}"]
-        worker = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    command = [sys.executable, "-m", "training.fleet.worker", *flags]
+    command += ["--receiver-url", f"http://127.0.0.1:{port}"]
+    with (folder / "worker.log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         try:
-            return wait(folder) - begun
+            yield process
         finally:
-            worker.terminate()
-            worker.wait(30)
+            process.terminate()
+            process.wait(30)
 
 
-def _bare(folder: Path, data: Path, jobs: int, at_once: int) -> float:
-    """Train them by a loop."""
-    (folder / "plan.toml").write_text(_plan(jobs, "1"), encoding="utf-8")
+def commands(folder: Path, data: Path, plan: str) -> dict[str, list[str]]:
+    """Make the commands of a plan's trainers as its worker does, by the names of the jobs; each has a folder."""
+    (folder / "plan.toml").write_text(plan, encoding="utf-8")
     inputs = Inputs(
         python=Path(sys.executable),
         validation=data / "validation_v1.parquet",
         summary=data / "features_window_v1.parquet",
         tensors=data / "tensor_window_v1",
     )
-    commands = []
+    made = {}
     for job in load_manifest(folder / "plan.toml").jobs:
         out = folder / job.name
         out.mkdir()
-        commands.append(trainer_command(job.to_dict(), inputs, out_dir=out, reports_dir=out, threads=1))
+        made[job.name] = trainer_command(job.to_dict(), inputs, out_dir=out, reports_dir=out, threads=1)
+    return made
+
+
+def bare(folder: Path, data: Path, plan: str, at_once: int) -> float:
+    """Train a plan by a loop."""
+    made = commands(folder, data, plan)
     begun = time.time()
-    _side_by_side(commands, at_once)
+    side_by_side(list(made.values()), at_once)
     return time.time() - begun
 
 
-def _side_by_side(commands: Sequence[Sequence[str]], at_once: int) -> None:
+def side_by_side(commands: Sequence[Sequence[str]], at_once: int) -> None:
     waiting, running = list(commands), list[subprocess.Popen[Any]]()
     while waiting or running:
         while waiting and len(running) < at_once:

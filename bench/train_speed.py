@@ -67,7 +67,9 @@ def main() -> int:
     warnings.simplefilter("ignore")
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     from training.trainer import machine
+    from training.trainer.contract import limit_threads
 
+    limit_threads(args.threads)  # cuBLAS wants to know before CUDA starts that results must repeat
     global now
     now = wall if args.threads > 1 or args.device == "cuda" else time.process_time
     chosen = [case for case in CASES if not args.cases or case.name in args.cases.split(",")]

@@ -37,6 +37,8 @@ ready = time.monotonic()
 
 
 def main():
+    if torch.cuda.is_available():  # as a trainer on a GPU: what was forked from must not have touched it
+        torch.zeros(1, device="cuda").item()
     import json, pathlib
     folder = sys.argv[sys.argv.index("--out-dir") + 1]
     pathlib.Path(folder, "mlp_oracle.pt").write_bytes(b"weights")
@@ -114,7 +116,7 @@ def fleet(folder: Path, jobs: int, warm_start: str) -> list[float]:
     (data / "tensors").mkdir(parents=True)
     for name in ("validation", "summary", "feature_schema_v1.json"):
         (data / name).touch()
-    plan = 'schema_version = 1\nname = "bench"\n[defaults]\nn_resamples = 0\n' + "".join(
+    plan = 'schema_version = 1\nname = "bench"\n[hosts.bench]\nslots = 1\n[defaults]\nn_resamples = 0\n' + "".join(
         f'[[jobs]]\nname = "j{n}"\nmodel = "mlp"\nmode = "oracle"\nseed = {n}\n' for n in range(jobs)
     )
     flags = {

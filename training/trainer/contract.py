@@ -244,7 +244,7 @@ def _disk_words(error: OSError) -> str:
 
 def _is_out_of_memory(error: Exception) -> bool:
     text = str(error).lower()
-    allocator = "defaultcpuallocator" in text or "bad_alloc" in text or "out of memory" in text
+    allocator = any(words in text for words in ("defaultcpuallocator", "bad_alloc", "out of memory", "_alloc_failed"))
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and allocator)
 
 

@@ -92,6 +92,7 @@ KILLED = Ended(EndKind.SIGNALLED, signal=9, max_rss_kib=6 * GIB)
         (exited(1), ["torch.OutOfMemoryError: CUDA out of memory. Tried …"], Memory.VRAM),
         (exited(1), ["RuntimeError: CUDA error: out of memory"], Memory.VRAM),
         (exited(1), ["xgboost.core.XGBoostError: cudaErrorMemoryAllocation: out of memory"], Memory.VRAM),
+        (exited(1), ["RuntimeError: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"], Memory.VRAM),
         (exited(1), ["on the GPU now", "MemoryError: Unable to allocate 3 GiB"], Memory.RAM),
         (exited(134), ["terminate called …", "  what():  std::bad_alloc"], Memory.RAM),
         (exited(1), ["RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory"], Memory.RAM),

@@ -33,7 +33,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import HEADER_DATABASE
 from training.fleet.wire.messages import ProblemType
 from training.fleet.worker import room, saved_states
-from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places
+from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places, measured_at
 from training.fleet.worker.daemon import TrainerWorker, main
 from training.fleet.worker.environment import trainer_environment
 from training.fleet.worker.options import (
@@ -776,6 +776,11 @@ def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Attem
     return Attempt(assignment, places, folder / "r", Outbox(folder / "outbox"), runner, said.append)  # type: ignore[arg-type]
 
 
+def test_a_trainer_is_measured_soon_and_then_regularly() -> None:
+    assert [look for look in range(61) if measured_at(look, 20)] == [0, 4, 8, 16, 20, 40, 60]
+    assert [look for look in range(5) if measured_at(look, 1)] == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(("free", "harm"), [(DISK_FLOOR_BYTES, 0), (DISK_FLOOR_BYTES - 1, 1)])
 def test_a_running_trainer_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, harm: int) -> None:
     """Its time is measured now and then, and it is stopped once when the disk is full."""
@@ -783,11 +788,12 @@ def test_a_running_trainer_is_looked_at(tmp_path: Path, monkeypatch: pytest.Monk
     said: list[t.Event] = []
     attempt = an_attempt(tmp_path, FakeProcess(None), said)
     every = int(MEASURE_S / LOOK_S)
+    early = sum(measured_at(look, every) for look in range(1, every))
     output = OutputTail(tmp_path / "output.log")
     attempt._watch(Looked(every + 2), output)  # type: ignore[arg-type]
     assert [each for each in said if isinstance(each, t.Measured)] == [
         t.Measured(claim_id=JOB.claim_id, cpu_s=7.0, memory_bytes=2**30)
-    ] * 2
+    ] * (2 + early)
     assert [type(each) for each in said].count(t.Unbearable) == harm
     output.overflowing = True
     said.clear()

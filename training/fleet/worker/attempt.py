@@ -86,6 +86,14 @@ def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path) -> t.F
     return t.Found(ended=end_on_record(end), printed=printed, last_words=words)
 
 
+def measured_at(look: int, every: int) -> bool:
+    """Return True for a look at which the use of the host is measured: each ``every`` looks, and after 4, 8, 16, …
+
+    Else a trainer that is soon over would not tell how much of a GPU's memory its kind takes.
+    """
+    return look % every == 0 or (4 <= look < every and look.bit_count() == 1)
+
+
 class Attempt:
     """The trainer of one assignment, as the state machine orders."""
 
@@ -290,7 +298,7 @@ class Attempt:
             if process.wait(LOOK_S) is not None:
                 break
             self._print(tail)
-            if look % measure_every == 0:
+            if measured_at(look, measure_every):
                 self._post(t.Measured(claim_id=self.assignment.claim_id, **asdict(process.used())))
             if self._transfer is not None and every_s and (look + 1) % max(1, int(every_s / LOOK_S)) == 0:
                 self._transfer.begin_bringing()

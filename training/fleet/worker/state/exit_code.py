@@ -112,12 +112,12 @@ def _essence(lines: Sequence[str], complaint: str | None) -> str:
 
 _OUT_OF_MEMORY = re.compile(
     r"cuda(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY|OutOfMemoryError|DefaultCPUAllocator.*can't allocate"
-    r"|std::bad_alloc|MemoryError\b|Cannot allocate memory|\bout of memory\b",
+    r"|std::bad_alloc|MemoryError\b|Cannot allocate memory|\bout of memory\b|\bCU\w+_STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
 
 
-_OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|cublas|cudnn|torch\.OutOfMemoryError", re.IGNORECASE)
+_OF_THE_GPU = re.compile(r"cuda|\bGPUs?\b|\bcu(blas|dnn|fft|solver|sparse)|torch\.OutOfMemoryError", re.IGNORECASE)
 
 
 def _lacking(ended: Ended, lines: Sequence[str]) -> Memory | None:
