@@ -169,7 +169,7 @@ def test_a_listing_of_too_many_files_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert parse(Listing(few[1:]).document) == Listing(few[1:])
     # A million as Python's objects take half a GiB: they are counted before.
     monkeypatch.setattr("training.fleet.wire.dataset_listing.json.loads", lambda _: pytest.fail("it was read"))
-    with pytest.raises(BadListing, match="not 1,000,000$"):
+    with pytest.raises(BadListing, match=r"not 1,000,000$"):
         parse(b'{"files":[%b],"format":2}' % (b'{"path":"f","pieces":"","size":0},' * 1_000_000)[:-1])
 
 
