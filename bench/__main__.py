@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-HELPERS = {"__main__.py", "__init__.py", "receivers.py", "trainers.py", "plain_nets.py", "makespan_plot.py", "large.py"}
+HELPERS = {"__main__.py", "__init__.py", "receivers.py", "trainers.py", "watching.py", "plain_nets.py", "large.py"}
+HELPERS |= {"makespan_plot.py"}
 
 
 def main() -> int:

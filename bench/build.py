@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -25,10 +24,10 @@ from pathlib import Path
 
 import numpy as np
 from trainers import ONE_THREAD, ROOT, Table, arguments, own_python, workplace
+from watching import MIB, children_s, watched
 
 PEERS = ("tsfresh==0.21.2", "pandas==2.3.3")
 TIMES, SCALES = 20.0, 1.8
-MIB = 1024**2
 WHILE_S = 10.0
 
 
@@ -75,18 +74,13 @@ def built(folder: Path, jobs: int) -> tuple[float, float, int]:
     """Processor seconds and seconds of a build, and its windows."""
     out = folder / f"out-{jobs}"
     command = [own_python(), "-m", "training.data.build", str(folder / "in"), "--out-dir", str(out)]
-    before, begun = _children_s(), time.perf_counter()
+    before, begun = children_s(), time.perf_counter()
     alone = ONE_THREAD | {"POLARS_MAX_THREADS": "1"}
     done = subprocess.run(
         [*command, "--jobs", str(jobs), "--json"], cwd=ROOT, env=os.environ | alone, capture_output=True, check=True
     )
     took = time.perf_counter() - begun
-    return _children_s() - before, took, json.loads(done.stdout)["windows"]
-
-
-def _children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return children_s() - before, took, json.loads(done.stdout)["windows"]
 
 
 def spent(work: Callable[[], object]) -> float:
@@ -226,44 +220,15 @@ def _pandas(X: np.ndarray, hz: float) -> None:
 
 def memory(recordings: Path, jobs: int, *, as_json: bool) -> int:
     """Build from a folder of recordings, and look at the memory of the processes ten times a second."""
-    columns = {"windows": 9, "s": 6, "CPU s": 7, "MiB, peak of one process": 24, "of all": 7, "own (not files)": 15}
+    columns = {"windows": 9, "s": 6, "CPU s": 7, "own MiB, one process": 20, "resident": 9, "of all": 7}
     table = Table(f"a build of {recordings}, {jobs} processes", columns, as_json=as_json)
     with workplace() as folder:
-        command = [own_python(), "-m", "training.data.build", str(recordings), "--out-dir", str(folder / "out")]
-        before, begun = _children_s(), time.perf_counter()
-        with (folder / "said").open("w+") as said:
-            process = subprocess.Popen([*command, "--jobs", str(jobs), "--json"], cwd=ROOT, stdout=said)
-            one = every = own = 0
-            while process.poll() is None:
-                sizes = [_resident(pid) for pid in _family(process.pid)]
-                one, every = max(one, *(size for size, _ in sizes)), max(every, sum(size for size, _ in sizes))
-                own = max(own, *(anonymous for _, anonymous in sizes))
-                time.sleep(0.1)
-            took, cpu_s = time.perf_counter() - begun, _children_s() - before
-            said.seek(0)
-            windows = json.loads(said.read())["windows"] if process.returncode == 0 else 0
-        shown = [f"{size / MIB:,.0f}" for size in (one, every, own)]
-        table.row(f"{windows:,}", f"{took:.0f}", f"{cpu_s:.0f}", *shown)
-    table.end(peak_bytes=one)
-    return process.returncode or int(one > 600 * MIB)
-
-
-def _family(pid: int) -> list[int]:
-    """A process and all its descendants."""
-    try:
-        children = [one for file in Path(f"/proc/{pid}/task").glob("*/children") for one in file.read_text().split()]
-    except OSError:
-        return [pid]
-    return [pid, *(one for child in children for one in _family(int(child)))]
-
-
-def _resident(pid: int) -> tuple[int, int]:
-    """Bytes that a process has in memory, and those of them that are no file's."""
-    try:
-        lines = dict(line.split(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        return int(lines["VmRSS"].split()[0]) * 1024, int(lines["RssAnon"].split()[0]) * 1024
-    except (OSError, KeyError):
-        return 0, 0
+        command = ["training.data.build", str(recordings), "--out-dir", str(folder / "out"), "--jobs", str(jobs)]
+        took = watched([*command, "--json"], folder / "build.log")
+        windows = json.loads(took.said)["windows"]
+        table.row(f"{windows:,}", *took.shown(), f"{took.together / MIB:,.0f}")
+    table.end(peak_bytes=took.resident)
+    return int(took.resident > 600 * MIB)
 
 
 if __name__ == "__main__":

@@ -4,24 +4,23 @@
 
 A million windows of 8 channels × 64 samples are 2 GB of samples and 0.6 GB of features. One short training each: 20
 trees, or one epoch of a narrow network; then the model scores all windows. Counted is the memory that a process has of
-its own (RssAnon, ten times a second): mapped pages of files are the system's to take back. The bar: 2 GiB, however many
-windows there are. ``--data`` keeps the data set in a folder, or takes the one that is there.
+its own (bench/watching.py): mapped pages of files are the system's to take back. The bar: 2 GiB, however many windows
+there are. ``--data`` keeps the data set in a folder, or takes the one that is there.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trainers import FAMILIES, ROOT, Table, arguments, own_python, workplace
+from trainers import FAMILIES, Table, arguments, workplace
+from watching import MIB, watched
 
 EPISODE = 500  # windows
 NARROW = ("--epochs", "1", "--batch-size", "256", "--hidden", "8")
@@ -33,7 +32,6 @@ SHORT = {
     "transformer_ssl": (*NARROW, "--layers", "1", "--heads", "2"),
     "combined": ("--epochs", "20"),
 }
-MIB = 1024**2
 BAR = 2 * 1024**3
 
 
@@ -48,7 +46,7 @@ def main() -> int:
     args = parser.parse_args()
     shape = (args.windows, args.channels, args.samples)
     size = 4 * math.prod(shape)
-    columns = {"model": 16, "step": 6, "own MiB, peak": 13, "of the samples": 14, "CPU s": 8, "AUROC": 6}
+    columns = {"model": 16, "step": 6, "own MiB, peak": 13, "of the samples": 14, "CPU s": 8, "s": 8, "AUROC": 6}
     table = Table(
         f"{args.windows:,} windows, {args.channels} × {args.samples}, {size / MIB:,.0f} MiB of samples",
         columns,
@@ -63,11 +61,21 @@ def main() -> int:
                 score = ["training.trainer.score", str(checkpoint), str(data), "--out", str(folder / "scores.parquet")]
                 steps.append(("score", score))
             for step, command in steps:
-                peak, cpu_s = watched(command, folder / f"{model}.log")
+                took = watched(command, folder / f"{model}.log")
+                peak = took.own
                 missed += peak > BAR
                 shown = f"{peak / MIB:,.0f} {'✓' if peak <= BAR else '–'}"
                 auroc = tested(model, folder / model) if step == "train" else ""
-                table.row(model, step, shown, f"{peak / size:.2f}", f"{cpu_s:.0f}", auroc, peak_bytes=peak)
+                table.row(
+                    model,
+                    step,
+                    shown,
+                    f"{peak / size:.2f}",
+                    f"{took.cpu_s:.0f}",
+                    f"{took.seconds:.0f}",
+                    auroc,
+                    peak_bytes=peak,
+                )
     table.end(bytes=size, missed=missed)
     return 1 if missed else 0
 
@@ -138,45 +146,11 @@ def training(model: str, data: Path, out: Path) -> list[str]:
     return [*command, "--n-resamples", "20", *SHORT.get(model, NARROW)]
 
 
-def watched(command: Sequence[str], log_file: Path) -> tuple[int, float]:
-    """Run a module of the product: the peak of its own memory in bytes, and CPU seconds."""
-    with log_file.open("w+") as log:
-        process = subprocess.Popen([own_python(), "-m", *command], cwd=ROOT, stdout=log, stderr=log)
-        peak, cpu_s = 0, 0.0
-        while process.poll() is None:
-            peak = max(peak, own_bytes(process.pid))
-            cpu_s = used_s(process.pid) or cpu_s
-            time.sleep(0.1)
-        if process.returncode:
-            log.seek(0)
-            raise SystemExit(f"{command[0]} ended with {process.returncode}: {log.read()[-500:]}")
-    return peak, cpu_s
-
-
 def tested(model: str, out: Path) -> str:
     """The AUROC on the test side."""
     kind = "pretrain" if model == "transformer_ssl" else "train"
     report: dict[str, Any] = json.loads((out / f"{model}_oracle_{kind}.json").read_text())
     return f"{report['metrics']['test']['auroc']['value']:.3f}"
-
-
-def own_bytes(pid: int) -> int:
-    """Return the memory of a process that is not a file's."""
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 0
-
-
-def used_s(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from train_memory import used_s
 from trainers import ROOT, Table, arguments, own_python, train, words_of, workplace
+from watching import used_s
 
 CORE, MIB = 0.03, 220
 WARM_S = 15.0  # imports, model and reference: behind it only windows are scored

@@ -231,29 +231,42 @@ def write_lacking(root, lacking, **changes):
     made.write_episode(root, channels=channels, t=t, values=values[:, keep], **changes)
 
 
+def three_hosts():
+    """How each of six episodes is written: a reference and a recording of three hosts."""
+    for number in range(6):
+        about = {"number": number, "host": f"h{number % 3}", "baseline": number < 3}
+        yield about | ({"labels": [(0.0, "idle")], "phases": {"idle": "benign"}} if number < 3 else {})
+
+
+FEWER = Options(stride_s=4.0)
+
+
+@pytest.fixture(scope="module")
+def whole_hosts(tmp_path_factory):
+    """The data set of hosts that lack nothing."""
+    folder = tmp_path_factory.mktemp("whole")
+    for about in three_hosts():
+        made.write_episode(folder / "in", **about)
+    return building.build(folder / "in", folder / "out", FEWER), folder / "out"
+
+
 @settings(max_examples=8, deadline=None)
 @given(lacking=st.lists(st.sets(st.sampled_from([c[0] for c in made.CHANNELS]), max_size=3), min_size=3, max_size=3))
-def test_what_a_host_lacks_is_absent_there_and_changes_nothing_else(tmp_path_factory, lacking):
+def test_what_a_host_lacks_is_absent_there_and_changes_nothing_else(tmp_path_factory, whole_hosts, lacking):
     tmp_path = tmp_path_factory.mktemp("hosts")
-    for number in range(6):
-        host = number % 3
-        whole = {"number": number, "host": f"h{host}", "baseline": number < 3}
-        whole |= {"labels": [(0.0, "idle")], "phases": {"idle": "benign"}} if number < 3 else {}
-        made.write_episode(tmp_path / "whole", **whole)
-        write_lacking(tmp_path / "some", lacking[host], **whole)
-    options = Options(stride_s=4.0)
-    whole = building.build(tmp_path / "whole", tmp_path / "a", options)
-    some = building.build(
-        tmp_path / "some", tmp_path / "b", replace(options, like=read_schema(tmp_path / "a" / SCHEMA_FILE))
-    )
+    for about in three_hosts():
+        write_lacking(tmp_path / "some", lacking[about["number"] % 3], **about)
+    whole, folder = whole_hosts
+    schema = read_schema(folder / SCHEMA_FILE)
+    some = building.build(tmp_path / "some", tmp_path / "b", replace(FEWER, like=schema))
     assert whole.quarantined == some.quarantined == {}
     assert whole.schema_hash == some.schema_hash
-    one, other = load(tmp_path / "a"), load(tmp_path / "b")
+    one, other = load(folder), load(tmp_path / "b")
     for place, name in enumerate(one.channel_names):
         gone = np.array([name in lacking[int(host[1:])] for host in one.rows.host])
         assert np.isnan(other.tensors[gone, place]).all()
         assert (other.tensors[~gone, place] == one.tensors[~gone, place]).all()
-    union = building.build(tmp_path / "some", tmp_path / "c", options)
+    union = building.build(tmp_path / "some", tmp_path / "c", FEWER)
     everywhere = set.intersection(*lacking)
     assert read_schema(tmp_path / "c" / SCHEMA_FILE).optional == tuple(sorted(set.union(*lacking) - everywhere))
     assert union.windows == whole.windows

@@ -121,16 +121,6 @@ def test_features_that_were_damaged_are_computed_again(tmp_path):
     assert outputs(tmp_path / "out") == first
 
 
-@given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 7))
-def test_rows_come_in_even_blocks_however_they_came(sizes, step):
-    rows = np.arange(2 * sum(sizes), dtype=np.float32).reshape(-1, 2)
-    parts = np.split(rows, np.cumsum(sizes)[:-1]) if sizes else []
-    blocks = list(placing.evenly(parts, step))
-    assert all(len(block) == step for block in blocks[:-1])
-    assert not blocks or 0 < len(blocks[-1]) <= step
-    np.testing.assert_array_equal(np.concatenate([rows[:0], *blocks]), rows)
-
-
 @settings(max_examples=25)
 @given(
     st.lists(st.floats(-1e3, 1e3, width=32) | st.just(float("nan")), min_size=1, max_size=40),

@@ -83,7 +83,7 @@ def outcome(path, room, flags):
 
 
 @given(
-    text=tables(), part=st.integers(400, 6000), flags=st.sampled_from([{}, {"counter": ("x",)}, {"ignore": ("z0",)}])
+    text=tables(), part=st.integers(700, 6000), flags=st.sampled_from([{}, {"counter": ("x",)}, {"ignore": ("z0",)}])
 )
 @settings(max_examples=8, deadline=None)
 def test_any_size_of_part_gives_the_same(tmp_path_factory, text, part, flags):

@@ -24,7 +24,6 @@ import numpy as np
 import polars as pl
 from msgspec.structs import replace as replace_struct
 from numpy.typing import NDArray
-from polars.io.plugins import register_io_source
 
 from training import strict_json
 from training.contract import FEATURES_FILE, HOSTS_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode
@@ -36,6 +35,7 @@ from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.features import extract, extract_blocks, feature_specs
 from training.data.identity import Kinship, find_kin
+from training.data.parquet_groups import write_groups
 from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
 from training.data.scratch import ROOM, Room, blocks, fill, release
@@ -44,11 +44,11 @@ from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
 from training.files import LocalFs
 
-# Rows are written in groups, and not compressed: one changed episode then changes the bytes of its group, at the places
-# where they were, and a push of the data set brings little else. (Behind each column of a group the writer notes where
-# in the file it lies, so compressed groups, whose sizes change, would change everything after them.) A group costs
-# about a tenth of a second for a thousand columns: there are not many.
+# Rows are written in groups, and not compressed: one changed episode then changes the bytes of its group, and a push of
+# the data set brings little else. A group costs about a tenth of a second for a thousand columns, so there are not
+# many; and it is held in memory, three times while it is written, so none is large.
 GROUP_ROWS_LEAST, GROUPS_MOST = 256, 64
+GROUP_BYTES_MOST = 1 << 26
 REFERENCES_FILE = "baselines_v1.json"  # beside them where they were built from episodes; and what was read of each:
 MEMORY_FOLDER = ".cache"
 # A data set is made in the one, which gets the name of the other once it is whole: from then on it is the data set, and
@@ -302,27 +302,33 @@ def write_features(
 ) -> str:
     """Write the feature table, some rows at a time, into the new folder; and return the digest of all features."""
     names = [feature.name for feature in feature_specs(channels)]
-    rows = _group_rows(len(index))
-    digest = tensor_files.begun_sha256(np.dtype(np.float32), (len(index), len(names)))
+    count = len(index)
+    digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
+    # By columns, as the file has them: one copy of a group, however its rows come.
+    group = np.empty((min(_group_rows(count, len(names)), count), len(names)), np.float32, order="F")
 
-    def tables(*_: object) -> Iterator[pl.DataFrame]:
-        at = 0
+    def tables() -> Iterator[pl.DataFrame]:
+        begin = at = 0
         for F in parts:
             digest.update(np.ascontiguousarray(F).data)
-            yield index.part(at, at + len(F)).hstack(pl.DataFrame({name: F[:, i] for i, name in enumerate(names)}))
-            at += len(F)
-            progress(at / len(index))
+            while len(F):
+                taken = min(len(F), begin + len(group) - at)
+                group[at - begin : at - begin + taken] = F[:taken]
+                at, F = at + taken, F[taken:]
+                if at - begin == len(group) or at == count:
+                    columns = {name: group[: at - begin, i] for i, name in enumerate(names)}
+                    yield index.part(begin, at).hstack(pl.DataFrame(columns))
+                    begin = at
+            progress(at / count)
 
-    types = INDEX_SCHEMA | dict.fromkeys(names, pl.Float32)
-    register_io_source(tables, schema=pl.Schema(types)).sink_parquet(
-        new / FEATURES_FILE, compression="uncompressed", statistics=False, row_group_size=rows
-    )
+    write_groups(new / FEATURES_FILE, tables())
     return digest.hexdigest()
 
 
-def _group_rows(windows: int) -> int:
+def _group_rows(windows: int, features: int) -> int:
     rows = GROUP_ROWS_LEAST
-    while rows * GROUPS_MOST < windows:  # twice as many: for most added episodes the groups before stay as they are
+    # Twice as many each time: for most added episodes the groups before stay as they are.
+    while rows * GROUPS_MOST < windows and 2 * rows * 4 * features <= GROUP_BYTES_MOST:
         rows *= 2
     return rows
 
@@ -557,7 +563,7 @@ def _read_features(
         if schema.names() != [*INDEX_COLUMNS, *names]:
             raise DataError(f"The columns of {path} are not those of the feature schema: build the data set again.")
         numbers = all(schema[name].is_numeric() for name in names)
-        group = _group_rows(count)
+        group = _group_rows(count, len(names))
         step = max(1, room.rows(4 * len(names)) // group) * group
         for low in range(0, max(count, 1), step):
             # One row more than there are windows shows a longer table.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from training.data.coded import Coded
 from training.data.cut import Kept, Plan, Scratch, Task, cut, features_of
 from training.data.dataset import ManyWindows, write_features
 from training.data.errors import DataError
-from training.data.features import BLOCK_VALUES
 from training.data.normalise import References
 from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec
@@ -156,8 +155,7 @@ class Cutting:
                         left -= len(part)
                 yield features_of(plan, task)
 
-        step = max(1, BLOCK_VALUES // (width * window))
-        features = write_features(self.new, index, self.chosen.channels, evenly(parts(), step))
+        features = write_features(self.new, index, self.chosen.channels, parts())
         laid = Laid(
             index=index,
             tensor_sha256=digest.hexdigest(),
@@ -211,20 +209,3 @@ class Cut:
     def __call__(self, task: Task) -> None:
         """Cut it."""
         cut(self.plan, task)
-
-
-def evenly(parts: Iterable[NDArray[np.float32]], step: int) -> Iterator[NDArray[np.float32]]:
-    """The rows of arrays in blocks of ``step`` rows, the last one shorter: the same blocks however they came."""
-    held: list[NDArray[np.float32]] = []
-    size = 0
-    for part in parts:
-        held, size = [*held, part], size + len(part)
-        if size < step:
-            continue
-        rows = np.concatenate(held)
-        whole = size - size % step
-        for begin in range(0, whole, step):
-            yield rows[begin : begin + step]
-        held, size = [rows[whole:]], size - whole
-    if size:
-        yield np.concatenate(held)

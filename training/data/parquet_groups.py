@@ -1,0 +1,170 @@
+"""Write a Parquet file one row group at a time.
+
+Polars' streaming writer holds several groups at once, and for each column of each group some 4 KiB until the file ends:
+of a table of a thousand columns hundreds of MiB. Here each group is written by Polars as a file of its own, in memory;
+its pages are copied, and all groups get one footer, which is written by Thrift's compact protocol
+(https://parquet.apache.org/docs/file-format/metadata/, https://github.com/apache/thrift, doc/specs). It alone says
+where something lies: equal pages are equal bytes wherever they are, so what is sent in chunks is found again. What
+else names places, the optional page index and the copies of a column's metadata behind it, is left out.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+MAGIC = b"PAR1"
+TAIL = 8  # bytes behind the footer: its length, and MAGIC
+
+STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)  # types of Thrift
+
+# Fields of Parquet's footer, by their numbers in its definition.
+NUM_ROWS, ROW_GROUPS = 3, 4  # of FileMetaData
+COLUMNS, GROUP_OFFSET, ORDINAL = 1, 5, 7  # of RowGroup
+CHUNK_OFFSET, META_DATA, PAGE_INDEX = 2, 3, (4, 5, 6, 7)  # of ColumnChunk
+COMPRESSED_SIZE, DATA_PAGES, DICTIONARY_PAGE = 7, 9, 11  # of ColumnMetaData
+
+# Type and value of each field, by its number; the value of a list is its values' type, and they.
+Struct = dict[int, tuple[int, Any]]
+
+
+def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
+    """Write at least one table of equal columns into a file, each as a row group, uncompressed, without statistics."""
+    first: Struct | None = None
+    groups: list[bytes] = []
+    rows = 0
+    with path.open("wb") as file:
+        file.write(MAGIC)
+        for table in tables:
+            buffer = io.BytesIO()
+            table.write_parquet(buffer, compression="uncompressed", statistics=False, row_group_size=table.height)
+            with buffer.getbuffer() as whole:
+                size = int.from_bytes(whole[-TAIL:-4], "little")
+                footer = Reader(bytes(whole[-TAIL - size : -TAIL])).struct()
+                for group in footer[ROW_GROUPS][1][1]:
+                    _copy(group, whole, file, number=len(groups))
+                    groups.append(_struct(group))
+            rows += table.height
+            first = first or footer
+        if first is None:
+            raise ValueError("a file of no table has no columns")
+        first[NUM_ROWS] = (I64, rows)
+        first[ROW_GROUPS] = (LIST, (STRUCT, groups))
+        footer_bytes = _struct(first)
+        file.write(footer_bytes + len(footer_bytes).to_bytes(4, "little") + MAGIC)
+
+
+def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> None:
+    """Copy the pages of a row group to the end of a file, and let it say that it lies there and has this number."""
+    group[ORDINAL] = (I16, number)
+    group[GROUP_OFFSET] = (I64, file.tell())
+    for chunk in group[COLUMNS][1][1]:
+        for one in PAGE_INDEX:
+            chunk.pop(one, None)
+        chunk[CHUNK_OFFSET] = (I64, 0)  # no copy of its metadata lies outside of the footer
+        meta = chunk[META_DATA][1]
+        places = [one for one in (DICTIONARY_PAGE, DATA_PAGES) if one in meta]
+        begin, to = min(meta[one][1] for one in places), file.tell()
+        with whole[begin : begin + meta[COMPRESSED_SIZE][1]] as pages:
+            file.write(pages)
+        for one in places:
+            meta[one] = (I64, meta[one][1] - begin + to)
+
+
+class Reader:
+    """Values of Thrift's compact protocol, one behind the other."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content, self._at = content, 0
+
+    def struct(self) -> Struct:
+        """The fields of a structure, by number."""
+        fields: Struct = {}
+        number = 0
+        while (head := self._byte()) != STOP:
+            number = number + (head >> 4) if head >> 4 else self._signed()
+            kind = head & 15
+            fields[number] = (kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind))
+        return fields
+
+    def _value(self, kind: int) -> Any:
+        if kind in (I16, I32, I64):
+            return self._signed()
+        if kind == STRUCT:
+            return self.struct()
+        if kind in (LIST, SET):
+            head = self._byte()
+            size = head >> 4 if head >> 4 < 15 else self._unsigned()
+            return head & 15, [self._value(head & 15) for _ in range(size)]
+        if kind == BINARY:
+            return self._bytes(self._unsigned())
+        if kind == DOUBLE:
+            return self._bytes(8)
+        if kind in (BYTE, TRUE, FALSE):  # within a list a truth has a byte of its own
+            return self._byte()
+        raise ValueError(f"Parquet's footer has no value of type {kind}")
+
+    def _byte(self) -> int:
+        self._at += 1
+        return self._content[self._at - 1]
+
+    def _bytes(self, size: int) -> bytes:
+        self._at += size
+        return self._content[self._at - size : self._at]
+
+    def _unsigned(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+
+    def _signed(self) -> int:
+        value = self._unsigned()
+        return (value >> 1) ^ -(value & 1)
+
+
+def _struct(fields: Struct) -> bytes:
+    """Write fields as a structure; a value that is bytes already, and of a structure, is one that was written."""
+    out = bytearray()
+    last = 0
+    for number, (kind, value) in sorted(fields.items()):
+        kind = (TRUE if value else FALSE) if kind in (TRUE, FALSE) else kind
+        out += bytes([(number - last) << 4 | kind]) if 0 < number - last < 16 else bytes([kind]) + _signed(number)
+        if kind not in (TRUE, FALSE):
+            out += _value(kind, value)
+        last = number
+    return bytes(out) + bytes([STOP])
+
+
+def _value(kind: int, value: Any) -> bytes:
+    if kind in (I16, I32, I64):
+        return _signed(value)
+    if kind in (LIST, SET):
+        each, values = value
+        size = len(values)
+        head = bytes([size << 4 | each]) if size < 15 else bytes([15 << 4 | each]) + _unsigned(size)
+        return head + b"".join(_value(each, one) for one in values)
+    if kind == BINARY:
+        return _unsigned(len(value)) + bytes(value)
+    if kind == STRUCT:
+        return value if isinstance(value, bytes) else _struct(value)
+    return bytes([value]) if isinstance(value, int) else bytes(value)
+
+
+def _unsigned(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _signed(value: int) -> bytes:
+    return _unsigned(value << 1 if value >= 0 else (-value << 1) - 1)
