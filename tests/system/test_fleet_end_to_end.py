@@ -146,7 +146,8 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 def test_every_job_ends_as_it_should(fleet: Fleet) -> None:
     behaviours = {"good": "well", "bad": "bad-data", "garbled": "binary"}
-    # Three that die at once, and none that ends well between them, would have the host taken out.
+    # Three that die at once, and none that ends well between them, would have the host taken out: one after the other.
+    fleet.hosts = "[hosts.host]\nslots = 1"
     behaviours |= {"better": "on-file", "shot": "shot", "forgetful": "forgets"}
     fleet.plan(**behaviours)
     (fleet.folder / "go").touch()
