@@ -356,7 +356,8 @@ class AcknowledgedIsDurable(Checker):
 
     def answered(self, call: Call, answer: Response, witness: Witness) -> None:
         if answer.status == 200 and call.request is not None:
-            promise = _promise(call, json.loads(answer.body) if answer.body else {})
+            told = {} if call.name == "state" or not answer.body else json.loads(answer.body)  # a state: bytes
+            promise = _promise(call, told)
             if promise is not None:
                 self._promises.append(promise)
                 self._kept(promise, witness)

@@ -33,12 +33,14 @@ from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Plan, Service
+from training.fleet.service.states import SavedStates, over
 from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
+from training.fleet.store.states import StateStore
 from training.fleet.wire import messages
 
-ROOT = Path("/models")
+ROOT, STATES = Path("/models"), Path("/states")
 DATABASE = messages.HEADER_DATABASE.lower()
 TO_PENDING = (
     "insert",
@@ -163,6 +165,9 @@ class Coordinator:
         self.delivery = Delivery(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired
         self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
+        self.states, self.forgets_states = StateStore(STATES, self.disk, reserve_bytes=1), False
+        self.saved_states = SavedStates(self.service, self.states, self.clock)
+        self.service.state_of = self.saved_states.of
         self._retention, self.lets_go = Retention(self.service, self.store, None, self.database), False
         self._wakes = Wakes(self.service)
         self._watcher.prepared()
@@ -237,6 +242,9 @@ class Coordinator:
         if not self._folds:
             self._folds = True
             self._run(Call("fold"), self._fold())
+        if not self.forgets_states and self.states.jobs():
+            self.forgets_states = True
+            self._run(Call("states"), self._forget_states())
         if not self.lets_go and not self.plan.retention.keeps_all:
             self.lets_go = True
             self._run(Call("retention"), self._let_go())
@@ -268,6 +276,17 @@ class Coordinator:
         except (DatabaseError, StoreError) as error:
             self.world.say("receiver", f"leaves its output where it is: {error}")
         self._folds = False
+
+    def forget_states_now(self) -> None:
+        """Forget what may go by now, without a wait."""
+        self.states.forget(over(self.service, self.states.jobs()))
+
+    def _forget_states(self) -> Endpoint:
+        try:
+            yield from Endpoints(self).carry_out(Call("states"), self.saved_states.forget())
+        except (DatabaseError, StoreError) as error:
+            self.world.say("receiver", f"forgets no states: {error}")
+        self.forgets_states = False
 
     def _let_go(self) -> Endpoint:
         try:

@@ -28,6 +28,10 @@ class Fuse:
     def light(self, calls: int) -> None:
         self._left = calls
 
+    @property
+    def burns(self) -> bool:
+        return self._left is not None
+
     def put_out(self) -> None:
         self._left = None
 

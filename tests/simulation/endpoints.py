@@ -10,9 +10,11 @@ from simulation.steps import PIECE, Call, Commit, Endpoint, News
 from training.fleet.client.transport import Response
 from training.fleet.receiver.http.problems import decoded
 from training.fleet.scheduling.orders import Order
-from training.fleet.service.delivery import Announced, Body, Decide, Open, Step, Steps
+from training.fleet.service.delivery import Announced, Body, Decide, Open, Step, Steps, Whole
+from training.fleet.service.states import Calling
 from training.fleet.store.incoming import Part
 from training.fleet.wire import messages
+from training.fleet.wire.states import StateKeepRequest
 
 if TYPE_CHECKING:
     from simulation.coordinator import Coordinator
@@ -51,6 +53,9 @@ class Endpoints:
         if noun == "workers":
             return call, self._about_host(call, rest[0])
         call.job_id = rest[0]
+        if rest[1] == "state":
+            call.name = "state"
+            return call, self._about_state(call, *rest[2:])
         return call, self._about_job(call)
 
     def _simply(self, call: Call, work: Callable[[], Any]) -> Endpoint:
@@ -68,6 +73,23 @@ class Endpoints:
         answer = yield Commit(call, work)
         self._at.wake()
         return answer
+
+    def _about_state(self, call: Call, state_id: str, what: str = "", sha256: str | None = None) -> Endpoint:
+        assert call.request is not None
+        assert call.job_id is not None
+        headers, states, get = call.request.headers, self._at.saved_states, call.request.method == "GET"
+        calling = Calling(call.job_id, headers.get("X-Claim-Id"), headers.get("X-Host-Id"))
+        if what == "keep":
+            said = decoded(call.request.body, StateKeepRequest)
+            return (yield from self.carry_out(call, states.keep(calling, state_id, said)))
+        if sha256 is not None and get:
+            return Response(200, {}, (yield from self.carry_out(call, states.piece(calling, state_id, sha256))))
+        if get:
+            return Response(200, {}, (yield from self.carry_out(call, states.listing(calling, state_id))))
+        if what:
+            yield from self.carry_out(call, states.bring(calling, state_id, sha256))
+            return Response(200, {})
+        return (yield from self.carry_out(call, states.announce(calling, state_id)))
 
     def _about_job(self, call: Call) -> Endpoint:
         job_id, service = call.job_id, self._at.service
@@ -147,7 +169,12 @@ class Endpoints:
             for part in opened:
                 part.close()
 
-    def _take(self, call: Call, step: Step | Body) -> Endpoint:
+    def _take(self, call: Call, step: Step | Body | Whole) -> Endpoint:
+        if isinstance(step, Whole):
+            body = b""
+            while (piece := (yield PIECE)) is not None:
+                body += piece
+            return body
         if isinstance(step, Body):
             while (piece := (yield PIECE)) is not None:
                 if step.part is not None:

@@ -29,6 +29,7 @@ class Fault(StrEnum):
     CLOCK_STEP = "clock step"
     STORE_FULL = "store full"
     DATABASE_FULL = "database full"
+    STATE_LOST = "saved state lost"  # or damaged, on the receiver's disk
     # the workers' machines
     WORKER_CRASH = "worker crash"
     WORKER_SLEEP = "worker sleep"

@@ -20,6 +20,7 @@ from simulation.faults import Fault, Weather
 from simulation.fetching import Fetch
 from simulation.illness import Illness
 from simulation.memory import free_now, peak
+from simulation.moves import Carrier, MoveWatcher, is_moving, saves_s
 from simulation.network import Network
 from simulation.owners import OwnerLife
 from simulation.shared import WorkerDisk
@@ -141,6 +142,7 @@ class Host:
         bundles: Path,
         watcher: HostWatcher,
         disk: WorkerDisk | None = None,
+        moves: MoveWatcher | None = None,
     ) -> None:
         """``name`` is the host id; ``machine`` tells clones apart on the network and in the timeline."""
         self.world = world
@@ -178,7 +180,20 @@ class Host:
         self._wake: Timer | None = None
         self.kept_awake, self.kept_at = False, 0.0  # whether, and since when
         self.terms_at = 0.0  # when the worker heard of its owner's conditions
-        self.life = OwnerLife(world, self, habits.lease_s, lambda s, thunk: self._soon(s, thunk))
+        self.life = OwnerLife(world, self, habits.lease_s, lambda s, thunk: self.soon(s, thunk))
+        self.carrier: Carrier | None = None  # of saved states, in the fleets that have them
+        if moves is not None and is_moving(world.seed):
+            root = directory.folder / "resume" if disk is None else disk.options.resume
+            self.carrier = Carrier(
+                world,
+                self,
+                root,
+                network,
+                habits.timeout_s,
+                saves_s(world.seed, habits.lease_s),
+                moves,
+                self._when_awake,
+            )
         self.after_end: Callable[[Host], None] = lambda _: None  # the program ended, by itself or not
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
@@ -283,7 +298,7 @@ class Host:
         return share * ram, 0.0 if trainer.assignment.booked.get("gpu") is None else share * vram
 
     def _post(self, event: t.Event) -> None:
-        self._soon(0.0, lambda: self.take(event))
+        self.soon(0.0, lambda: self.take(event))
 
     def crash(self) -> None:
         """The worker is killed; its launcher kills the trainer."""
@@ -294,9 +309,13 @@ class Host:
         self.crashed_with = set() if self._exits else self._suspects()
         for trainer in self.trainers.values():
             trainer.vanish()
+            if self.carrier is not None:
+                self.carrier.over(trainer.assignment.claim_id, trainer.cpu_s, well=False)
         self.trainers.clear()
         self._fetches.clear()
         self._forget()
+        if self.carrier is not None:
+            self.carrier.end()
         self.kept_awake = False  # the pipe that keeps the lock closes with the program
         if self.disk is not None:
             self.disk.end()
@@ -332,7 +351,7 @@ class Host:
                 trainer.thaw()
             slept_s = self.world.now - slept_at
             if self._chance.random() < 0.5:  # what waited may be noticed before the sleep is
-                self._soon(self._chance.random(), lambda: self.take(t.Slept(slept_s)))
+                self.soon(self._chance.random(), lambda: self.take(t.Slept(slept_s)))
             elif self.up:
                 self.take(t.Slept(slept_s))
             parked, self._parked = self._parked, []
@@ -358,7 +377,8 @@ class Host:
         else:
             happen()
 
-    def _soon(self, delay_s: float, thunk: Callable[[], None]) -> Timer:
+    def soon(self, delay_s: float, thunk: Callable[[], None]) -> Timer:
+        """Let it happen after so long, if the program still runs then, and the machine is awake."""
         boot = self._boot
 
         def ring() -> None:
@@ -394,16 +414,24 @@ class Host:
         return self.up
 
     def fetch_and_spawn(self, assignment: t.Assignment) -> None:
+        """Fetch the data set that the job names, and then what is saved of the job; then its trainer begins."""
+
+        def there() -> None:
+            if self.carrier is None:
+                self._spawn(assignment)
+            else:
+                self.carrier.begin(assignment, lambda: self._spawn(assignment))
+
         if assignment.dataset is None:
-            self._spawn(assignment)
+            there()
             return
         self._fetches[assignment.claim_id] = Fetch(
             self.world,
             assignment,
             self._habits.measure_s,
-            self._soon,
+            self.soon,
             self.take,
-            lambda: self._spawn(assignment),
+            there,
             calm=self.calm,
         )
 
@@ -421,13 +449,13 @@ class Host:
         except room.NoRoomError as error:
             self.world.tally["trainers for which no room was left"] += 1
             failure = Failure(EndReason.INTERRUPTED, str(error))
-            self._soon(0.0, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
+            self.soon(0.0, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
             return
         self._watcher.begins(self, assignment)
         if fate.ending is Fault.SPAWN_FAILS:
             self.world.fault(Fault.SPAWN_FAILS, self.machine, assignment.job_id[:8])
             failure = Failure(EndReason.SPAWN_FAILED, "no such interpreter")
-            self._soon(0.1, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
+            self.soon(0.1, lambda: self.take(t.SpawnFailed(claim_id=claim, failure=failure)))
             return
         log = self.log_of(assignment)
         for path in (log, self.end_of(assignment)):
@@ -436,6 +464,12 @@ class Host:
             self.disk.make(assignment, self.world.now)
             self._watcher.used_disk(self, assignment, None)
         tail = OutputTail(log)
+        carrier, by_steps = self.carrier, dict[str, Any]()
+        if carrier is not None:
+            course = carrier.course(assignment, work_s)
+            fate = fate.along(course)
+            by_steps["course"], by_steps["stepped"] = course, lambda: carrier.stepped(claim)
+            by_steps["stopped"] = lambda work_s: carrier.stopped(claim, work_s)
         trainer = Trainer(
             self.world,
             assignment,
@@ -443,6 +477,7 @@ class Host:
             printed=lambda lines: self._trainer_printed(trainer, tail, lines),
             ended=lambda ended, asked: self._trainer_ended(trainer, ended, asked=asked),
             moved=lambda trainer: self._watcher.moved(self, trainer),
+            **by_steps,
         )
 
         def spawned() -> None:
@@ -450,8 +485,15 @@ class Host:
             trainer.start()
             self.take(t.Spawned(claim_id=claim))
             measure()
+            bring(first=True)
             if assignment.job_id in self._habits.illness.poison_s:
-                self._soon(self._habits.illness.poison_s[assignment.job_id], poisoned)
+                self.soon(self._habits.illness.poison_s[assignment.job_id], poisoned)
+
+        def bring(*, first: bool = False) -> None:
+            if carrier is not None and assignment.state_every_s and self.trainers.get(claim) is trainer:
+                self.soon(assignment.state_every_s, bring)
+                if not first:
+                    carrier.look(claim)
 
         def poisoned() -> None:
             if self.trainers.get(claim) is trainer and trainer.running:
@@ -460,12 +502,12 @@ class Host:
 
         def measure() -> None:
             if self.trainers.get(claim) is trainer:
-                self._soon(self._habits.measure_s, measure)
+                self.soon(self._habits.measure_s, measure)
                 ram, vram = (int(gib * 1024**3) for gib in self._holds(trainer)) if self._habits.tight else (None, None)
                 measured = {"memory_bytes": ram, "gpu_memory_bytes": vram}
                 self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s, **measured))
 
-        self._soon(0.2, spawned)
+        self.soon(0.2, spawned)
 
     def _trainer_printed(self, trainer: Trainer, tail: OutputTail, lines: list[str]) -> None:
         self._watcher.printed(self, trainer, lines)
@@ -476,12 +518,14 @@ class Host:
             if not self._survives("looking at the output"):
                 return
             found = tail.poll()
+            if self.carrier is not None:
+                self.carrier.heed(trainer.assignment.claim_id, found)
             self.outbox.append(trainer.assignment, tail.path, found, tail.position)
             if found and self._survives("hearing of the output"):
                 claim = trainer.assignment.claim_id
                 self.take(t.Printed(claim_id=claim, lines=tuple(found)))
 
-        self._soon(0.01, look)
+        self.soon(0.01, look)
 
     def _trainer_ended(self, trainer: Trainer, ended: Ended, *, asked: bool) -> None:
         """The launcher notes it, then the worker hears of it."""
@@ -493,14 +537,27 @@ class Host:
 
         def gone() -> None:
             self.trainers.pop(claim, None)
-            if self._survives("hearing of the end"):
+            if not self._survives("hearing of the end"):
+                return
+            if self.carrier is None:
+                told()
+            else:
+                self.carrier.ended(claim, well=ended.code == 0, then=told)
+
+        def told() -> None:
+            if self._survives("telling of the end"):
                 self.take(t.TrainerEnded(claim_id=claim, ended=ended))
 
-        self._soon(0.02, gone)
+        if self.carrier is not None:
+            self.carrier.over(claim, trainer.cpu_s, well=ended.code == 0)
+
+        self.soon(0.02, gone)
 
     def stop_trainer(self, claim_id: str) -> None:
         if fetch := self._fetches.get(claim_id):
             fetch.stop()
+        if self.carrier is not None:
+            self.carrier.stop(claim_id)
         self.for_trainer(claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
 
     def for_trainer(self, claim_id: str, do: Callable[[Trainer], None]) -> None:
@@ -511,7 +568,7 @@ class Host:
         if self._chance.random() < (0 if self.calm else self._weather.exits.get(Fault.PACK_FAILS, 0)):
             self.world.fault(Fault.PACK_FAILS, self.machine, assignment.job_id[:8])
             failure = Failure(EndReason.TRAINER_FAILED, "it exited 0 and left no checkpoint", 0)
-            self._soon(0.5, lambda: self.take(t.PackFailed(claim_id=assignment.claim_id, failure=failure)))
+            self.soon(0.5, lambda: self.take(t.PackFailed(claim_id=assignment.claim_id, failure=failure)))
             return
         run = "" if self._habits.same_bytes else assignment.claim_id
         body = f"{assignment.job_id} {run}".encode().ljust(512, b".")
@@ -522,9 +579,12 @@ class Host:
             if self._habits.reports:
                 beside(path).write_text(report_of(assignment.job_id))
             sha256 = hashlib.sha256(body).hexdigest()
-            self.take(t.Packed(claim_id=assignment.claim_id, path=str(path), sha256=sha256, size=len(body)))
+            claim = assignment.claim_id
+            record = {} if self.carrier is None else self.carrier.record(claim, self.log_of(assignment))
+            packed = t.Packed(claim_id=claim, path=str(path), sha256=sha256, size=len(body), record=record)
+            self.take(packed)
 
-        self._soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
+        self.soon(self._chance.choice([0.1, 1.0, 60.0]), packed)
 
     def _set_aside(self, action: t.SetAside) -> None:
         with suppress(FileNotFoundError):
@@ -554,6 +614,8 @@ class Host:
             self.disk.discard(assignment, self.outbox, now, job_over=job_over, delivered=delivered, in_use=in_use)
             self._watcher.used_disk(self, None, assignment)
         self._fetches.pop(assignment.claim_id, None)
+        if self.carrier is not None:
+            self.carrier.discard(assignment, job_over=job_over, in_use=in_use)
         if trainer := self.trainers.pop(assignment.claim_id, None):
             trainer.vanish()
 
@@ -584,7 +646,7 @@ class Host:
             self._wake = None
         if at is not None:
             delay_s = max(0.0, at - self.clock.monotonic())
-            self._wake = self._soon(delay_s, lambda: self.take(t.Tick()))
+            self._wake = self.soon(delay_s, lambda: self.take(t.Tick()))
 
     def _leave(self, action: t.Exit) -> None:
         self.world.say(self.machine, f"exits {action.code} {action.sentence}".rstrip())

@@ -7,7 +7,7 @@ sender: a response, or the :class:`Broken` way in which its connection ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -214,6 +214,9 @@ class Network:
             self._world.fault(Fault.LOST_ANSWER, request.sender, f"{request} → {response.status}")
             return
         delay_s = self._delay(request)
+        if "/piece/" in request.path and response.body and self._strikes(self._weather.flip):
+            response = replace(response, body=bytes([response.body[0] ^ 1]) + response.body[1:])
+            self._world.fault(Fault.FLIPPED_BIT, request.sender, str(request))
         self._world.after(delay_s, lambda: call.reply(response))
         if delay_s > 2.0 and self._strikes(0.1):  # a line often fails after it has become slow
             self.cut_off(request.sender, self._chance.random() * 4 * self._weather.delay_s)

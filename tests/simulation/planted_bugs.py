@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from simulation.planted_in_folders import FOLDER_BUGS
 from simulation.planted_in_healing import HEALING_BUGS
+from simulation.planted_in_moves import MOVE_BUGS
 from simulation.planted_in_owners import OWNER_BUGS
 from simulation.planted_in_plan import PLAN_BUGS
 from simulation.planted_in_receiver import RECEIVER_BUGS
@@ -28,4 +29,5 @@ BUGS = (
     *FOLDER_BUGS,
     *SLOT_BUGS,
     *OWNER_BUGS,
+    *MOVE_BUGS,
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from simulation import checkers as c
 from simulation import grant_checkers as g
 from simulation import health_checkers as h
+from simulation import move_checkers as m
 from simulation import owner_checkers as o
 from simulation import plan_checkers as p
 from simulation import room_checkers as r
@@ -22,6 +23,7 @@ from simulation.coordinator import Coordinator
 from simulation.copy_checkers import CopiesAreTold
 from simulation.folder_checkers import NobodyElsesFolder
 from simulation.host import Habits, Host, StateDirectory
+from simulation.moves import is_moving
 from simulation.network import Network
 from simulation.retention_checkers import OnlyTheWorseGo
 from simulation.scenario import Machine, Scenario, has_slots, is_tight
@@ -104,6 +106,15 @@ class Simulation:
             o.NoInhibitorIsLeft(self.world),
             o.WokenForAReason(self.world, scenario.hosts),
         ]
+        little = m.LittleWorkIsLost(self.world, policy)
+        moves: list[m.MoveChecker] = [
+            m.ResumesItsOwn(self.world),
+            m.StepsAreCountedOnce(self.world),
+            m.MixedIsMarked(self.world),
+            little,
+            m.NothingIsLeft(self.world, lambda: self.receiver),
+        ]
+        self.moves = m.Moves(moves if is_moving(seed) else [])
         self.witness = Witness(
             self.world,
             [
@@ -133,6 +144,7 @@ class Simulation:
                 CopiesAreTold(self.world, policy),
                 OnlyTheWorseGo(self.world, scenario.retention),
                 *self.workers,
+                *self.moves.checkers,
             ],
         )
         self.network = Network(self.world, scenario.weather, scenario.latency_s)
@@ -161,6 +173,7 @@ class Simulation:
             lambda host: self.finished.gone(host.machine),
             self._at_risk,
             self.folders.second,
+            little.lost_state,
         )
 
     def run(self) -> None:
@@ -181,6 +194,12 @@ class Simulation:
             self.world.run(min(until, self.world.now + 30.0))
             if self._all_done():
                 return
+
+    def end(self) -> None:
+        """End what waits on threads of its own."""
+        for host in self.hosts:
+            if host.carrier is not None:
+                host.carrier.end()
 
     # ── what hosts do is shown to those who watch workers ───────────────────────────────────
 
@@ -263,6 +282,7 @@ class Simulation:
             self._bundles,
             self,
             disk,
+            self.moves,
         )
 
     def _slots(self, host: Host) -> int:
@@ -374,6 +394,8 @@ def run_seed(seed: int, *, keep_lines: bool = False, prepare: Callable[[Simulati
             simulation.world.say("world", f"‼ {violation}")
             if keep_lines:
                 raise
+        finally:
+            simulation.end()
     world = simulation.world
     return Verdict(
         seed=seed,

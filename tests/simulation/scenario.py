@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simulation import memory
+from simulation import memory, moves
 from simulation.faults import Weather
 from simulation.illness import Illness
 from simulation.owners import conditions
@@ -84,6 +84,8 @@ class Scenario:
     def draw(cls, seed: int) -> Scenario:
         chance = random.Random(f"{seed}/scenario")
         policy = _policy(chance, SLOW_PACE if seed >= SLOW_FROM else 1.0)
+        if moves.is_moving(seed):
+            policy = replace(policy, state_every_s=moves.every_s(seed, policy.stale_after_s))
         machines = [_machine(chance, number) for number in range(chance.randint(2, 5))]
         for machine in machines:
             machine.capability.update(calibration(seed, machine.name))
@@ -117,7 +119,7 @@ class Scenario:
             later_jobs=later,
             work_s=work_s,
             weather=replace(
-                Weather.draw(chance, policy.stale_after_s, stormy_s / 3600),
+                moves.weather(seed, Weather.draw(chance, policy.stale_after_s, stormy_s / 3600), stormy_s / 3600),
                 strangers_per_h=20 * 3600 / stormy_s if seed % _STRANGE_EVERY == _STRANGE else 0.0,
             ),
             illness=illness,

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from simulation import strangers
-from simulation.coordinator import Coordinator
+from simulation.coordinator import STATES, Coordinator
 from simulation.faults import Fault
 from simulation.host import Host, StateDirectory
+from simulation.moves import is_moving
 from simulation.network import Broken, Network, Outcome, Request
 from simulation.owners import is_owned
 from simulation.scenario import Scenario
@@ -36,10 +37,12 @@ class Storm:
         gone: Callable[[Host], None],
         at_risk: Callable[[], list[str]],
         second: Callable[[Host, str | None], None],
+        lost_state: Callable[[], None],
     ) -> None:
         """Tells what the checkers must know: ``slept`` when the receiver wakes up, ``stepped`` when its clock steps,
         both with the seconds; ``gone`` when a machine is taken away for good; ``second`` when another worker was
-        started where one runs, with the refusal. ``at_risk`` names jobs whose history is worth meddling with.
+        started where one runs, with the refusal; ``lost_state`` when the receiver's disk
+        lost saved states. ``at_risk`` names jobs whose history is worth meddling with.
         """
         self.calm = False
         self._world = world
@@ -53,6 +56,7 @@ class Storm:
         self._gone = gone
         self._at_risk = at_risk
         self._second = second
+        self._lost_state = lost_state
         self._chance = world.chance("storm")
         self._later_jobs = list(scenario.later_jobs)
         self._files = [list(scenario.jobs)]  # every plan that there was
@@ -74,6 +78,8 @@ class Storm:
         self._strike(weather.receiver_sleeps_per_h, self._sleep_receiver)
         self._strike(weather.clock_steps_per_h, self._step_clock)
         self._strike(weather.disk_full_per_h, self._fill_disk)
+        if is_moving(self._scenario.seed):
+            self._strike(weather.disk_full_per_h, self._lose_state, self._world.chance("lost states"))
         self._strike(weather.worker_crashes_per_h * machines, self._crash_worker)
         self._strike(weather.worker_sleeps_per_h * machines, self._sleep_worker)
         self._strike(weather.worker_stops_per_h * machines, self._stop_worker)
@@ -223,6 +229,22 @@ class Storm:
             receiver.disk.full = receiver.database.full = False
 
         self._world.after(self._lasts(self._scenario.policy.stale_after_s), freed)
+
+    def _lose_state(self) -> None:
+        """A chunk of a saved state rots or vanishes from the receiver's disk."""
+        chance, disk = self._world.chance("lost states"), self._receiver.disk
+        folders = [STATES / "pieces" / name for name in disk.names(STATES / "pieces")]
+        chunks = [folder / name for folder in folders for name in disk.names(folder)]
+        if not chunks or self._receiver.fuse.burns:
+            return
+        chunk = chance.choice(chunks)
+        rots = chance.random() < 0.5
+        self._world.fault(Fault.STATE_LOST, "receiver", f"{'damaged' if rots else 'gone'}: {chunk.name[:8]}")
+        if rots and disk.size(chunk):
+            disk.rot(chunk)
+        else:
+            disk.unlink(chunk)
+        self._lost_state()
 
     # ── the workers ─────────────────────────────────────────────────────────────────────────
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from simulation.faults import Fault, Weather
 from simulation.tidy import is_tidy, quality
@@ -13,6 +14,9 @@ from simulation.unlike import progress
 from simulation.world import Timer, World
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.worker.state.events import Assignment
+
+if TYPE_CHECKING:
+    from simulation.moves import Course
 
 SIGKILL = 9
 _ENDINGS: dict[Fault | None, Ended] = {
@@ -59,6 +63,13 @@ class Fate:
             burst=chance.choice([1] * 14 + [130]),
         )
 
+    def along(self, course: Course) -> Fate:
+        """Return this fate for a run that goes by steps, and does what is left of them."""
+        whole_s = course.whole_s
+        well = self.ending in (None, Fault.PACK_FAILS)
+        work_s = whole_s if well else min(self.work_s, whole_s)
+        return replace(self, work_s=work_s, lines=course.lines_in(work_s), burst=1)
+
 
 class Trainer:
     """One process, with what it has done so far."""
@@ -72,9 +83,13 @@ class Trainer:
         printed: Callable[[list[str]], None],
         ended: Callable[[Ended, bool], None],
         moved: Callable[[Trainer], None],
+        course: Course | None = None,
+        stepped: Callable[[], None] = lambda: None,
+        stopped: Callable[[float], None] = lambda _work_s: None,
     ) -> None:
-        """``printed`` and ``ended`` (with whether somebody had asked for it) are told at once, by the trainer's own
-        files; ``moved`` whenever it starts to run or ceases to.
+        """``course``, where it goes by steps and saves states: ``stepped`` at the end of each, ``stopped`` when it ends
+        early after so many seconds of work. ``printed`` and ``ended`` (with whether somebody had asked for it) are told
+        at once, by the trainer's own files; ``moved`` whenever it starts to run or ceases to.
         """
         self.assignment = assignment
         self.asked = False  # to end
@@ -82,6 +97,7 @@ class Trainer:
         self.over = False
         self._world = world
         self._printed, self._ended, self._moved = printed, ended, moved
+        self._course, self._stepped, self._stopped = course, stepped, stopped
         self._done_s = 0.0
         self._since = 0.0
         self._lines = 0
@@ -138,7 +154,13 @@ class Trainer:
         if self.fate.deaf:
             self._world.fault(Fault.DEAF, "trainer", self.assignment.job_id[:8])
             return
-        self._timer_for(within_s, lambda: self.end(Ended(EndKind.EXITED, code=75)))
+
+        def leave() -> None:
+            if not self.over:
+                self._stopped(self.cpu_s)
+            self.end(Ended(EndKind.EXITED, code=75))
+
+        self._timer_for(within_s, leave)
 
     def kill(self) -> None:
         self.asked = True
@@ -182,7 +204,10 @@ class Trainer:
     def _plan_next(self) -> None:
         """The next line, or the end."""
         fate = self.fate
-        at = fate.work_s * (self._lines + 1) / (fate.lines + 1)
+        if self._course is None:
+            at = fate.work_s * (self._lines + 1) / (fate.lines + 1)
+        else:
+            at = self._course.at(self._lines + 1) if self._lines < fate.lines else fate.work_s
         self._timer = self._world.after(max(0.0, at - self._done_s), self._reached)
 
     def _line(self, told: dict[str, object], epoch: int) -> str:
@@ -195,8 +220,9 @@ class Trainer:
         self._since = self._world.now
         if self._lines < self.fate.lines:
             claim, burst = self.assignment.claim_id[:8], self.fate.burst
-            first = self._lines * burst
+            first = self._lines * burst if self._course is None else self._course.done + 1
             self._lines += 1
+            self._stepped()
             self._plan_next()
             told: dict[str, object] = {"event": "epoch", "of": claim}
             if is_tidy(self._world.seed):
@@ -207,6 +233,8 @@ class Trainer:
         else:
             if self.fate.ending not in (None, Fault.PACK_FAILS):
                 self._world.fault(self.fate.ending, "trainer", self.assignment.job_id[:8])
+            if self.fate.ending is Fault.EXIT_75:
+                self._stopped(self.fate.work_s)
             if self.fate.ending in _LAST_LINE:
                 self._printed([_LAST_LINE[self.fate.ending]])
             self.end(_ENDINGS[self.fate.ending])

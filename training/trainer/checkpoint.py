@@ -1,4 +1,4 @@
-"""Checkpoints: ``<model>_<mode>.ckpt.json`` and the weights beside it; and what an interrupted run leaves.
+"""Checkpoints: ``<model>_<mode>.ckpt.json`` and the weights beside it.
 
 The JSON names its sidecar with size and SHA-256 and is written last: where it exists, both exist. It carries a digest
 of itself, so that a figure that was changed by hand is noticed.
@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,6 @@ from typing import Annotated, Any
 import msgspec
 
 from training import strict_json
-from training.clock import Clock
 from training.data.classes import benign_of
 from training.data.errors import DataError, SchemaMismatch
 from training.data.schema import FeatureSchema, require_same
@@ -35,22 +34,6 @@ FORMAT = "cis490-checkpoint"
 VERSION = 1
 LARGEST_JSON = 64 << 20
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-
-
-# The facts of a run key as a person calls them, in the order of interest.
-FACTS = {
-    "data": "the data",
-    "validation": "the validation table",
-    "behaviours": "the scenarios of the validation table",
-    "schema": "the schema",
-    "spec": "what was asked for",
-    "code": "the trainers' sources",
-    "versions": "a library's version",
-    "threads": "the number of threads",
-    "cpu": "the processor",
-    "device": "the device",
-}
-PROCESSOR = frozenset({"cpu", "threads"})  # facts that change how sums are rounded, and nothing else
 
 
 class CheckpointError(BadData):
@@ -241,100 +224,3 @@ def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
         raise CheckpointError(
             f"this {checkpoint.model} was trained on other data in mode {checkpoint.mode}. {error}"
         ) from None
-
-
-class StateFile:
-    """Keeps an interrupted run's state; it belongs to one run key and is refused by any other.
-
-    One line of JSON (run key, its facts and SHA-256), then the state. It is renewed every
-    ``EVERY_S``, so that a power cut costs minutes, and removed when the run is done.
-
-    A run that moved may go on on another processor, which rounds differently: of unlike facts only ``PROCESSOR`` ones
-    are taken, and :attr:`mixed` then names them all.
-    """
-
-    EVERY_S = 60.0
-
-    def __init__(self, path: Path, run_key: str, clock: Clock, *, facts: Mapping[str, Any] | None = None) -> None:
-        self._path = path
-        self._facts = dict(facts or {})
-        self._run_key = run_key
-        self._clock = clock
-        self._snapshot: Callable[[], bytes] | None = None
-        self._saved_at = clock.monotonic()
-        self._processors: list[Mapping[str, Any]] = []  # of the runs before this one, unlike its own
-        self.resumed = False
-
-    @property
-    def mixed(self) -> list[Mapping[str, Any]]:
-        """The processors that this run was trained on, when they are unlike: each once, in their order."""
-        return [*self._processors, self._processor(self._facts)] if self._processors else []
-
-    def load(self) -> bytes | None:
-        """The state of this run, or None: a torn file or another run's counts as none."""
-        header, state = self._read()
-        if header.get("run_key") is None or self._unlike(header):
-            return None
-        if header.get("sha256") != hashlib.sha256(state).hexdigest():
-            return None
-        before: list[Mapping[str, Any]] = [each for each in header.get("processors") or () if isinstance(each, dict)]
-        if header.get("run_key") != self._run_key:
-            before.append(self._processor(header["facts"]))
-        own = self._processor(self._facts)
-        self._processors = [each for place, each in enumerate(before) if each != own and each not in before[:place]]
-        self.resumed = True
-        return state
-
-    def stranger(self) -> str | None:
-        """Return why the saved state here is another run's (this run then starts afresh); None where none is."""
-        header, _ = self._read()
-        if header.get("run_key") is None or not (odd := self._unlike(header)):
-            return None
-        named = ", ".join(words for name, words in FACTS.items() if name in odd)
-        return f"a run that was interrupted here cannot go on: {named or 'something'} changed since"
-
-    def _unlike(self, header: Mapping[str, Any]) -> set[str]:
-        """Name the facts that keep this run from going on from a state; an unknown one where they do not tell."""
-        if header["run_key"] == self._run_key:
-            return set()
-        theirs = header.get("facts")
-        if not isinstance(theirs, dict) or not theirs:
-            return {""}
-        names = {*theirs, *self._facts}
-        return {name for name in names if theirs.get(name) != self._facts.get(name)} - PROCESSOR
-
-    @staticmethod
-    def _processor(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {name: facts.get(name) for name in sorted(PROCESSOR)}
-
-    def _read(self) -> tuple[dict[str, Any], bytes]:
-        """Header and state; nothing where there is none, or a torn one."""
-        try:
-            header, _, state = self._path.read_bytes().partition(b"\n")
-            facts = json.loads(header)
-        except (OSError, ValueError):
-            return {}, b""
-        return (facts, state) if isinstance(facts, dict) else ({}, b"")
-
-    def watch(self, snapshot: Callable[[], bytes]) -> None:
-        self._snapshot = snapshot
-
-    def tick(self) -> None:
-        if self._clock.monotonic() - self._saved_at >= self.EVERY_S:
-            self.save()
-
-    def save(self) -> None:
-        """Keep what the watched run would need to go on; nothing when it has not begun."""
-        if self._snapshot is None:
-            return
-        state = self._snapshot()
-        facts: dict[str, Any] = {"run_key": self._run_key, "facts": self._facts}
-        facts["sha256"] = hashlib.sha256(state).hexdigest()
-        if self._processors:
-            facts["processors"] = self._processors
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path, json.dumps(facts).encode() + b"\n" + state)
-        self._saved_at = self._clock.monotonic()
-
-    def discard(self) -> None:
-        self._path.unlink(missing_ok=True)

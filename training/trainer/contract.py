@@ -101,7 +101,7 @@ def _polite() -> list[int]:
 
 
 class Keeper(Protocol):
-    """Keeps the state of an interrupted run (see checkpoint.StateFile)."""
+    """Keeps the state of an interrupted run (see state_file.StateFile)."""
 
     def load(self) -> bytes | None: ...
 

@@ -40,6 +40,7 @@ from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
 from training.trainer.references import Added, Joined, Parted, join, ordinary_of, part, references_of, settled
 from training.trainer.seen import keep
+from training.trainer.state_file import StateFile
 from training.trainer.task import Fitted, IntArray, Settling, Storied, Task, Weighed
 from training.trainer.unshown import Plan, Stages, plan
 
@@ -94,7 +95,7 @@ def train(
         )
     sides = {side: count.windows for side, count in split.n.items()}
     progress.event("data", windows=int(inputs.y.size), quarantined=len(inputs.quarantined), **sides)
-    keeper = checkpoint.StateFile(_state_path(args), key.digest, clock, facts=key.facts)
+    keeper = StateFile(_state_path(args), key.digest, clock, facts=key.facts)
     if (odd := keeper.stranger()) is not None:
         progress.event("afresh", reason=odd)
     stages = Stages(keeper)

@@ -184,7 +184,7 @@ def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path: Path) -> N
         there.fetch(Order(wait))
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"x.state": large}
         there.note(tmp_path / "note")
-        (one, two) = stretches_noted(tmp_path / "note")["stretches"]
+        (one, two) = stretches_noted(tmp_path / "note", tmp_path / "no log")["stretches"]
         assert (one["host"], one["ends"], two["host"], two["begins"]) == ("first", 12, "second", 12)
 
         def unneeded() -> list[str]:
@@ -232,7 +232,7 @@ def test_a_state_that_cannot_be_fetched_costs_no_job(
         assert "cannot be fetched" in caplog.text
         assert (here / "x.state").read_bytes() == b"of my own"
         there.note(tmp_path / "note")
-        assert stretches_noted(tmp_path / "note") == {}, "it did not go on from there"
+        assert stretches_noted(tmp_path / "note", tmp_path / "no log") == {}, "it did not go on from there"
 
 
 def test_a_stopped_attempt_fetches_no_further(tmp_path: Path) -> None:

@@ -117,9 +117,19 @@ class StateCalls(ChunkCalls):
         who = {HEADER_CLAIM_ID: claim_id, **({} if host_id is None else {HEADER_HOST_ID: host_id})}
         super().__init__(caller, lambda state_id: f"/v1/job/{job_id}/state/{state_id}", who)
 
-    def keep(self, state_id: str, *, epoch: int | None, begun_from: str | None, tries: int | None = None) -> None:
+    def keep(
+        self,
+        state_id: str,
+        *,
+        epoch: int | None,
+        begun_from: str | None,
+        stretches: Sequence[Mapping[str, Any]] | None = None,
+        tries: int | None = None,
+    ) -> None:
         """Let an announced state whose chunks were all brought be the job's newest.
 
-        ``epoch``: how far the training is; ``begun_from``: the state that this attempt began from.
+        ``epoch``: how far the training is; ``begun_from``: the state that this attempt began from; ``stretches``: who
+        did what of it, this attempt last.
         """
-        self._post(f"{self._at(state_id)}/keep", {"epoch": epoch, "begun_from": begun_from}, tries)
+        body = {"epoch": epoch, "begun_from": begun_from, "stretches": stretches}
+        self._post(f"{self._at(state_id)}/keep", body, tries)

@@ -80,7 +80,14 @@ class Body:
     part: Part | None
 
 
-Steps = Generator[Step | Body, Any, T]
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Read the request's whole body, of at most so many bytes."""
+
+    bytes_max: int
+
+
+Steps = Generator[Step | Body | Whole, Any, T]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,132 @@
 """Saved states of trainers, by the jobs they belong to: who may bring one, what it holds, and when it goes.
 
-Like the service, these run inside one transaction of the writer, but for the pure ones.
+A sequence does no I/O and knows no HTTP: the HTTP layer and the simulation take its steps.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+import msgspec
+
+from training.clock import Clock
 from training.fleet.scheduling.job import FINAL, Attempt, Job, JobStatus
+from training.fleet.service.delivery import Decide, Disk, Steps, Whole
 from training.fleet.service.guards import ended
 from training.fleet.service.service import Service
-from training.fleet.store.states import KeptState
-from training.fleet.wire.states import STRETCHES_MAX, StateKeepRequest, StateView, Stretch
+from training.fleet.store.datasets import Draft
+from training.fleet.store.errors import NoState
+from training.fleet.store.states import KeptState, StateStore
+from training.fleet.wire.dataset_listing import (
+    BATCH_BYTES,
+    BATCH_CHUNKS,
+    BATCH_HEAD_BYTES,
+    CHUNK_BYTES,
+    LISTING_BYTES_MAX,
+    BadListing,
+    batched,
+)
+from training.fleet.wire.messages import ProblemType, Refusal
+from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView, Stretch
+from training.fleet.wire.stretches import STRETCHES_MAX
+
+logger = logging.getLogger(__name__)
 
 OVER = FINAL - {JobStatus.FAILED}  # a failed job may be requeued, and go on
 
 
-def holder(service: Service, job_id: str, claim_id: str | None, host_id: str | None) -> tuple[Job, Attempt]:
-    """Return the job and the caller's live attempt at it. Raises Refusal for any other."""
-    job, attempt = service.claimed(job_id, claim_id, host_id)
-    if not attempt.live:
-        raise ended(attempt)
-    return job, attempt
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """The caller about the state of a job, as the request names them."""
+
+    job_id: str
+    claim_id: str | None
+    host_id: str | None
+
+
+class SavedStates:
+    """The calls about saved states, as steps of :mod:`training.fleet.service.delivery`.
+
+    Only the holder of the job's live claim brings or gets one.
+    """
+
+    def __init__(self, service: Service, store: StateStore, clock: Clock) -> None:
+        self._service, self._store, self._clock = service, store, clock
+
+    def announce(self, calling: Calling, state_id: str) -> Steps[StateDraftReply]:
+        """Take a listing; the answer names missing chunks, the first when there are many."""
+        yield self._holder(calling)
+        document: bytes = yield Whole(LISTING_BYTES_MAX)
+        draft: Draft = yield Disk(lambda: self._store.begin(state_id, document))
+        return StateDraftReply(state_id=state_id, missing=list(draft.missing))
+
+    def bring(self, calling: Calling, state_id: str, sha256: str | None) -> Steps[None]:
+        """Take a chunk, or a body of several where ``sha256`` names none."""
+        yield self._holder(calling)
+        body: bytes = yield Whole(CHUNK_BYTES if sha256 else BATCH_BYTES + BATCH_CHUNKS * BATCH_HEAD_BYTES)
+        try:
+            chunks = [(sha256, body)] if sha256 else batched(body)
+        except BadListing as error:
+            raise Refusal(ProblemType.WRONG_DIGEST, str(error)) from None
+        yield Disk(lambda: self._store.put(state_id, chunks))
+
+    def keep(self, calling: Calling, state_id: str, said: StateKeepRequest) -> Steps[StateView]:
+        """Let a whole state be the job's newest, unless its attempt has ended meanwhile."""
+        size: int = yield Disk(lambda: self._store.size_of(state_id))
+        found: tuple[Job, Attempt] = yield self._holder(calling)
+        job, attempt = found
+        before, now = self._store.of(job.job_id), self._clock.now()
+        made = kept_by(attempt, before, said, state_id=state_id, size=size, now=now)
+        yield Disk(lambda: self._store.keep(job.job_id, made))
+        logger.info(
+            "%s: a saved state of %d bytes is kept, of attempt %s on %s", job.name, size, attempt.attempt, made.host
+        )
+        return view(made)
+
+    def listing(self, calling: Calling, state_id: str) -> Steps[bytes]:
+        """Read the listing of the job's state; its SHA-256 is the state's id."""
+        found: tuple[Job, Attempt] = yield self._holder(calling)
+        self._check_newest(found[0], state_id)
+        document: bytes = yield Disk(lambda: self._store.listing(calling.job_id))
+        return document
+
+    def piece(self, calling: Calling, state_id: str, sha256: str) -> Steps[bytes]:
+        """Read a chunk of the job's state."""
+        found: tuple[Job, Attempt] = yield self._holder(calling)
+        self._check_newest(found[0], state_id)
+        data: bytes = yield Disk(lambda: self._store.piece(calling.job_id, sha256))
+        return data
+
+    def forget(self) -> Steps[int]:
+        """Remove the states of jobs that are over; returns their number."""
+        if not (jobs := self._store.jobs()):
+            return 0
+        gone: list[str] = yield Decide(lambda: over(self._service, jobs), "states")
+        number: int = (yield Disk(lambda: self._store.forget(gone))) if gone else 0
+        return number
+
+    def of(self, job_id: str) -> StateView | None:
+        """Return what a claim tells of a job's state."""
+        kept = self._store.of(job_id)
+        return None if kept is None else view(kept)
+
+    def _holder(self, calling: Calling) -> Decide:
+        """Find the job and the caller's live attempt at it; refuse any other."""
+
+        def find() -> tuple[Job, Attempt]:
+            job, attempt = self._service.claimed(calling.job_id, calling.claim_id, calling.host_id)
+            if not attempt.live:
+                raise ended(attempt)
+            return job, attempt
+
+        return Decide(find, "state")
+
+    def _check_newest(self, job: Job, state_id: str) -> None:
+        kept = self._store.of(job.job_id)
+        if kept is None or kept.state_id != state_id:
+            raise NoState(f"this is not the saved state of job {job.name}; it begins anew")
 
 
 def kept_by(
@@ -29,20 +134,19 @@ def kept_by(
 ) -> KeptState:
     """Return the state as it is kept: with the stretches of all attempts that it holds. Pure.
 
-    Earlier stretches count where this attempt began from the state that is known here.
+    An older worker tells of none; earlier ones then count where this attempt began from the state that is known here.
     """
-    earlier: tuple[Stretch, ...] = ()
-    if before is not None and before.attempt == attempt.attempt:
-        earlier = before.stretches[:-1]
-    elif before is not None and before.state_id == said.begun_from:
-        earlier = before.stretches
-    own = Stretch(
-        attempt=attempt.attempt,
-        host=attempt.host,
-        begins=earlier[-1].ends if earlier else None if said.epoch is None else 0,
-        ends=said.epoch,
-    )
-    stretches = (*earlier, own)[-STRETCHES_MAX:]
+    told = said.stretches
+    if told is None:
+        earlier: tuple[Stretch, ...] = ()
+        if before is not None and before.attempt == attempt.attempt:
+            earlier = before.stretches[:-1]
+        elif before is not None and before.state_id == said.begun_from:
+            earlier = before.stretches
+        begins = earlier[-1].ends if earlier else None if said.epoch is None else 0
+        told = [*earlier, Stretch(attempt=0, host="", begins=begins, ends=said.epoch)]
+    own = msgspec.structs.replace(told[-1], attempt=attempt.attempt, host=attempt.host)  # whatever it says of itself
+    stretches = (*told[:-1], own)[-STRETCHES_MAX:]
     return KeptState(state_id, attempt.attempt, attempt.host, now, size, stretches)
 
 

@@ -11,10 +11,10 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
+from training.fleet.wire.stretches import STRETCHES_MAX
 from training.fleet.wire.views import Wire
 
 STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
-STRETCHES_MAX = 200  # attempts that a state tells of
 
 _Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
@@ -49,7 +49,11 @@ class StateDraftReply(Wire, frozen=True, kw_only=True):
 
 
 class StateKeepRequest(Wire, frozen=True, kw_only=True):
-    """``POST …/state/{id}/keep``: how far the training is, and the state that this attempt began from."""
+    """``POST …/state/{id}/keep``: how far the training is, and who did what of it, this attempt last.
+
+    An older worker names the state that it began from instead.
+    """
 
     epoch: _Count | None = None
     begun_from: Annotated[str, Meta(max_length=64)] | None = None
+    stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)] | None = None

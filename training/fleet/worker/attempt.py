@@ -375,7 +375,7 @@ class Attempt:
                 record={
                     "bundle_bytes": packed.size,
                     "trained": self._trained(folders),
-                    **stretches_noted(folders.stretches),
+                    **stretches_noted(folders.stretches, folders.log),
                     **({} if why_not is None else {"no_report": why_not}),
                     **self._timing(folders.reports),
                 },

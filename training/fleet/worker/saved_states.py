@@ -24,7 +24,7 @@ BYTES_MAX = 4 * 1024**3  # of all but the newest
 AGE_MAX_S = 14 * 86_400.0  # since a trainer last wrote there
 ASK_EVERY_S = 300.0
 OVER = FINAL - {JobStatus.FAILED}
-_GRANTED_BY = ".database"
+_GRANTED_BY, _STRETCHES = ".database", ".stretches"  # notes beside the folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,11 @@ def begin(folder: Path, database_id: str | None) -> None:
 
 
 def forget(folder: Path) -> None:
-    """Remove a job's folder and the note beside it."""
+    """Remove a job's folder and the notes beside it."""
     shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):
-        _note(folder).unlink(missing_ok=True)
+    for note in (_note(folder), stretches_of(folder)):
+        with suppress(OSError):
+            note.unlink(missing_ok=True)
 
 
 def prune(root: Path, now: float | None = None, *, in_use: Collection[Path] = ()) -> None:
@@ -119,6 +120,11 @@ def _is_older(kept: Kept, now: float, keep_s: object) -> bool:
     if isinstance(keep_s, bool) or not isinstance(keep_s, int | float) or keep_s < 0:
         return False
     return kept.written_at < now - keep_s
+
+
+def stretches_of(folder: Path) -> Path:
+    """Return the note of who did what of the training that lies in a job's folder."""
+    return folder.with_name(folder.name + _STRETCHES)
 
 
 def _note(folder: Path) -> Path:

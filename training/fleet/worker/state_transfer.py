@@ -12,18 +12,20 @@ import json
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from training import strict_json
-from training.files import LocalFs, free_bytes
+from training.files import LocalFs, free_bytes, write_whole
 from training.fleet.client.answers import ClientError
 from training.fleet.client.datasets import StateCalls
 from training.fleet.wire.dataset_listing import Listing
-from training.fleet.wire.progress import parse_progress, point_of
+from training.fleet.wire.progress import point_in
+from training.fleet.wire.stretches import joined
+from training.fleet.worker import saved_states
 from training.fleet.worker.datasets import Order
 from training.fleet.worker.state import events as t
 
@@ -48,7 +50,7 @@ class Known:
     def of(cls, told: Mapping[str, Any]) -> Known | None:
         """Read it from the claim's answer; None without one, or where it makes no sense."""
         try:
-            stretches = tuple(dict(each) for each in told.get("stretches") or ())
+            stretches = _stretches_of(told.get("stretches"))
             return cls(str(told["state_id"]), int(told["size"]), str(told["host"]), stretches)
         except (KeyError, TypeError, ValueError):
             return None
@@ -66,6 +68,7 @@ class StateTransfer:
         self._known = Known.of(assignment.state)
         self._begun_from: str | None = None
         self._begun: tuple[Mapping[str, Any], ...] = ()
+        self._begins: int | None = None  # the epoch after which this trainer began
         self._epoch: int | None = None
         self._kept: str | None = None  # the state that was brought last
         self._busy = threading.Lock()
@@ -81,21 +84,24 @@ class StateTransfer:
         """Make the job's folder hold the newest state. Raises Stopped."""
         from training.fleet.client.push import FolderError
 
-        known = self._known
-        if known is None:
-            return
+        known, here = self._known, None
         try:
             here = self._listing()
-            if here is None or (known.host != self._host and here.dataset_id != known.state_id):
-                self._fetch(known, order)
+            if known is not None:
+                if here is None or (known.host != self._host and here.dataset_id != known.state_id):
+                    self._fetch(known, order)
+                    here = self._listing()
+                self._begun_from = known.state_id
+                log.info("%s goes on from the state that %s saved", self._assignment.name, known.host)
         except (ClientError, FolderError, OSError) as error:
             log.warning(
                 "%s: the state that %s saved cannot be fetched (%s); it begins from what is here, or anew",
-                self._assignment.name, known.host, error,
+                self._assignment.name, known.host if known else self._host, error,
             )  # fmt: skip
-            return
-        self._begun_from, self._begun = known.state_id, known.stretches
-        log.info("%s goes on from the state that %s saved", self._assignment.name, known.host)
+        if here is None:
+            self._begins = 0
+        else:
+            self._begun = _stretches_in(saved_states.stretches_of(self._folder))
 
     def _fetch(self, known: Known, order: Order) -> None:
         calls, incoming = self._calls(), self._folder / _INCOMING
@@ -110,6 +116,7 @@ class StateTransfer:
                 for sha256 in file.pieces:
                     order.check()
                     out.write(calls.piece(known.state_id, sha256))
+        self._note_here(known.stretches)
         for old in self._folder.iterdir():
             if old != incoming:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -122,12 +129,14 @@ class StateTransfer:
     def heed(self, lines: Iterable[str]) -> None:
         """Note how far the training is, by the trainer's output."""
         for line in lines:
-            if '"epoch"' in line and (point := point_of(parse_progress(line))) is not None:
+            if (point := point_in(line)) is not None:
                 self._epoch = point.epoch
+                if self._begins is None:
+                    self._begins = max(0, point.epoch - 1)
 
     def begin_bringing(self) -> threading.Thread:
-        """Bring the state as it is now, on a thread of its own, unless one is on its way."""
-        thread = threading.Thread(target=self._bring, name=f"state {self._assignment.name}", daemon=True)
+        """Bring the state as it is now, on a thread of its own."""
+        thread = threading.Thread(target=self.bring, name=f"state {self._assignment.name}", daemon=True)
         thread.start()
         return thread
 
@@ -135,7 +144,8 @@ class StateTransfer:
         """Bring the last state of a trainer that has ended, for so long as a stopping worker may take."""
         self.begin_bringing().join(LAST_S)
 
-    def _bring(self) -> None:
+    def bring(self) -> None:
+        """Bring the state as it is now, once the one before is through."""
         from training.fleet.client.push import FolderError, send
 
         with self._busy:
@@ -143,10 +153,13 @@ class StateTransfer:
                 listing = self._listing()
                 if listing is None or listing.dataset_id == self._kept:
                     return
+                stretches = self._stretches()
+                self._note_here(stretches)
                 calls = self._calls()
                 for _ in send(calls, self._folder, listing, tries=1):
                     pass
-                calls.keep(listing.dataset_id, epoch=self._epoch, begun_from=self._begun_from, tries=1)
+                told = {"epoch": stretches[-1]["ends"], "begun_from": self._begun_from, "stretches": stretches}
+                calls.keep(listing.dataset_id, **told, tries=1)
             except (ClientError, FolderError, OSError, LookupError, TypeError) as error:
                 log.info("%s: its saved state was not brought (%s); it stays here", self._assignment.name, error)
                 return
@@ -164,21 +177,62 @@ class StateTransfer:
     # ── the record ──────────────────────────────────────────────────────────────────────────
 
     def note(self, path: Path) -> None:
-        """Save the stretches of a training that moved, for its packing, perhaps by another session of the worker."""
-        if not self._begun:
-            return
-        own = {"attempt": self._assignment.attempt, "host": self._host}
-        own |= {"begins": self._begun[-1].get("ends"), "ends": self._epoch}
+        """Save the stretches of a training that went on, for its packing, perhaps by another session of the worker."""
+        stretches = self._stretches()
+        self._note_here(stretches)
+        if self._begun:
+            with suppress(OSError):
+                path.write_text(json.dumps(stretches), encoding="utf-8")
+
+    def _stretches(self) -> list[dict[str, Any]]:
+        """Return who did what of the training so far."""
+        begins = self._begins
+        if begins is None and self._begun:
+            last = self._begun[-1]
+            begins = last["begins"] if last["ends"] is None else last["ends"]
+        own = {"attempt": self._assignment.attempt, "host": self._host, "begins": begins, "ends": self._epoch}
+        return joined(self._begun, own)
+
+    def _note_here(self, stretches: Sequence[Mapping[str, Any]]) -> None:
+        """Save beside the state who did what of it, for another attempt on this host."""
+        path = saved_states.stretches_of(self._folder)
+        part = path.with_name(f"{path.name}.{threading.get_ident()}.part")  # two threads may be at it
         with suppress(OSError):
-            path.write_text(json.dumps([*self._begun, own]), encoding="utf-8")
+            write_whole(path, json.dumps(stretches).encode(), durable=False, part=part)
 
 
-def stretches_noted(path: Path) -> dict[str, Any]:
-    """Read what :meth:`StateTransfer.note` saved, for the attempt's record; nothing of a training that never moved."""
-    try:
-        return {"stretches": strict_json.loads(path.read_bytes())}
-    except (OSError, ValueError):
+def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
+    """Read what :meth:`StateTransfer.note` saved, for the attempt's record; nothing of a training that never went on.
+
+    A worker that was killed has not noted how far its trainer came: then the trainer's ``output`` tells.
+    """
+    stretches = _stretches_in(path)
+    if not stretches:
         return {}
+    *earlier, own = stretches
+    if own["ends"] is None:
+        with suppress(OSError), output.open(encoding="utf-8", errors="replace") as lines:
+            epochs = [point.epoch for line in lines if (point := point_in(line)) is not None]
+            if epochs:
+                return {"stretches": joined(earlier, {**own, "begins": max(0, epochs[0] - 1), "ends": epochs[-1]})}
+    return {"stretches": [dict(each) for each in stretches]}
+
+
+def _stretches_in(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """Read what was noted beside a state."""
+    with suppress(OSError, ValueError):
+        return _stretches_of(strict_json.loads(path.read_bytes()))
+    return ()
+
+
+def _stretches_of(told: object) -> tuple[Mapping[str, Any], ...]:
+    """Return these stretches, or none where that makes no sense."""
+    kinds = {"attempt": int, "host": str, "begins": int | None, "ends": int | None}
+    sound = isinstance(told, list) and all(
+        isinstance(each, dict) and all(isinstance(each.get(name), kind) for name, kind in kinds.items())
+        for each in told
+    )
+    return tuple({name: each[name] for name in kinds} for each in told) if sound and isinstance(told, list) else ()
 
 
 def sound(told: object) -> Mapping[str, Any]:

@@ -31,15 +31,13 @@ from training.fleet.service.incidents import Incidents
 from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
-from training.fleet.service.states import over as states_over
-from training.fleet.service.states import view as state_view
+from training.fleet.service.states import SavedStates
 from training.fleet.service.views import Views
 from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.states import StateStore
 from training.fleet.wire.messages import ARTIFACT_BYTES_MAX, ProblemType, Refusal, ReloadReply
-from training.fleet.wire.states import StateView
 
 if TYPE_CHECKING:
     from training.fleet.receiver.metrics.exposition import Exposition
@@ -163,8 +161,10 @@ class Context:
         self.own_names = own_names((self.settings.host, *self.settings.names))
         if self.datasets is not None:
             self.service.data_bytes = self.datasets.size_of
+        self.saved_states: SavedStates | None = None
         if self.states is not None:
-            self.service.state_of = self._state_of
+            self.saved_states = SavedStates(self.service, self.states, self.clock)
+            self.service.state_of = self.saved_states.of
         self.views = Views(self.reader, self.service, self.store.logs, self.store)
         self.folding = Folding(self.service, self.store.logs, self.reader)
         self.much_output = asyncio.Event()  # it is time to fold
@@ -341,7 +341,7 @@ class Context:
         if swept:
             logger.warning("%d attempts had no heartbeat for a lease and were ended", swept)
         await self.forget_uploads()
-        await self.forget_states()
+        await self._forget_states()
         await self._wake_sleepers()
         if self.delivery.index_stale:
             await self.repair_index()
@@ -385,18 +385,12 @@ class Context:
         if self.states is not None:
             await self.disk(partial(self.states.sweep, before))
 
-    async def forget_states(self) -> None:
+    async def _forget_states(self) -> None:
         """Remove the saved states of jobs that are over."""
-        states = self.states
-        if states is None or not (jobs := states.jobs()):
-            return
-        gone = await self.call(lambda: states_over(self.service, jobs))
-        if gone:
-            await self.disk(lambda: states.forget(gone))
+        from training.fleet.receiver.http.steps import carry_out  # which imports this module
 
-    def _state_of(self, job_id: str) -> StateView | None:
-        kept = None if self.states is None else self.states.of(job_id)
-        return None if kept is None else state_view(kept)
+        if self.saved_states is not None:
+            await carry_out(self, None, self.saved_states.forget())
 
     def close(self) -> None:
         """End the threads; the caller closes the writer and the reader's connection."""

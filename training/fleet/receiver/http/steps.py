@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from training.fleet.receiver.http.bodies import read_blocks
+from training.fleet.receiver.http.bodies import read_blocks, read_bytes
 from training.fleet.receiver.http.context import Context
-from training.fleet.service.delivery import Body, Decide, Disk, Look, Open, Step, Steps
+from training.fleet.service.delivery import Body, Decide, Disk, Look, Open, Step, Steps, Whole
 from training.fleet.store.incoming import Part
 
 T = TypeVar("T")
@@ -40,7 +40,10 @@ async def carry_out(context: Context, request: Request | None, steps: Steps[T]) 
             await context.disk(part.close)
 
 
-async def _take(context: Context, request: Request | None, step: Step | Body) -> Any:
+async def _take(context: Context, request: Request | None, step: Step | Body | Whole) -> Any:
+    if isinstance(step, Whole):
+        assert request is not None
+        return await read_bytes(context, request, step.bytes_max)
     if isinstance(step, Body):
         assert request is not None
         return await read_blocks(context, request, step.part)
