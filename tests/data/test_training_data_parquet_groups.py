@@ -69,9 +69,12 @@ def test_a_footer_is_written_as_it_was_read():
     assert parquet_groups._struct(parquet_groups.Reader(footer).struct()) == footer
 
 
-def test_a_file_of_no_table_is_refused(tmp_path):
+def test_a_file_of_no_table_or_of_unlike_ones_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no table"):
         parquet_groups.write_groups(tmp_path / "p", iter([]))
+    one, other = pl.DataFrame({"a": [1]}), pl.DataFrame({"b": [1]})
+    with pytest.raises(ValueError, match="same columns"):
+        parquet_groups.write_groups(tmp_path / "p", iter([one, other]))
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=6).filter(any))

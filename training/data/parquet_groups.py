@@ -23,7 +23,7 @@ TAIL = 8  # bytes behind the footer: its length, and MAGIC
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)  # types of Thrift
 
 # Fields of Parquet's footer, by their numbers in its definition.
-NUM_ROWS, ROW_GROUPS = 3, 4  # of FileMetaData
+SCHEMA, NUM_ROWS, ROW_GROUPS = 2, 3, 4  # of FileMetaData
 COLUMNS, GROUP_OFFSET, ORDINAL = 1, 5, 7  # of RowGroup
 CHUNK_OFFSET, META_DATA, PAGE_INDEX = 2, 3, (4, 5, 6, 7)  # of ColumnChunk
 COMPRESSED_SIZE, DATA_PAGES, DICTIONARY_PAGE = 7, 9, 11  # of ColumnMetaData
@@ -35,6 +35,7 @@ Struct = dict[int, tuple[int, Any]]
 def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
     """Write at least one table of equal columns into a file, each as a row group, uncompressed, without statistics."""
     first: Struct | None = None
+    columns = b""  # the beginning of each footer, up to its schema
     groups: list[bytes] = []
     rows = 0
     with path.open("wb") as file:
@@ -44,18 +45,23 @@ def write_groups(path: Path, tables: Iterable[pl.DataFrame]) -> None:
             table.write_parquet(buffer, compression="uncompressed", statistics=False, row_group_size=table.height)
             with buffer.getbuffer() as whole:
                 size = int.from_bytes(whole[-TAIL:-4], "little")
-                footer = Reader(bytes(whole[-TAIL - size : -TAIL])).struct()
+                written = bytes(whole[-TAIL - size : -TAIL])
+                if first is None:
+                    first = Reader(written).struct()
+                    columns = _struct({number: first[number] for number in first if number <= SCHEMA})[:-1]
+                if not written.startswith(columns):
+                    raise ValueError("the tables of a file have the same columns")
+                footer = Reader(written, begin=len(columns)).struct(behind=SCHEMA, until=ROW_GROUPS)
                 for group in footer[ROW_GROUPS][1][1]:
                     _copy(group, whole, file, number=len(groups))
                     groups.append(_struct(group))
             rows += table.height
-            first = first or footer
         if first is None:
             raise ValueError("a file of no table has no columns")
         first[NUM_ROWS] = (I64, rows)
         first[ROW_GROUPS] = (LIST, (STRUCT, groups))
-        footer_bytes = _struct(first)
-        file.write(footer_bytes + len(footer_bytes).to_bytes(4, "little") + MAGIC)
+        last = _struct(first)
+        file.write(last + len(last).to_bytes(4, "little") + MAGIC)
 
 
 def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> None:
@@ -78,30 +84,33 @@ def _copy(group: Struct, whole: memoryview, file: IO[bytes], *, number: int) -> 
 class Reader:
     """Values of Thrift's compact protocol, one behind the other."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content, self._at = content, 0
+    def __init__(self, content: bytes, begin: int = 0) -> None:
+        self._content, self._at = content, begin
 
-    def struct(self) -> Struct:
-        """The fields of a structure, by number."""
+    def struct(self, *, behind: int = 0, until: int | None = None) -> Struct:
+        """The fields of a structure, by number: those behind one of them, which ends here, and up to another."""
         fields: Struct = {}
-        number = 0
-        while (head := self._byte()) != STOP:
+        number = behind
+        while number != until and (head := self._byte()) != STOP:
             number = number + (head >> 4) if head >> 4 else self._signed()
             kind = head & 15
-            fields[number] = (kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind))
+            if I16 <= kind <= I64:
+                fields[number] = (kind, self._signed())
+            else:
+                fields[number] = (kind, kind == TRUE if kind in (TRUE, FALSE) else self._value(kind))
         return fields
 
     def _value(self, kind: int) -> Any:
-        if kind in (I16, I32, I64):
-            return self._signed()
         if kind == STRUCT:
             return self.struct()
-        if kind in (LIST, SET):
-            head = self._byte()
-            size = head >> 4 if head >> 4 < 15 else self._unsigned()
-            return head & 15, [self._value(head & 15) for _ in range(size)]
         if kind == BINARY:
             return self._bytes(self._unsigned())
+        if kind in (LIST, SET):
+            head = self._byte()
+            size, each = head >> 4 if head >> 4 < 15 else self._unsigned(), head & 15
+            return each, [self._value(each) for _ in range(size)]
+        if kind in (I16, I32, I64):
+            return self._signed()
         if kind == DOUBLE:
             return self._bytes(8)
         if kind in (BYTE, TRUE, FALSE):  # within a list a truth has a byte of its own
@@ -117,13 +126,14 @@ class Reader:
         return self._content[self._at - size : self._at]
 
     def _unsigned(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
+        content, at = self._content, self._at
+        value, shift = content[at] & 127, 7
+        while content[at] > 127:
+            at += 1
+            value |= (content[at] & 127) << shift
             shift += 7
+        self._at = at + 1
+        return value
 
     def _signed(self) -> int:
         value = self._unsigned()
@@ -135,35 +145,48 @@ def _struct(fields: Struct) -> bytes:
     out = bytearray()
     last = 0
     for number, (kind, value) in sorted(fields.items()):
-        kind = (TRUE if value else FALSE) if kind in (TRUE, FALSE) else kind
-        out += bytes([(number - last) << 4 | kind]) if 0 < number - last < 16 else bytes([kind]) + _signed(number)
-        if kind not in (TRUE, FALSE):
+        written = (TRUE if value else FALSE) if kind in (TRUE, FALSE) else kind
+        if 0 < number - last < 16:
+            out.append((number - last) << 4 | written)
+        else:
+            out.append(written)
+            out += _signed(number)
+        if I16 <= kind <= I64:
+            out += _signed(value)
+        elif kind not in (TRUE, FALSE):
             out += _value(kind, value)
         last = number
-    return bytes(out) + bytes([STOP])
+    out.append(STOP)
+    return bytes(out)
 
 
 def _value(kind: int, value: Any) -> bytes:
-    if kind in (I16, I32, I64):
-        return _signed(value)
+    if kind == STRUCT:
+        return value if isinstance(value, bytes) else _struct(value)
+    if kind == BINARY:
+        return _unsigned(len(value)) + bytes(value)
     if kind in (LIST, SET):
         each, values = value
         size = len(values)
         head = bytes([size << 4 | each]) if size < 15 else bytes([15 << 4 | each]) + _unsigned(size)
-        return head + b"".join(_value(each, one) for one in values)
-    if kind == BINARY:
-        return _unsigned(len(value)) + bytes(value)
-    if kind == STRUCT:
-        return value if isinstance(value, bytes) else _struct(value)
+        return head + b"".join([_value(each, one) for one in values])
+    if kind in (I16, I32, I64):
+        return _signed(value)
     return bytes([value]) if isinstance(value, int) else bytes(value)
 
 
+_SMALL = [bytes([value]) for value in range(128)]
+
+
 def _unsigned(value: int) -> bytes:
+    if value < 128:
+        return _SMALL[value]
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
         value >>= 7
-    return bytes([*out, value])
+    out.append(value)
+    return bytes(out)
 
 
 def _signed(value: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -50,6 +51,16 @@ def test_success_is_no_failure() -> None:
         (["RuntimeError: boom", '{"event": "error", "code": 70}'], None, "RuntimeError: boom"),
         (["half way", "gave up"], None, "gave up"),
         (["  indented", ""], None, "indented"),
+        (
+            [
+                "terminate called after throwing …",
+                "  what():  [10:31:02] x.cc:37: no room",
+                "Stack trace:",
+                "  [bt] (0) x",
+            ],
+            None,
+            "what():  [10:31:02] x.cc:37: no room",
+        ),
     ],
 )
 def test_first_line_is_the_actual_error(lines: list[str], complaint: str | None, words: str) -> None:
@@ -125,6 +136,12 @@ def test_kernels_kill_names_what_the_trainer_held() -> None:
 
 def test_segmentation_fault_is_not_called_memory() -> None:
     assert headline(Ended(EndKind.SIGNALLED, signal=11), []) == ("killed by SIGSEGV, and it printed nothing")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no signal ends a process there")
+def test_a_page_that_does_not_come_is_said() -> None:
+    said = "killed by SIGBUS (a file that it had mapped could not be read or had no room)"
+    assert headline(Ended(EndKind.SIGNALLED, signal=signal.SIGBUS), ["epoch 3"]) == f"{said}: epoch 3"
 
 
 @pytest.mark.parametrize("ended", [exited(75), Ended(EndKind.SIGNALLED, signal=15)])

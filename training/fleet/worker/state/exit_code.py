@@ -7,6 +7,7 @@ Exit codes are the trainer's contract (docs/trainer-contract.md): 0 done, 2 bad 
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -58,7 +59,8 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
     words = _essence(lines, complaint)
     lacking = _lacking(ended, [words, *lines[-LAST_LINES:]])
     memory = _memory_words(ended, lacking)
-    text = f"{ended.describe()}{memory}: {words}" if words else f"{ended.describe()}{memory}, and it printed nothing"
+    how = f"{ended.describe()}{memory}{_SIGNAL_WORDS.get(ended.signal, '')}"
+    text = f"{how}: {words}" if words else f"{how}, and it printed nothing"
     code = ended.code if ended.signal is None else 128 + ended.signal
     more = [line for line in lines if _adds_to(text, words, line)]
     return Failure(EndReason.TRAINER_FAILED, error_text(text, more), code, lacking)
@@ -90,9 +92,13 @@ def error_text(first: str, lines: Sequence[str]) -> str:
 
 
 _ERROR_LINE = re.compile(
-    r"\s*([\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)",
+    r"\s*(what\(\):|[\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)",
     re.IGNORECASE,
 )
+# What the kernel says by a signal, and a trainer that is ended by it cannot: no page of a mapped file comes, as its
+# disk is full or fails, or the file became shorter.
+_NO_PAGE = " (a file that it had mapped could not be read or had no room)"
+_SIGNAL_WORDS: dict[int | None, str] = {signal.SIGBUS: _NO_PAGE} if hasattr(signal, "SIGBUS") else {}
 _ADVICE = re.compile(r"^\s|^Traceback |^During handling|^The above exception|warnings?\.warn|Warning:")
 
 
