@@ -143,11 +143,20 @@ class GrantsFit(Checker):
             if waits and other.priority > facts.priority and not other.held_by:
                 self._passed_over(other, request, now, seen)
 
+    def _away(self, seen: Observation) -> set[str]:
+        """Return the hosts that are quarantined, under an operator's order, or at rest for their owners.
+
+        Who rests is the receiver's word, which another checker compares with what the hosts say.
+        """
+        ordered = {str(host) for (host,) in self._witness.rows("SELECT host FROM host_orders WHERE ended_at IS NULL")}
+        resting = self._witness.receiver.service.host_registry.resting
+        return {*seen.before.out, *seen.after.out, *ordered, *resting}
+
     def _somebody_has_cuda(self, spec: dict[str, Any], seen: Observation) -> bool:
-        """Look for a host with a GPU for this job that asked not long ago and is not quarantined."""
+        """Look for a host with a GPU for this job that asked not long ago and may train."""
         return any(
             seen.at - at < self._policy.gone_s / 2
-            and host not in {*seen.before.out, *seen.after.out}
+            and host not in self._away(seen)
             and self._hosts.get(host, {}).get("cuda") is not False
             and has_cuda(spec, at_best(capability))
             and misfit(spec, host, at_best(capability), self._hosts.get(host, {})) is None
@@ -155,12 +164,12 @@ class GrantsFit(Checker):
         )
 
     def _another_can(self, spec: dict[str, Any], but: str, seen: Observation) -> bool:
-        """Look for another host that was heard within a lease or trains, is not quarantined, and fits."""
+        """Look for another host that was heard within a lease or trains, may train, and fits."""
         trains = {live.host for live in seen.before.live.values()}
         return any(
             host != but
             and (host in trains or seen.at - self._signs.heard[host] < self._policy.stale_after_s)
-            and host not in {*seen.before.out, *seen.after.out}
+            and host not in self._away(seen)
             and misfit({**spec, "min_ram_gib": 0.0}, host, at_best(capability), self._hosts.get(host, {})) is None
             for host, (_, capability) in self._asked.items()
         )
@@ -213,8 +222,9 @@ def has_cuda(spec: dict[str, Any], capability: dict[str, Any]) -> bool:
 def misfit(spec: dict[str, Any], host: str, capability: dict[str, Any], declared: dict[str, Any]) -> str | None:
     """Say a second time, in the plainest words, which host may run which job."""
     whole, capability = capability, offered(capability, declared)
-    if not (capability.get("cpu_cores", 1) and capability.get("ram_available_gib", 1.0)):
-        return "nothing is left by its owner"
+    for name, key in (("ram_available_gib", "reserve_ram_gib"), ("cpu_cores", "reserve_cores")):
+        if declared.get(key) and not capability.get(name, 1):
+            return "nothing is left by its owner"
     if host in spec.get("denied_hosts", []):
         return "denied host"
     if spec.get("allowed_hosts") and host not in spec["allowed_hosts"]:
