@@ -94,11 +94,13 @@ class GrantsFit(Checker):
         self._hosts = hosts  # what the manifest declares
         self._witness: Witness
         self.clock_is_true = True  # nothing stepped since the receiver's last look
-        self._asked: dict[str, tuple[float, dict[str, Any]]] = {}  # host → when last, with what
+        self._asked: dict[str, tuple[float, dict[str, Any]]] = {}  # host → when last, with what …
+        self._last: dict[str, dict[str, Any]] = {}  # … and with what the time before
         self._signs = LifeSigns()
+        self._restarted_at = 0.0
 
     def restarted(self, witness: Witness) -> None:
-        self._witness = witness
+        self._witness, self._restarted_at = witness, self.world.now
 
     def lost(self, seen: Observation) -> None:
         self._heard(seen)  # which the receiver remembers, though no row tells of it
@@ -107,6 +109,8 @@ class GrantsFit(Checker):
         self._signs.see(seen)
         if seen.call.name == "claim" and seen.error is None:
             request = seen.call.message
+            if request.host_id in self._asked:
+                self._last[request.host_id] = self._asked[request.host_id][1]
             self._asked[request.host_id] = (seen.at, request.capability)
 
     def see(self, seen: Observation) -> None:
@@ -164,11 +168,17 @@ class GrantsFit(Checker):
         )
 
     def _another_can(self, spec: dict[str, Any], but: str, seen: Observation) -> bool:
-        """Look for another host that was heard within a lease or trains, may train, and fits."""
+        """Look for another host that was heard within a lease or trains, may train, and fits.
+
+        A receiver that was away gives each host a lease from its return on.
+        """
         trains = {live.host for live in seen.before.live.values()}
         return any(
             host != but
-            and (host in trains or seen.at - self._signs.heard[host] < self._policy.stale_after_s)
+            and (
+                host in trains
+                or seen.at - max(self._restarted_at, self._signs.heard[host]) < self._policy.stale_after_s
+            )
             and host not in self._away(seen)
             and misfit({**spec, "min_ram_gib": 0.0}, host, at_best(capability), self._hosts.get(host, {})) is None
             for host, (_, capability) in self._asked.items()
@@ -186,6 +196,11 @@ class GrantsFit(Checker):
         fits = misfit(spec, request.host_id, request.capability, declared) is None
         if self._scheduling is Scheduling.SOONEST:  # by a schedule that may not know of this job yet
             known = self._witness.receiver.queue.ahead.is_up_to_date
+            # What a host had the time before is what the schedule may still go by.
+            known = (
+                known
+                and misfit(spec, request.host_id, self._last.get(request.host_id, request.capability), declared) is None
+            )
             fits = fits and known and not self._another_can(spec, request.host_id, seen)
         self.demand(not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over")
 

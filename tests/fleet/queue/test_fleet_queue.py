@@ -22,6 +22,7 @@ from training.fleet.queue.choose import NoJob
 from training.fleet.queue.declines import Declined
 from training.fleet.queue.draft import Draft, class_key
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
+from training.fleet.queue.kinds import places_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import LISTED_MAX, first
 from training.fleet.scheduling.edits import Kind as EditKind
@@ -1076,6 +1077,24 @@ def test_of_a_host_with_very_many_attempts_those_that_end_first_are_places() -> 
     busy = [Busy(n, n + 1.0) for n in range(20)]
     assert [slot.ready_s for slot, _ in places("desk", busy)] == [*range(16)]
     assert places("pi", []) == [(Slot("pi"), None)]
+
+
+@pytest.mark.parametrize(
+    ("priorities", "of_each"),
+    [((100, 40), (1, 1)), ((40, 40), (1, 1)), ((40, 100), (0, 2))],
+    ids=["first on the processor", "alike", "first on the GPU"],
+)
+def test_jobs_that_share_a_gpu_leave_a_place_to_one_on_the_processor_unless_they_come_first(
+    priorities: tuple[int, int], of_each: tuple[int, int]
+) -> None:
+    """Found by the simulation: with all places on the GPU, such a job was in no schedule, and others went before it."""
+    plain, on_gpu = priorities
+    kinds = [
+        Kind("plain", 1, {"desk": 10.0}, plain, places={"desk": (False, 2)}),
+        Kind("gpu", 3, {"desk": 10.0}, on_gpu, places={"desk": (True, 2)}),
+    ]
+    found = [slot.gpu for slot, _ in places_of([a_host("desk", slots=2)], {}, kinds, 8)]
+    assert (found.count(False), found.count(True)) == of_each
 
 
 def test_who_waits_is_told_of_the_host_that_begins_such_jobs_first(queue: JobQueue, clock: FakeClock) -> None:

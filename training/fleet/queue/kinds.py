@@ -88,16 +88,31 @@ class AtOnce:
 def places_of(
     hosts: Sequence[Host], busy: Mapping[str, Sequence[Busy]], kinds: Iterable[Kind], most: int
 ) -> list[Place]:
-    """List the places of these hosts, ``most`` of each, with the number of its attempt on each."""
-    on_gpu: dict[str, int] = {}
+    """List the places of these hosts, ``most`` of each, with the number of its attempt on each.
+
+    As many of a host's places are for its GPUs as its jobs may share these. One is left for what trains on its
+    processor, unless jobs of higher priority fill them all.
+    """
+    sharing: dict[str, int] = {}  # host → how many may share its GPUs …
+    on_gpus: dict[str, list[Kind]] = {}  # … which jobs these are …
+    without: dict[str, int] = {}  # … and the highest priority of those that need none
     for each in kinds:
         for name, (gpu, count) in each.places.items():
-            if gpu and name in each.seconds:
-                on_gpu[name] = max(count, on_gpu.get(name, 0))
+            if name not in each.seconds:
+                continue
+            if gpu:
+                sharing[name] = max(count, sharing.get(name, 0))
+                on_gpus.setdefault(name, []).append(each)
+            else:
+                without[name] = max(each.priority, without.get(name, each.priority))
     found = []
     for host in hosts:
         count = min(booking.most_at_once(host), most)
-        found += places(host.name, busy.get(host.name, ()), count, on_gpu.get(host.name, 0))
+        on_gpu = sharing.get(host.name, 0)
+        if on_gpu >= count and host.name in without:
+            first = sum(each.count for each in on_gpus[host.name] if each.priority > without[host.name])
+            on_gpu = max(count - 1, min(first, count))
+        found += places(host.name, busy.get(host.name, ()), count, on_gpu)
     return found
 
 
