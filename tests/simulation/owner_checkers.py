@@ -83,14 +83,18 @@ class OwnersComeFirst(WorkerChecker):
     def __init__(self, world: World, hosts: dict[str, dict[str, Any]]) -> None:
         super().__init__(world)
         self._hosts = hosts
-        self._stands: dict[str, float] = {}  # claim → since when
+        self._stands: dict[str, float] = {}  # claim → since when …
+        self._halted: dict[str, float] = {}  # … and since when for its owner or an operator
+        self._began: dict[str, float] = {}  # claim → since when its trainer runs
 
     def moved(self, host: Host, trainer: Trainer) -> None:
         claim = trainer.assignment.claim_id
+        self._began.setdefault(claim, self.world.now)
         if trainer.paused and not trainer.frozen and not trainer.over:
             self._stands.setdefault(claim, self.world.now)
         else:
             self._stands.pop(claim, None)
+            self._halted.pop(claim, None)
 
     def event(self, host: Host, event: t.Event) -> None:
         if host.asleep or host.woke_lately:
@@ -99,19 +103,31 @@ class OwnersComeFirst(WorkerChecker):
         knows = host.state.terms.observes
         for what, since in life.since.items():
             within_s = 2 * life.look_s + SETTLE_S + SLACK_S
-            if knows and declared.get(_HOLDS[what]) and self.world.now - max(since, host.terms_at) > within_s:
+            if (
+                knows
+                and declared.get(_HOLDS[what])
+                and self.world.now - max(since, host.terms_at, host.woke_at) > within_s
+            ):
                 self._none_runs(host, f"{what} for {self.world.now - since:.0f} s")
         limit_s = declared.get("pause_max_s", 600.0) + 2 * life.look_s + SLACK_S
         for claim, since in self._stands.items():
             trainer, work = host.trainers.get(claim), host.work_on(claim)
-            if trainer is None or work is None or work.paused or work.halted_at is None or trainer.asked:
+            if trainer is None or work is None:
                 continue
-            stood_s = self.world.now - max(since, host.woke_at)
+            if work.halted_at is None:
+                self._halted.pop(claim, None)
+                continue
+            halted = self._halted.setdefault(claim, self.world.now)
+            if work.paused or trainer.asked:
+                continue
+            stood_s = self.world.now - max(since, halted, host.woke_at)
             self.demand(stood_s <= limit_s, f"{claim[:8]} is paused for {stood_s:.0f} s on {host.machine}")
 
     def _none_runs(self, host: Host, why: str) -> None:
         for trainer in host.trainers.values():
-            runs = trainer.running and not trainer.asked
+            # One whose data or saved state took long to fetch begins, and is paused at once.
+            began = self.world.now - self._began.get(trainer.assignment.claim_id, self.world.now) > SLACK_S
+            runs = began and trainer.running and not trainer.asked
             self.demand(not runs, f"a trainer runs on {host.machine}: {why}")
 
 
@@ -140,7 +156,9 @@ class PausedCountsForNobody(WorkerChecker):
     def over(self, host: Host, trainer: Trainer, ended: Ended) -> None:
         claim = trainer.assignment.claim_id
         self.moved(host, trainer)
-        if trainer.assignment.dataset is None:  # the time of a fetch counts, and this clock begins after it
+        if (
+            trainer.assignment.dataset is None and trainer.assignment.state is None
+        ):  # the time of a fetch counts, and this clock begins after it
             self._took_s[claim] = self.world.now - self._began[claim] - self._stood_s.get(claim, 0.0)
 
     def see(self, seen: Observation) -> None:
