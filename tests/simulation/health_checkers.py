@@ -71,6 +71,8 @@ class SickHostsAreTakenOut(WorkerChecker):
             return
         death = Death(live.claim_id, live.job_id, live.generation, message.reason)
         known = (message.record or {}).get("train_s") is not None
+        if not known and message.reason == "interrupted":
+            return  # it never began
         if not known and message.reason != "spawn_failed":
             self._believe(host)  # its worker began anew meanwhile: the receiver guesses how long it ran
             return

@@ -13,6 +13,7 @@ from fakes import Counting, FakeClock
 
 from training.files import LocalFs
 from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.queue.attempts import Stored
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Finding
@@ -118,7 +119,7 @@ class House:
         part.close()
         return found
 
-    def owned(self, job_id: str, claim_id: str, artifact: Artifact) -> bool | None:
+    def owned(self, job_id: str, claim_id: str, artifact: Artifact) -> Stored | None:
         permission = self.service.upload_permission(job_id, claim_id, "pi")
         return self.service.upload_done(permission, artifact.artifact_id, artifact.size)
 

@@ -10,12 +10,14 @@ from builders import a_worker_claim
 from fakes import FakeClock
 from retention_running import DAY_S, House, Killed
 
+from training.fleet.queue.attempts import Stored
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.restore import Restore
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.retention import Kind
 from training.fleet.service.catalogue import index_rows
+from training.fleet.service.delivery import Delivery
 from training.fleet.wire.dataset_listing import Listing, cut
 
 BEST = "it is not among the best of gbt realistic: its validation figure is 0.5, the last kept one's 0.75"
@@ -206,8 +208,21 @@ def test_an_upload_whose_bundle_goes_before_it_is_owned_is_sent_again(two: House
     brought = []
     two.collect(between={5: lambda: brought.append(two.upload(claim_id, b"worse", "id-twin"))})
     assert two.owned("id-twin", claim_id, brought[0]) is None
-    assert two.owned("id-twin", claim_id, two.upload(claim_id, b"worse", "id-twin")) is True
+    assert two.owned("id-twin", claim_id, two.upload(claim_id, b"worse", "id-twin")) is Stored.NEW
     assert two.here("worse")
+
+
+def test_a_late_upload_of_what_went_makes_the_index_say_that_it_is_back(two: House) -> None:
+    """Found by the simulation: the line went on saying that it had been removed."""
+    two.collect()
+    (attempt,) = two.reader.connection.execute("SELECT claim_id FROM attempts WHERE job_id = 'id-worse'").fetchall()
+    claim_id = str(attempt["claim_id"])
+    late = two.upload(claim_id, b"worse", "id-worse")
+    delivery = Delivery(two.service, two.store, two.reader, two.clock)
+    permission = two.service.upload_permission("id-worse", claim_id, "pi")
+    two.run(delivery._made_its_own(permission, late))
+    assert delivery.index_stale
+    assert two.removed("worse") is None
 
 
 def test_a_job_that_goes_on_meanwhile_keeps_its_bundle(two: House) -> None:

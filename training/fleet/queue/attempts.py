@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import IntEnum
 from typing import Any
 
 from training.clock import Clock
@@ -17,6 +18,14 @@ from training.fleet.scheduling.job import Attempt, EndReason, Job, Trained
 
 GAP = "[… {} lines of output are missing: the worker could not keep them until they were asked for …]"
 _OF_A_GRANT = ["job_id", "attempt", "claim_id", "generation", "host", "instance_id", "session_id", "slot", "request_id"]
+
+
+class Stored(IntEnum):
+    """The news of a bundle that an attempt delivered; what follows a delivery is done for a new one alone."""
+
+    KNOWN = 0
+    NEW = 1
+    BACK = 2  # known, and in the store again, from where retention had taken it
 
 
 class Attempts:
@@ -101,12 +110,10 @@ class Attempts:
 
     # ── what they delivered ─────────────────────────────────────────────────────────────────
 
-    def add_artifact(self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int) -> bool:
-        """A bundle that this attempt delivered is in the store. False when that is known already.
-
-        One that retention had taken away is back.
-        """
-        self._db.run("removal_back", what="bundle", subject=f"{model}_{mode}/{artifact_id}", now=self._clock.now())
+    def add_artifact(self, attempt: Attempt, artifact_id: str, model: str, mode: str, size: int) -> Stored:
+        """Note that a bundle which this attempt delivered is in the store."""
+        subject = f"{model}_{mode}/{artifact_id}"
+        back = self._db.run("removal_back", what="bundle", subject=subject, now=self._clock.now())
         added = self._db.run(
             "add_artifact",
             artifact_id=artifact_id,
@@ -117,7 +124,9 @@ class Attempts:
             size=size,
             now=self._clock.now(),
         )
-        return added == 1
+        if added:
+            return Stored.NEW
+        return Stored.BACK if back else Stored.KNOWN
 
     def artifact_of(self, attempt: Attempt, artifact_id: str) -> Row | None:
         """The delivery of this bundle by this attempt, if there was one."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database
+from training.fleet.queue.attempts import Stored
 from training.fleet.queue.results import Kept
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.service import catalogue
@@ -212,12 +213,14 @@ class Delivery:
     def _made_its_own(self, permission: UploadPermission, artifact: Artifact) -> Steps[None]:
         """Assign a bundle that is durable in the store to its attempt."""
         done, repairs = self._service.upload_done, self._store.index.repairs
-        added: bool | None = yield Decide(
+        stored: Stored | None = yield Decide(
             lambda: done(permission, artifact.artifact_id, artifact.size), "by hand" if permission.by_hand else "upload"
         )
-        if added is None:
+        if stored is None:
             raise OffsetMismatch(artifact.size, 0)
-        if added:
+        if stored is Stored.BACK:
+            self.index_stale = True  # its line says that it was removed
+        if stored is Stored.NEW:
             logger.info("stored %s (%d bytes)", artifact.path, artifact.size)
             yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt, repairs)
 

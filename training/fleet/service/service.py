@@ -16,6 +16,7 @@ import msgspec
 
 from training.contract import spec_hash
 from training.fleet.database.writer import Database
+from training.fleet.queue.attempts import Stored
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.draft import Draft
 from training.fleet.queue.durations import Learned
@@ -811,23 +812,22 @@ class Service:
         attempt = None if claim_id is None else self.queue.attempts.by_claim(claim_id)
         return attempt is not None and (attempt.live or rules.may_adopt(self._job(attempt.job_id), attempt))
 
-    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> bool | None:
+    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> Stored | None:
         """Assign a bundle that is durable in the store to its attempt, if the claim still stands.
 
-        False when the attempt had delivered it before, so that what follows a delivery is done once; None when
-        retention took an equal bundle away at this moment: it is to be sent once more.
+        None when retention took an equal bundle away at this moment: it is to be sent once more.
         """
         if permission.by_hand:
-            return False
+            return Stored.KNOWN
         job, attempt = self._delivering(permission.job_id, permission.claim_id, None)
         if attempt.end_reason is EndReason.COMPLETED:
             refuse_another(attempt, artifact_id)
         if not self._dataset_store.find(artifact_id, model=permission.model, mode=permission.mode):
             return None
-        added = self.queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
+        stored = self.queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
         if attempt.live:  # an upload counts as a heartbeat
             self.queue.renew(job, attempt, seq=attempt.seq)
-        return added
+        return stored
 
     # ── by hand ─────────────────────────────────────────────────────────────────────────────
 
