@@ -28,7 +28,10 @@ def test_nothing_recorded_was_broken() -> None:
 
 # What simulations meet that are younger than the recorded run; each is met in the default suite's.
 NEWER = {
-    *(f"fault {kind}" for kind in (Fault.OWNER, Fault.WOKEN, Fault.PAUSE_HOST, Fault.DRAIN, Fault.RESUME_HOST)),
+    *(
+        f"fault {kind}"
+        for kind in (Fault.OWNER, Fault.WOKEN, Fault.PAUSE_HOST, Fault.DRAIN, Fault.RESUME_HOST, Fault.STATE_LOST)
+    ),
     "row wake",
 }
 

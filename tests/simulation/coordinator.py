@@ -28,12 +28,13 @@ from training.fleet.database.writer import DatabaseError, Writer
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.http.problems import body_of, headers_of, refusal_of
 from training.fleet.scheduling.policy import Policy
+from training.fleet.service import states
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Plan, Service
-from training.fleet.service.states import SavedStates, over
+from training.fleet.service.states import SavedStates
 from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
@@ -279,7 +280,7 @@ class Coordinator:
 
     def forget_states_now(self) -> None:
         """Forget what may go by now, without a wait."""
-        self.states.forget(over(self.service, self.states.jobs()))
+        self.states.forget(states.over(self.service, self.states.jobs()))
 
     def _forget_states(self) -> Endpoint:
         try:

@@ -530,6 +530,7 @@ class Host:
     def _trainer_ended(self, trainer: Trainer, ended: Ended, *, asked: bool) -> None:
         """The launcher notes it, then the worker hears of it."""
         claim = trainer.assignment.claim_id
+        over = t.TrainerEnded(claim_id=claim, ended=ended)
         self._watcher.over(self, trainer, ended)
         if not asked or ended.code == 0:
             code = -ended.signal if ended.signal else ended.code
@@ -540,13 +541,13 @@ class Host:
             if not self._survives("hearing of the end"):
                 return
             if self.carrier is None:
-                told()
+                self.take(over)
             else:
                 self.carrier.ended(claim, well=ended.code == 0, then=told)
 
         def told() -> None:
             if self._survives("telling of the end"):
-                self.take(t.TrainerEnded(claim_id=claim, ended=ended))
+                self.take(over)
 
         if self.carrier is not None:
             self.carrier.over(claim, trainer.cpu_s, well=ended.code == 0)

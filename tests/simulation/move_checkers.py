@@ -227,6 +227,8 @@ class NothingIsLeft(MoveChecker):
         self._receiver = receiver
 
     def discarded(self, host: Host, root: Path, in_hand: int) -> None:
+        if not root.is_dir():  # nothing was ever saved
+            return
         folders = [each for each in root.iterdir() if each.is_dir()]
         self.demand(len(folders) <= KEPT_MAX + in_hand, f"{host.machine} keeps the states of {len(folders)} jobs")
         notes = {each.name.partition(".")[0] for each in root.iterdir() if not each.is_dir()}

@@ -1,4 +1,4 @@
-"""What an interrupted run leaves, so that it can go on: here or on another machine."""
+"""The state of an interrupted run, from which it goes on: here or on another machine."""
 
 from __future__ import annotations
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
 import logging
+import random
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +15,7 @@ from typing import Any
 
 import pytest
 from builders import an_attempt
+from conformance.memory_fs import MemoryFs
 from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver, job_id, running
@@ -21,11 +26,13 @@ from training.fleet.client.push import read_folder
 from training.fleet.service.states import kept_by, over
 from training.fleet.store.errors import ChunksMissing, NoState, StoreFull
 from training.fleet.store.states import KeptState, StateStore
+from training.fleet.wire import stretches
 from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing, cut, pack
 from training.fleet.wire.states import STATE_BYTES_MAX, StateKeepRequest, Stretch
+from training.fleet.worker import state_transfer
 from training.fleet.worker.datasets import Order, Stopped
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state_transfer import StateTransfer, sound, stretches_noted
+from training.fleet.worker.state_transfer import StateTransfer, sound
 
 JOB = job_id({"name": "gbt-realistic"})
 
@@ -73,6 +80,16 @@ def test_a_later_attempts_state_is_never_replaced_by_an_earlier_ones(tmp_path: P
     with pytest.raises(NoState, match="attempt 2 of this job has brought a later state"):
         bring(store, "one", attempt=1, weights=b"earlier")
     assert store.of("one") == kept
+
+
+def test_a_state_that_was_kept_survives_a_power_cut() -> None:
+    """Also the first one, for which the folders were made."""
+    disk = MemoryFs()
+    kept = bring(StateStore(Path("/states"), disk), "one", weights=b"w")
+    for seed in range(10):
+        found = StateStore(Path("/states"), disk.after_power_cut(random.Random(seed)))
+        assert found.of("one") == kept
+        assert found.piece("one", hashlib.sha256(b"w").hexdigest()) == b"w"
 
 
 def test_a_state_without_all_its_chunks_is_not_kept(tmp_path: Path) -> None:
@@ -123,6 +140,44 @@ def test_stretches_tell_of_each_attempt_once_and_meet(brought: list[tuple[int | 
             for one, next_one in zip(before.stretches, before.stretches[1:], strict=False):
                 assert one.ends == next_one.begins
                 assert one.attempt < next_one.attempt
+
+
+WHOLE = st.integers(0, 30)
+
+
+@given(st.lists(st.tuples(WHOLE, WHOLE), max_size=6))
+def test_stretches_join_so_that_each_epoch_belongs_to_one(runs: list[tuple[int, int]]) -> None:
+    """Each run begins at any epoch up to where the one before came, perhaps anew."""
+    told: list[dict[str, Any]] = []
+    truth: dict[int, int] = {}  # epoch → attempt
+    for number, (back, ahead) in enumerate(runs, start=1):
+        begins = max(0, len(truth) - back)
+        own = {"attempt": number, "host": "h", "begins": begins, "ends": begins + ahead}
+        told = stretches.joined(told, own)
+        truth = {epoch: by for epoch, by in truth.items() if epoch < begins}
+        truth |= dict.fromkeys(range(begins, begins + ahead), number)
+        found = {epoch: each["attempt"] for each in told for epoch in range(each["begins"], each["ends"])}
+        assert found == truth
+        assert all(one["ends"] == two["begins"] for one, two in itertools.pairwise(told))
+        assert told[0]["begins"] == 0
+
+
+def test_stretches_of_a_trainer_that_counts_no_epochs_are_all_kept() -> None:
+    one, two = ({"attempt": number, "begins": None, "ends": None} for number in (1, 2))
+    assert stretches.joined([one], two) == [one, two]
+
+
+def test_a_killed_workers_stretch_ends_where_its_trainers_output_does() -> None:
+    """It noted how far its trainer came before it was killed: not at all."""
+    with tempfile.TemporaryDirectory() as folder:
+        note, output = Path(folder, "note"), Path(folder, "log")
+        first = {"attempt": 1, "host": "a", "begins": 0, "ends": 9}
+        note.write_text(json.dumps([first, {"attempt": 2, "host": "b", "begins": 9, "ends": None}]))
+        output.write_text(
+            "words\n" + "".join(f'{{"event": "epoch", "epoch": {n}, "loss": 0.5}}\n' for n in (8, 9, 10, 11))
+        )
+        told = state_transfer.stretches_noted(note, output)["stretches"]
+    assert [(each["host"], each["begins"], each["ends"]) for each in told] == [("a", 0, 7), ("b", 7, 11)]
 
 
 # ── over the wire ───────────────────────────────────────────────────────────────────────────────
@@ -184,7 +239,7 @@ def test_the_next_attempt_is_given_what_the_one_before_left(tmp_path: Path) -> N
         there.fetch(Order(wait))
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"x.state": large}
         there.note(tmp_path / "note")
-        (one, two) = stretches_noted(tmp_path / "note", tmp_path / "no log")["stretches"]
+        (one, two) = state_transfer.stretches_noted(tmp_path / "note", tmp_path / "no log")["stretches"]
         assert (one["host"], one["ends"], two["host"], two["begins"]) == ("first", 12, "second", 12)
 
         def unneeded() -> list[str]:
@@ -232,7 +287,9 @@ def test_a_state_that_cannot_be_fetched_costs_no_job(
         assert "cannot be fetched" in caplog.text
         assert (here / "x.state").read_bytes() == b"of my own"
         there.note(tmp_path / "note")
-        assert stretches_noted(tmp_path / "note", tmp_path / "no log") == {}, "it did not go on from there"
+        assert state_transfer.stretches_noted(tmp_path / "note", tmp_path / "no log") == {}, (
+            "it did not go on from there"
+        )
 
 
 def test_a_stopped_attempt_fetches_no_further(tmp_path: Path) -> None:
