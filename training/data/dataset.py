@@ -327,7 +327,7 @@ def write_features(
 
 
 def group_ends(episodes: Iterable[tuple[str, int]], usual: int) -> Iterator[int]:
-    """Where groups of about ``usual`` rows end, at most twice as many: behind episodes that their names choose.
+    """The ends of groups of about ``usual`` rows, at most twice as many: behind episodes that their names choose.
 
     Episodes come with the number of the row behind their last. One that comes or goes changes the group that it is in,
     and few others: the next chosen episode ends a group again. A longer episode is cut.
