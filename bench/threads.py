@@ -1,4 +1,4 @@
-"""How well each family scales with threads, and the part of its training that several share.
+"""Measure the scaling of each family with threads, and the part of its training that several share.
 
     python bench/threads.py [--windows 5000] [--models gbt,mlp,…] [--json]
 

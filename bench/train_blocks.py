@@ -1,4 +1,4 @@
-"""What shuffling by blocks changes: networks on the recorded sample, in any order and in pools of runs.
+"""Measure what shuffling by blocks changes: networks on the recorded sample, in any order and in pools of runs.
 
     python bench/train_blocks.py [--models mlp,cnn] [--seeds 0,1,2] [--pools 8] [--run 8] [--json]
 

@@ -176,7 +176,7 @@ class Trial:
         return Kept(surprise=self._answers("a", task, "sur", made))
 
     def _answers(self, kind: str, task: Any, name: str, made: Any) -> Any:
-        """What a training says of all windows, kept by what it learnt from."""
+        """Scores of all windows by a training, kept by what it learnt from."""
         digest = hashlib.sha256()
         for rows in (task.split.train, task.split.val):
             digest.update(np.sort(rows).astype(np.int64).tobytes() + b"|")

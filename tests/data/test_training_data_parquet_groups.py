@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.data import dataset, parquet_groups
+from training.data import dataset, parquet_groups, scratch
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
 from training.data.tensors import Index
@@ -101,5 +102,45 @@ def test_the_bytes_of_features_do_not_depend_on_how_their_rows_come(tmp_path_fac
 @given(st.integers(1, 10**8), st.integers(1, 5000))
 def test_a_group_of_rows_is_bounded_in_memory(windows, features):
     rows = dataset._group_rows(windows, features)
-    assert rows == dataset.GROUP_ROWS_LEAST or rows * 4 * features <= dataset.GROUP_BYTES_MOST
+    assert rows == dataset.GROUP_ROWS_LEAST or 2 * rows * 4 * features <= dataset.GROUP_BYTES_MOST
     assert rows < 2 * windows or rows == dataset.GROUP_ROWS_LEAST
+
+
+SIZES = st.lists(st.integers(1, 40) | st.sampled_from([150, 999]), min_size=1, max_size=30)
+
+
+@given(SIZES, st.integers(4, 64))
+def test_groups_hold_all_rows_and_none_too_many(sizes, usual):
+    episodes = [(f"e{n}", int(end)) for n, end in enumerate(np.cumsum(sizes))]
+    ends = list(dataset.group_ends(iter(episodes), usual))
+    assert ends[-1] == sum(sizes)
+    lengths = np.diff([0, *ends])
+    assert (lengths > 0).all()
+    assert (lengths <= 2 * usual).all()
+    assert len(ends) <= 2 + 4 * sum(sizes) / usual, "few groups"
+    if max(sizes) <= 2 * usual:
+        assert set(ends) <= {end for _, end in episodes}
+
+
+@given(st.integers(0, 10**6), st.integers(0, 299))
+@settings(max_examples=30)
+def test_an_episode_that_goes_changes_few_groups(seed, gone):
+    def groups(without):
+        sizes = np.random.default_rng(seed).integers(5, 25, 300)
+        kept = [(f"{seed}-{n}", int(size)) for n, size in enumerate(sizes) if n != without]
+        names = np.repeat([name for name, _ in kept], [size for _, size in kept])
+        episodes = [(name, int(end)) for (name, _), end in zip(kept, np.cumsum([s for _, s in kept]), strict=True)]
+        ends = [0, *dataset.group_ends(iter(episodes), 128)]
+        return {tuple(names[low:high]) for low, high in pairwise(ends)}
+
+    assert len(groups(gone) - groups(None)) <= 8, "of some 35"
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=30), st.integers(1, 9))
+def test_each_run_of_an_episode_has_an_end(names, span):
+    rows = Rows.of(episode=names, host=names, label=names)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scratch.spans, "__kwdefaults__", {"overlap": 0, "step": span})
+        found = list(Index(rows).episode_ends())
+    ends = [n + 1 for n in range(len(names)) if names[n : n + 1] != names[n + 1 : n + 2]]
+    assert found == [(names[end - 1], end) for end in ends]

@@ -64,23 +64,31 @@ def test_pages_leave_no_file_and_a_full_disk_is_one_sentence(
     assert ended.code == Exit.NO_ACCESS
     assert "No space left on device" in ended.sentence
     assert not list((tmp_path / "large").iterdir())
-    free = chain((10**9, 10**9, 10**9), repeat(1_000))  # filled by others, page after page
+
+
+def pages_in(folder: Path, bins: int) -> tuple[gbt.Pages, int]:
+    """Three pages of a thousand windows each, and the room that they take."""
+    X = np.random.default_rng(0).normal(size=(3_000, 7)).astype(np.float32)
+    rows, page = np.arange(3_000), gbt.bytes_of_page(1_000, 7, bins)
+    weights, files = np.ones(2), folder / "bins"
+    return gbt.Pages(X, rows, rows % 2, weights, step=1_000, files=files, page_bytes=page), 3 * page
+
+
+def test_a_disk_that_others_fill_is_noticed_before_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages, _ = pages_in(tmp_path, 64)
+    free = chain((10**9,), repeat(1_000))
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=next(free)))
-    ended = run(arguments("gbt", data, tmp_path, *SHORT["gbt"]), limits=NOTHING_HELD)
-    assert (ended.code, "No space left on device" in ended.sentence) == (Exit.NO_ACCESS, True)
-    assert next(free) == 1_000, "it was asked more than once"
-    assert not list((tmp_path / "large").iterdir())
+    with pytest.raises(OSError, match="No space left on device"):
+        xgboost.ExtMemQuantileDMatrix(pages, max_bin=64, nthread=1, missing=np.nan)
 
 
 @pytest.mark.parametrize("bins", [64, 300])
 def test_the_room_that_pages_take_is_known_beforehand(tmp_path: Path, bins: int) -> None:
-    X = np.random.default_rng(0).normal(size=(3_000, 7)).astype(np.float32)
-    rows, page = np.arange(3_000), gbt.bytes_of_page(1_000, 7, bins)
-    pages = gbt.Pages(X, rows, rows % 2, np.ones(2), step=1_000, files=tmp_path / "bins", page_bytes=page)
+    pages, room = pages_in(tmp_path, bins)
     matrix = xgboost.ExtMemQuantileDMatrix(pages, max_bin=bins, nthread=1, missing=np.nan)
     taken = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert matrix.num_row() == 3_000
-    assert 0.8 * 3 * page < taken <= 3 * page
+    assert 0.8 * room < taken <= room
 
 
 def test_a_state_of_other_limits_is_not_taken_up(data: Path, tmp_path: Path) -> None:

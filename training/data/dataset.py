@@ -44,9 +44,8 @@ from training.data.understood import Understood, metadata
 from training.data.understood import read as read_understood
 from training.files import LocalFs
 
-# Rows are written in groups, and not compressed: one changed episode then changes the bytes of its group, and a push of
-# the data set brings little else. A group costs about a tenth of a second for a thousand columns, so there are not
-# many; and it is held in memory, three times while it is written, so none is large.
+# Rows are written in groups, and not compressed. A group costs about a tenth of a second for a thousand columns, so
+# there are not many; and it is held in memory, three times while it is written, so none is large.
 GROUP_ROWS_LEAST, GROUPS_MOST = 256, 64
 GROUP_BYTES_MOST = 1 << 26
 REFERENCES_FILE = "baselines_v1.json"  # beside them where they were built from episodes; and what was read of each:
@@ -305,30 +304,60 @@ def write_features(
     count = len(index)
     digest = tensor_files.begun_sha256(np.dtype(np.float32), (count, len(names)))
     # By columns, as the file has them: one copy of a group, however its rows come.
-    group = np.empty((min(_group_rows(count, len(names)), count), len(names)), np.float32, order="F")
+    usual = _group_rows(count, len(names))
+    group = np.empty((min(2 * usual, count), len(names)), np.float32, order="F")
 
     def tables() -> Iterator[pl.DataFrame]:
-        begin = at = 0
+        ends = group_ends(index.episode_ends(), usual)
+        begin, at, end = 0, 0, next(ends)
         for F in parts:
             digest.update(np.ascontiguousarray(F).data)
             while len(F):
-                taken = min(len(F), begin + len(group) - at)
+                taken = min(len(F), end - at)
                 group[at - begin : at - begin + taken] = F[:taken]
                 at, F = at + taken, F[taken:]
-                if at - begin == len(group) or at == count:
+                if at == end:
                     columns = {name: group[: at - begin, i] for i, name in enumerate(names)}
                     yield index.part(begin, at).hstack(pl.DataFrame(columns))
-                    begin = at
+                    begin, end = at, next(ends, count)
             progress(at / count)
 
     write_groups(new / FEATURES_FILE, tables())
     return digest.hexdigest()
 
 
+def group_ends(episodes: Iterable[tuple[str, int]], usual: int) -> Iterator[int]:
+    """The ends of groups of about ``usual`` rows, at most twice as many: behind episodes that their names choose.
+
+    Episodes come with the number of the row behind their last. One that comes or goes changes the group that it is in,
+    and few others: the next chosen episode ends a group again. A longer episode is cut.
+    """
+    begin = before = 0
+    for name, end in episodes:
+        if end - begin > 2 * usual and before > begin:
+            yield before
+            begin = before
+        while end - begin > 2 * usual:
+            begin += 2 * usual
+            yield begin
+        if end - begin >= usual / 2 and _drawn(name) < 2 * (end - before) / usual:
+            yield end
+            begin = end
+        before = end
+    if before > begin:
+        yield before
+
+
+def _drawn(name: str) -> float:
+    """A number from 0 to 1 that a name always has."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) / 2**64
+
+
 def _group_rows(windows: int, features: int) -> int:
+    """The usual number of rows of a group."""
     rows = GROUP_ROWS_LEAST
     # Twice as many each time: for most added episodes the groups before stay as they are.
-    while rows * GROUPS_MOST < windows and 2 * rows * 4 * features <= GROUP_BYTES_MOST:
+    while rows * GROUPS_MOST < windows and 4 * rows * 4 * features <= GROUP_BYTES_MOST:
         rows *= 2
     return rows
 

@@ -26,7 +26,7 @@ from training.data.coded import Coded
 from training.data.errors import DataError
 from training.data.rows import CodedRows, Rows
 from training.data.schema import FeatureSchema
-from training.data.scratch import ROOM, blocks, reserve
+from training.data.scratch import ROOM, blocks, reserve, spans
 from training.files import write_whole
 
 TENSORS, INDEX, MANIFEST = "tensors.npy", "index.parquet", "manifest.json"
@@ -64,6 +64,16 @@ class Index:
         """The recording hosts, by name."""
         names: list[str] = self._rows.host.names.tolist()
         return names
+
+    def episode_ends(self) -> Iterator[tuple[str, int]]:
+        """Walk through the episodes: the name of each, and the number behind its last row."""
+        of = self._rows.episode
+        for here in spans(of.codes, overlap=1):
+            part = of.codes[here]
+            last = np.flatnonzero(np.diff(part))
+            yield from zip(of.names[part[last]].tolist(), (here.start + last + 1).tolist(), strict=True)
+        if len(self):
+            yield of[-1], len(self)
 
     def part(self, low: int, high: int) -> pl.DataFrame:
         """The rows from one number on to another."""
