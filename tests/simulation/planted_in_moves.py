@@ -28,7 +28,9 @@ MOVE_BUGS = (
         seed=79,
         also=Mutant("… and takes it", StateFile._unlike, "- PROCESSOR", '- PROCESSOR - {"spec"}'),
     ),
-    Mutant("only the first state of an attempt is brought", StateTransfer.bring, "== self._kept", "and self._kept", 79),
+    Mutant(
+        "only the first state of an attempt is brought", StateTransfer.bring, "== self._kept", "and self._kept", 111
+    ),
     Mutant(
         "an older state on this host goes before the receiver's",
         StateTransfer.fetch,
@@ -60,7 +62,7 @@ MOVE_BUGS = (
         seed=79,
     ),
     Mutant("states of jobs that ended are kept", states.over, "job.status in OVER", "False", seed=79),
-    Mutant("a host keeps the notes of states that are gone", saved_states.forget, ", stretches_of(folder)", "", 79),
+    Mutant("a host keeps the notes of states that are gone", saved_states.forget, ", stretches_of(folder)", ",", 75),
     Mutant("a chunk that arrived damaged is taken", ChunkCalls._get, "!= sha256", "== ''", seed=79),
     Mutant("the state before is not removed", StateStore._remove, "self._sets.remove(state_id)", "pass", seed=79),
     Mutant(
