@@ -18,8 +18,8 @@ FOLDER_BUGS = (
     Mutant(
         "what is pruned are the attempts of all workers of a machine",
         prune,
-        'root.glob("*-*/attempt-*-*")',
-        'root.parent.glob("*/*-*/attempt-*-*")',
+        "in _of_attempts(root):",
+        "in (one for each in root.parent.iterdir() for one in _of_attempts(each)):",
         seed=3,
     ),
     Mutant(
