@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -214,7 +215,8 @@ def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
     (tmp_path / "mlp_oracle.pt").write_bytes(path.with_name("mlp_oracle.pt").read_bytes())
     used = ("facts", "hyper", "label_map", "levels", "mode", "model", "ranges", "seen", "sidecar", "split", "threshold")
     refused = 0
-    for place, _, some in variants({name: sound[name] for name in used}):
+    # Every fourth, which meets each place with some values and each value at some places.
+    for place, _, some in islice(variants({name: sound[name] for name in used}), 0, None, 4):
         rest = {name: value for name, value in sound.items() if name not in used}
         (tmp_path / path.name).write_text(json.dumps({**rest, **some}))
         try:
@@ -224,7 +226,7 @@ def test_no_member_of_another_kind_is_a_bug_in_the_trainer(
                 score(tmp_path / path.name, data)
         except BadData:
             refused += 1
-    assert refused > 500
+    assert refused > 125
 
 
 def test_nothing_tells_where_or_when_it_was_made(trained: tuple[Path, Path]) -> None:
