@@ -118,16 +118,18 @@ class StateStore:
 
     def forget(self, jobs: Iterable[str]) -> int:
         """Remove the states of jobs that are over; returns how many there were."""
-        gone = 0
-        with self._lock:
+        gone = []
+        with self._lock, disk_errors("removing a saved state"):
             for job_id in jobs:
                 kept = self._kept.pop(job_id, None)
                 if kept is not None:
-                    gone += 1
-                    with disk_errors("removing a saved state"):
-                        self._fs.unlink(self._path(job_id))
-                    self._remove(kept.state_id)
-        return gone
+                    gone.append(kept.state_id)
+                    self._fs.unlink(self._path(job_id))
+            if gone:
+                self._fs.sync_folder(self.root / "jobs")  # before: no job may name, after a power cut, what is gone
+            for state_id in gone:
+                self._remove(state_id)
+        return len(gone)
 
     def sweep(self, older_than: float) -> int:
         """Remove what no job's state names: drafts last touched before ``older_than`` (epoch s), and loose chunks."""
