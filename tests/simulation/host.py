@@ -30,7 +30,7 @@ from simulation.world import SimClock, Timer, World
 from training.fleet.process.ended import Ended
 from training.fleet.process.launcher import put_down
 from training.fleet.scheduling.job import EndReason
-from training.fleet.worker import room
+from training.fleet.worker import room, saved_states
 from training.fleet.worker.actions import Actions
 from training.fleet.worker.attempt import found
 from training.fleet.worker.outbox import Outbox
@@ -182,12 +182,12 @@ class Host:
         self.terms_at = 0.0  # when the worker heard of its owner's conditions
         self.life = OwnerLife(world, self, habits.lease_s, lambda s, thunk: self.soon(s, thunk))
         self.carrier: Carrier | None = None  # of saved states, in the fleets that have them
+        self._resume = directory.folder / "resume" if disk is None else disk.options.resume
         if moves is not None and is_moving(world.seed):
-            root = directory.folder / "resume" if disk is None else disk.options.resume
             self.carrier = Carrier(
                 world,
                 self,
-                root,
+                self._resume,
                 network,
                 habits.timeout_s,
                 saves_s(world.seed, habits.lease_s),
@@ -263,6 +263,10 @@ class Host:
         if self.disk is not None:
             return self.disk.folders(assignment).end
         return self.directory.end(assignment.claim_id)
+
+    def state_of(self, assignment: t.Assignment) -> Path:
+        """Return the folder of what its trainer saved."""
+        return saved_states.folder_of(self._resume, assignment.job_id)
 
     def _bundle(self, assignment: t.Assignment) -> Path:
         if self.disk is not None:
@@ -668,7 +672,7 @@ class Attempt:
 
     def found(self) -> t.Found:
         host, here = self.host, self.assignment
-        return found(host.outbox, here, host.log_of(here), host.end_of(here))
+        return found(host.outbox, here, host.log_of(here), host.end_of(here), host.state_of(here))
 
     def spawn(self) -> None:
         self.host.fetch_and_spawn(self.assignment)

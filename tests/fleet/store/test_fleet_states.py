@@ -32,7 +32,7 @@ from training.fleet.wire.states import STATE_BYTES_MAX, StateKeepRequest, Stretc
 from training.fleet.worker import state_transfer
 from training.fleet.worker.datasets import Order, Stopped
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state_transfer import StateTransfer, sound
+from training.fleet.worker.state_transfer import StateTransfer, note_end, sound
 
 JOB = job_id({"name": "gbt-realistic"})
 
@@ -111,6 +111,16 @@ def test_a_damaged_file_counts_as_no_state_and_its_chunks_are_swept(tmp_path: Pa
     assert store.jobs() == ["two"]
     store.sweep(0.0)
     assert on_disk(store) == {hashlib.sha256(b"v").hexdigest()}
+
+
+def test_no_job_names_after_a_power_cut_a_state_that_is_gone() -> None:
+    for seed in range(20):
+        fs = MemoryFs()
+        store = StateStore(Path("/states"), fs)
+        bring(store, "one", weights=b"weights")
+        store.forget(["one"])
+        found = StateStore(Path("/states"), fs.after_power_cut(random.Random(seed)))
+        assert found.jobs() == [] or found.listing("one")
 
 
 def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path: Path) -> None:
@@ -256,6 +266,53 @@ def test_what_this_host_saved_later_goes_before_what_it_brought(tmp_path: Path) 
         saved(tmp_path / "a", b"saved after that")
         transfer(receiver, granted(receiver, "first"), tmp_path / "a", "first").fetch(Order(wait))
         assert (tmp_path / "a" / "x.state").read_bytes() == b"saved after that"
+
+
+def an_attempt_here(folder: Path, host: str, attempt: int) -> StateTransfer:
+    """Begin an attempt without a receiver: what it knows lies in the folder and beside."""
+
+    def unreachable() -> StateCalls:
+        raise Unavailable(503, None, "not reachable")
+
+    assignment = t.Assignment(job_id=JOB, claim_id=f"claim-{attempt}", name="gbt", attempt=attempt)
+    made = StateTransfer(assignment, folder, host, unreachable)
+    made.fetch(Order(wait))
+    made.note(folder.parent / f"{attempt}.note")
+    return made
+
+
+def epochs(first: int, last: int) -> str:
+    return "".join(f'{{"event": "epoch", "epoch": {each}, "loss": 0.5}}\n' for each in range(first, last + 1))
+
+
+def test_attempts_whose_workers_were_killed_keep_their_part(tmp_path: Path) -> None:
+    """Neither noted how far it came; the output of the last says where the first ended."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    an_attempt_here(folder, "pi", 1)
+    saved(folder, b"after epoch 7")
+    an_attempt_here(folder, "pi", 2)
+    (tmp_path / "2.log").write_text(epochs(8, 12))
+    told = state_transfer.stretches_noted(tmp_path / "2.note", tmp_path / "2.log")["stretches"]
+    assert [(each["attempt"], each["begins"], each["ends"]) for each in told] == [(1, 0, 7), (2, 7, 12)]
+
+
+def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    first = an_attempt_here(folder, "pi", 1)
+    first.heed(epochs(1, 3).splitlines())
+    saved(folder, b"after epoch 3")
+    first.bring()  # notes how far it is
+    saved(folder, b"after epoch 5, the last")
+    (tmp_path / "1.log").write_text(epochs(1, 5))
+    assignment = t.Assignment(job_id=JOB, claim_id="claim-1", name="gbt", attempt=1)
+    note_end(folder, assignment, tmp_path / "1.log")
+    an_attempt_here(folder, "pi", 2)
+    told = state_transfer.stretches_noted(tmp_path / "2.note", tmp_path / "no epoch")["stretches"]
+    assert [(each["attempt"], each["begins"], each["ends"]) for each in told] == [(1, 0, 5), (2, 5, None)]
+    note_end(folder, assignment, tmp_path / "1.log")  # of an attempt that is not the last any more
+    assert an_attempt_here(folder, "pi", 3)._begun[-1]["attempt"] == 2
 
 
 @pytest.mark.parametrize("fault", ["damaged", "missing", "gone", "another listing"])

@@ -49,7 +49,7 @@ from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import LAST_WORDS, TIMING_BYTES_MAX, Failure, parse_timing
 from training.fleet.worker.state.trainer import MEASURE_S
 from training.fleet.worker.state_folder import AttemptFolders, folders_of, make_folders, prune
-from training.fleet.worker.state_transfer import StateTransfer, stretches_noted
+from training.fleet.worker.state_transfer import StateTransfer, note_end, stretches_noted
 from training.fleet.worker.tail import POLLS_A_LOOK, OutputTail
 from training.fleet.worker.trained_on import at_start, by_checkpoint, note, noted
 from training.fleet.worker.trainer_command import BadSpecError, Inputs, names, trainer_command
@@ -79,8 +79,9 @@ class Places:
     reports: Path
 
 
-def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path) -> t.Found:
-    """Find an earlier session's trainer: its output, and its end if it ended."""
+def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume: Path) -> t.Found:
+    """Find an earlier session's trainer: its output, and its end if it ended. ``resume``: the folder of its state."""
+    note_end(resume, assignment, log)
     printed = outbox.adopt(assignment, log).total
     words = outbox.last(assignment.claim_id, LAST_WORDS)
     return t.Found(ended=end_on_record(end), printed=printed, last_words=words)
@@ -200,7 +201,7 @@ class Attempt:
             folders = self._folders
         except BadSpecError:
             return t.Found()
-        return found(self._outbox, self.assignment, folders.log, folders.end)
+        return found(self._outbox, self.assignment, folders.log, folders.end, self._resume)
 
     # ── the trainer ─────────────────────────────────────────────────────────────────────────
 

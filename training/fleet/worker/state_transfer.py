@@ -188,8 +188,7 @@ class StateTransfer:
         """Return who did what of the training so far."""
         begins = self._begins
         if begins is None and self._begun:
-            last = self._begun[-1]
-            begins = last["begins"] if last["ends"] is None else last["ends"]
+            begins = self._begun[-1]["ends"]  # None, too, where nobody noted it: the first epoch will tell
         own = {"attempt": self._assignment.attempt, "host": self._host, "begins": begins, "ends": self._epoch}
         return joined(self._begun, own)
 
@@ -211,11 +210,29 @@ def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
         return {}
     *earlier, own = stretches
     if own["ends"] is None:
-        with suppress(OSError), output.open(encoding="utf-8", errors="replace") as lines:
-            epochs = [point.epoch for line in lines if (point := point_in(line)) is not None]
-            if epochs:
-                return {"stretches": joined(earlier, {**own, "begins": max(0, epochs[0] - 1), "ends": epochs[-1]})}
-    return {"stretches": [dict(each) for each in stretches]}
+        own = _by_output(own, output)
+    return {"stretches": joined(earlier, own)}
+
+
+def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
+    """Note beside a state how far the trainer came that saved it, when its worker was killed and could not.
+
+    The next attempt on this host may find nothing left to train, and then tells of no epoch by which it would show.
+    """
+    path = saved_states.stretches_of(folder)
+    stretches = _stretches_in(path)
+    if stretches and stretches[-1]["attempt"] == assignment.attempt:
+        with suppress(OSError):
+            write_whole(path, json.dumps(joined(stretches[:-1], _by_output(stretches[-1], output))).encode())
+
+
+def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
+    """Return a stretch as its trainer's output tells it; unchanged where that tells of no epoch."""
+    with suppress(OSError), output.open(encoding="utf-8", errors="replace") as lines:
+        epochs = [point.epoch for line in lines if (point := point_in(line)) is not None]
+        if epochs:
+            return {**own, "begins": max(0, epochs[0] - 1), "ends": epochs[-1]}
+    return own
 
 
 def _stretches_in(path: Path) -> tuple[Mapping[str, Any], ...]:
