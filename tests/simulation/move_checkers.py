@@ -38,7 +38,15 @@ class MoveChecker(Checker):
     def bringing(self, host: Host, assignment: t.Assignment) -> None: ...
 
     def brought(
-        self, host: Host, assignment: t.Assignment, content: bytes, *, took_s: float, troubled: bool
+        self,
+        host: Host,
+        assignment: t.Assignment,
+        content: bytes,
+        *,
+        took_s: float,
+        troubled: bool,
+        kept: bool,
+        changed: bool,
     ) -> None: ...
 
     def ran(self, host: Host, assignment: t.Assignment, course: Course, work_s: float, *, well: bool) -> None: ...
@@ -162,6 +170,8 @@ class LittleWorkIsLost(MoveChecker):
         self._saved: dict[str, Saved] = {}
         self._known: dict[str, _Known] = {}  # by job
         self._runs: dict[str, Course] = {}  # by claim
+        self._kept: dict[str, Saved] = {}  # by claim: what it has brought
+        self._over: set[str] = set()  # claims on jobs that were over since: what they brought went
         self._troubled: set[str] = set()  # claims: something was not brought, or not fetched
         self._machines: dict[str, set[str]] = {}  # by host id
 
@@ -176,19 +186,38 @@ class LittleWorkIsLost(MoveChecker):
         for event in seen.events:
             if event.target in OVER:
                 self._known.pop(event.job_id, None)
+                self._over |= {claim for claim, course in self._runs.items() if course.facts["spec"] == event.job_id}
 
     def bringing(self, host: Host, assignment: t.Assignment) -> None:
         if known := self._known.get(assignment.job_id):
             known.whole = False  # until it has arrived
 
-    def brought(self, host: Host, assignment: t.Assignment, content: bytes, *, took_s: float, troubled: bool) -> None:
+    def brought(
+        self,
+        host: Host,
+        assignment: t.Assignment,
+        content: bytes,
+        *,
+        took_s: float,
+        troubled: bool,
+        kept: bool,
+        changed: bool,
+    ) -> None:
         claim, job = assignment.claim_id, assignment.job_id
         if troubled:
             self._troubled.add(claim)
+        if troubled or (changed and not kept):  # nobody can bring what is no longer there
             self.world.tally["states that were not brought"] += 1
             return
+        course, truth, known = self._runs[claim], self._saved[digest(content)], self._known.get(job)
+        if not kept and self._kept.get(claim) is truth:  # nothing new
+            if known is not None and known.truth is truth:
+                known.whole = claim not in self._troubled
+            return
         self.world.tally["states brought"] += 1
-        course, truth = self._runs[claim], self._saved[digest(content)]
+        self._kept[claim] = truth
+        if claim in self._over:
+            return
         self._known[job] = _Known(truth, truth.progress, course.step_s, took_s, claim not in self._troubled)
 
     def fetched(self, host: Host, assignment: t.Assignment, *, troubled: bool) -> None:

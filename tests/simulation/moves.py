@@ -179,6 +179,7 @@ class Course:
         """End well: what was saved is not needed any more."""
         self.mixed = self.keeper.mixed
         self.keeper.discard()
+        (self._folder / _COMMON).unlink(missing_ok=True)
 
     def saved(self, job_id: str) -> Saved:
         """Return the truth of what was saved last."""
@@ -211,8 +212,18 @@ class MoveWatcher(Protocol):
     def bringing(self, host: Host, assignment: t.Assignment) -> None:
         """A state is about to be brought."""
 
-    def brought(self, host: Host, assignment: t.Assignment, content: bytes, *, took_s: float, troubled: bool) -> None:
-        """A state was brought, or was not."""
+    def brought(
+        self,
+        host: Host,
+        assignment: t.Assignment,
+        content: bytes,
+        *,
+        took_s: float,
+        troubled: bool,
+        kept: bool,
+        changed: bool,
+    ) -> None:
+        """A state was brought, or was not. ``kept``: the receiver has said so; ``changed``: the trainer saved again."""
 
     def ran(self, host: Host, assignment: t.Assignment, course: Course, work_s: float, *, well: bool) -> None:
         """A run is over: well, or however."""
@@ -272,9 +283,9 @@ class Carrier:
         move = _Move(assignment, folder, note, transfer, Order(lambda _done, _size: None))
         self._moves[assignment.claim_id] = move
 
-        def fetched(error: Exception | None, troubled: bool) -> None:
+        def fetched(error: Exception | None, way: Strand) -> None:
             self._stamp(folder)
-            self._watcher.fetched(self._host, assignment, troubled=troubled)
+            self._watcher.fetched(self._host, assignment, troubled=bool(way.trouble))
             if isinstance(error, Stopped):
                 self._world.tally["fetches of states broken off"] += 1
                 failure = Failure(EndReason.SPAWN_FAILED, "nobody wants the state any more")
@@ -390,17 +401,28 @@ class Carrier:
     def _bring(self, move: _Move, then: Callable[[], None] = lambda: None) -> None:
         began = self._world.now
         path = move.folder / _FILE
-        content = path.read_bytes() if path.exists() else None
+
+        def found() -> bytes | None:
+            return path.read_bytes() if path.exists() else None
+
+        content = found()
         move.busy = True
         self._watcher.bringing(self._host, move.assignment)
 
-        def through(error: Exception | None, troubled: bool) -> None:
+        def through(error: Exception | None, way: Strand) -> None:
             move.busy = False
             if error is not None:
                 raise error
             if content is not None:
-                took_s = self._world.now - began
-                self._watcher.brought(self._host, move.assignment, content, took_s=took_s, troubled=troubled)
+                self._watcher.brought(
+                    self._host,
+                    move.assignment,
+                    content,
+                    took_s=self._world.now - began,
+                    troubled=bool(way.trouble),
+                    kept=way.kept,
+                    changed=found() != content,
+                )
             then()
             self._next(move)
 
@@ -415,11 +437,11 @@ class Carrier:
         for path in [*folder.rglob("*"), folder]:
             os.utime(path, (self._host.clock.now(), self._host.clock.now()))
 
-    def _run(self, work: Callable[[], object], done: Callable[[Exception | None, bool], None]) -> None:
+    def _run(self, work: Callable[[], object], done: Callable[[Exception | None, Strand], None]) -> None:
         def over(error: Exception | None) -> None:
             if strand in self._strands:
                 self._strands.remove(strand)
-            done(error, bool(strand.trouble))
+            done(error, strand)
 
         strand = Strand(work, over)
         self._strands.append(strand)
@@ -483,4 +505,6 @@ class _Wire:
             raise TransportError(outcome.value)
         if outcome.status != 200:
             strand.trouble.append(str(outcome.status))
+        elif path.endswith("/keep"):
+            strand.kept = True
         return outcome

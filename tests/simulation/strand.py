@@ -31,6 +31,7 @@ class Strand(threading.Thread):
         self._gone = False
         self.over = False
         self.trouble: list[str] = []  # what it met on its way, for whoever began it
+        self.kept = False  # the receiver has said that it keeps what was brought
 
     @staticmethod
     def current() -> Strand:
