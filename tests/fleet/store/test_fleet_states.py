@@ -32,7 +32,7 @@ from training.fleet.wire.states import STATE_BYTES_MAX, StateKeepRequest, Stretc
 from training.fleet.worker import state_transfer
 from training.fleet.worker.datasets import Order, Stopped
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state_transfer import StateTransfer, note_end, sound, stretches_noted
+from training.fleet.worker.state_transfer import StateTransfer, note_end, sound
 
 JOB = job_id({"name": "gbt-realistic"})
 
@@ -293,7 +293,7 @@ def test_attempts_whose_workers_were_killed_keep_their_part(tmp_path: Path) -> N
     saved(folder, b"after epoch 7")
     an_attempt_here(folder, "pi", 2)
     (tmp_path / "2.log").write_text(epochs(8, 12))
-    told = stretches_noted(tmp_path / "2.note", tmp_path / "2.log")["stretches"]
+    told = state_transfer.stretches_noted(tmp_path / "2.note", tmp_path / "2.log")["stretches"]
     assert [(each["attempt"], each["begins"], each["ends"]) for each in told] == [(1, 0, 7), (2, 7, 12)]
 
 
@@ -309,7 +309,7 @@ def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(
     assignment = t.Assignment(job_id=JOB, claim_id="claim-1", name="gbt", attempt=1)
     note_end(folder, assignment, tmp_path / "1.log")
     an_attempt_here(folder, "pi", 2)
-    told = stretches_noted(tmp_path / "2.note", tmp_path / "no epoch")["stretches"]
+    told = state_transfer.stretches_noted(tmp_path / "2.note", tmp_path / "no epoch")["stretches"]
     assert [(each["attempt"], each["begins"], each["ends"]) for each in told] == [(1, 0, 5), (2, 5, None)]
     note_end(folder, assignment, tmp_path / "1.log")  # of an attempt that is not the last any more
     assert an_attempt_here(folder, "pi", 3)._begun[-1]["attempt"] == 2
