@@ -1,4 +1,4 @@
-"""What every engine owes to those who spread work over it: one suite, run on each of them.
+"""The promises of every engine to those who spread work over it: one suite, run on each of them.
 
 A class of tests for an engine sets ``cluster`` by a fixture of its own, and inherits `ExecutorSuite`.
 """

@@ -92,7 +92,7 @@ class ResumesItsOwn(MoveChecker):
 
 
 class StepsAreCountedOnce(MoveChecker):
-    """What a result says of its stretches is what happened: each step by one host, none missing, none twice."""
+    """A result tells of its stretches as they happened: each step by one host, none missing, none twice."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -113,6 +113,8 @@ class StepsAreCountedOnce(MoveChecker):
             if told is None:
                 said = [(host, 0, steps)]
             else:
+                if told[-1]["ends"] is None:  # it printed no epoch, and came to the end all the same
+                    told[-1]["ends"] = steps
                 said = _by_host((each["host"], each["begins"], each["ends"]) for each in told)
                 self.world.tally["results that tell of their stretches"] += 1
             self.demand(said == truth, f"the result of {claim[:8]} claims {said}, and {truth} happened")
@@ -151,7 +153,7 @@ class MixedIsMarked(MoveChecker):
 
 @dataclass
 class _Known:
-    """What is known to be kept of a job at the receiver, and what was lost since."""
+    """A job's state as it is known to be kept at the receiver, and the run that brought it."""
 
     truth: Saved
     progress: float  # of the run that brought it, at its end or at last sight
@@ -161,8 +163,8 @@ class _Known:
 
 
 class LittleWorkIsLost(MoveChecker):
-    """What arrived is kept, and the next run goes on from there if it can be fetched: of a run that ended politely
-    nothing is lost, of one that crashed no more than ``state_every_s``, the keeper's time, and the bringing."""
+    """A state that arrived is kept, and the next run goes on from there if it can be fetched: of a polite end
+    nothing is lost, of a crash no more than ``state_every_s``, the keeper's time, and the bringing."""
 
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world)

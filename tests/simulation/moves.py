@@ -96,7 +96,7 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True)
 class Saved:
-    """What a saved state holds, in truth."""
+    """The content of a saved state, in truth."""
 
     job_id: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)

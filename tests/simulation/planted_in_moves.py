@@ -33,12 +33,12 @@ MOVE_BUGS = (
         StateTransfer.bring,
         "== self._kept",
         "and self._kept",
-        seed=123,
+        seed=111,
     ),
-    Mutant("the state before is not removed", StateStore._remove, "self._sets.remove(state_id)", "pass", seed=119),
-    Mutant("states of jobs that ended are kept", states.over, "job.status in OVER", "False", seed=119),
+    Mutant("the state before is not removed", StateStore._remove, "self._sets.remove(state_id)", "pass", seed=131),
+    Mutant("states of jobs that ended are kept", states.over, "job.status in OVER", "False", seed=131),
     Mutant(
-        "a host keeps the notes of states that are gone", saved_states.forget, ", stretches_of(folder))", ",)", seed=119
+        "a host keeps the notes of states that are gone", saved_states.forget, ", stretches_of(folder))", ",)", seed=123
     ),
     Mutant(
         "the folder of jobs' states is not durable",
@@ -47,20 +47,26 @@ MOVE_BUGS = (
         "for folder in (path.parent,):",
         seen_by=_DIRECTLY + "a_state_that_was_kept_survives_a_power_cut",
     ),
-    Mutant("what a crash left is counted twice", stretches.joined, 'kept[-1]["ends"] = begins', "pass", seed=119),
+    Mutant(
+        "what a crash left is counted twice",
+        stretches.joined,
+        'kept[-1]["ends"] = begins',
+        "pass",
+        seen_by=_DIRECTLY + "stretches_join_so_that_each_epoch_belongs_to_one",
+    ),
     Mutant(
         "a run counts its first step for the one before",
         StateTransfer.heed,
         "max(0, point.epoch - 1)",
         "point.epoch",
-        seed=123,
+        seen_by=_DIRECTLY + "the_first_epoch_that_a_trainer_prints_says_where_it_began",
     ),
     Mutant(
         "unlike processors pass for one",
         StateFile.load,
         'before.append(self._processor(header["facts"]))',
         "pass",
-        seed=123,
+        seed=111,
     ),
     Mutant(
         "a run that began anew counts what it left",

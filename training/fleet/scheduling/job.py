@@ -69,7 +69,7 @@ FAULT_OF: Mapping[EndReason, Fault] = {
     EndReason.SPAWN_FAILED: Fault.INFRASTRUCTURE,
 }
 
-# What a worker may report through `fail`; the others are the receiver's own conclusions.
+# The reasons that a worker may report through `fail`; the others are the receiver's own conclusions.
 REPORTABLE = frozenset(
     {
         EndReason.TRAINER_FAILED,

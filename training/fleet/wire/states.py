@@ -22,7 +22,7 @@ _Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 class Stretch(Wire, frozen=True, kw_only=True):
     """The part of a training that one attempt did: the epochs (or trees) after ``begins``, up to ``ends``.
 
-    Null: its trainer counts none.
+    Null: its trainer counts none; or, of the last one, it came to its end and printed none.
     """
 
     attempt: int
