@@ -43,9 +43,7 @@ STORE_BUGS = (
         "None if True else",
         seed=5,
     ),
-    Mutant(
-        "the index gets a line for every upload", Attempts.add_artifact, "if added:", "if True:", seed=12
-    ),
+    Mutant("the index gets a line for every upload", Attempts.add_artifact, "if added:", "if True:", seed=12),
     Mutant(
         "the index follows the clock", "artifacts", "ORDER BY r.seq", "ORDER BY r.stored_at, r.artifact_id", seed=12
     ),
