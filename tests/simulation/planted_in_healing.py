@@ -49,7 +49,7 @@ HEALING_BUGS = (
         "end_quarantine",
         "WHERE host = :host AND ended_at IS NULL",
         "WHERE host = :host AND ended_at IS NOT NULL",
-        seed=21,
+        seed=7,
     ),
     Mutant(
         "a host that is well again stays out",

@@ -21,7 +21,7 @@ RECEIVER_BUGS = (
         also=Mutant("", Service._delivering, "raise ended(attempt)", "pass"),
     ),
     Mutant("a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=2),
-    Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", seed=22),
+    Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", seed=4),
     Mutant("accept any upload", Service._delivering, "raise ended(attempt)", "pass", seed=2),
     Mutant(
         "the heartbeat of a claim renews every job of its host",
@@ -35,7 +35,7 @@ RECEIVER_BUGS = (
         policy.may_adopt,
         "and attempt.end_reason is EndReason.HOST_LOST",
         "and not attempt.live",
-        seed=138,
+        seed=33,
         also=Mutant(
             "",
             "readopt_attempt",
@@ -82,17 +82,17 @@ RECEIVER_BUGS = (
         Service._guard_identity,
         "if known.instance_id != request.instance_id:",
         "if False:",
-        seed=14,
+        seed=37,
     ),
     Mutant(
         "an older session may claim",
         Line.ask,
         "began_before = older(session, self.current)",
         "began_before = False",
-        seed=13,
+        seed=23,
     ),
     Mutant("a session that was succeeded takes over again", Line.ask, "not (seen or began_before)", "True", seed=24),
-    Mutant("who asks twice is a copy", Line.ask, "if echo == self.round:", "if echo is not None:", seed=15),
+    Mutant("who asks twice is a copy", Line.ask, "if echo == self.round:", "if echo is not None:", seed=2),
     Mutant(
         "a new session is a copy of the last one",
         Line._open,
@@ -128,8 +128,8 @@ RECEIVER_BUGS = (
     # ── ends and budgets ────────────────────────────────────────────────────────────────────
     Mutant("no budget for trainers", policy._end_of_budget, "failures >= policy.max_attempts", "False", seed=11),
     Mutant("no budget for hosts", policy._end_of_budget, "losses >= policy.max_host_losses", "False", seed=2),
-    Mutant("no budget of grants", policy._end_of_budget, "job.grants >= policy.max_grants", "False", seed=4),
-    Mutant("bad data is tried again", policy._end_of_budget, "exit_code in FINAL_EXITS", "False", seed=186),
+    Mutant("no budget of grants", policy._end_of_budget, "job.grants >= policy.max_grants", "False", seed=18),
+    Mutant("bad data is tried again", policy._end_of_budget, "exit_code in FINAL_EXITS", "False", seed=25),
     Mutant(
         "one budget for both",
         policy.settle,
@@ -149,7 +149,7 @@ RECEIVER_BUGS = (
         "readopt_job",
         "SELECT 1 - a.pardoned FROM",
         "SELECT 0 FROM",
-        seed=4,
+        seed=14,
     ),
     Mutant("what was pardoned stays so when it lives again", "readopt_attempt", ", pardoned = 0", "", seed=16372),
     Mutant(
@@ -157,7 +157,7 @@ RECEIVER_BUGS = (
         "adopt_job",
         "SELECT 1 - a.pardoned FROM",
         "SELECT 0 FROM",
-        seed=40,
+        seed=12,
     ),
     Mutant("a requeue keeps the budgets", "requeue_job", "trainer_failures = 0, host_losses = 0, ", "", seed=17),
     Mutant(
@@ -198,7 +198,7 @@ RECEIVER_BUGS = (
         "requeue_job",
         "SET status = 'pending', claim_id = NULL",
         "SET status = 'pending', held_by = NULL, held_at = NULL, claim_id = NULL",
-        seed=8,
+        seed=2,
     ),
     Mutant(
         "a job that comes back is held no more",
@@ -247,7 +247,7 @@ RECEIVER_BUGS = (
     ),
     Mutant("leases never end", Service.tick, "if watch.may_sweep else 0", "if False else 0", seed=4),
     Mutant("sweep without observed time", Service.tick, "if watch.may_sweep else 0", "if True else 0", seed=0),
-    Mutant("sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=0),
+    Mutant("sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=51),
     Mutant("sweep at once after a sleep", Watch.look, "if stepped or slept", "if stepped", seed=0),
     Mutant("sweep at once after a step of the clock", Watch.look, "if stepped or slept", "if slept", seed=2),
     Mutant("leases do not move with the clock", Service.tick, "if step:", "if False:", seed=32),
