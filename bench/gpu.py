@@ -243,15 +243,23 @@ def commands(run: Run, folder: Path, data: Path, plan: str) -> dict[str, list[st
 # -- the parts ------------------------------------------------------------------------------------------------------
 
 
-# What a warm parent is after its imports: it may have one thread, and so much memory of its own.
+# What a warm parent is after its imports: it may have one thread, and so much memory of its own. Of each import that
+# started one: the threads' names, and the files of code that it brought, of which one must have done it.
 IMPORTED = """
-import importlib, json, os
+import importlib, json
+from pathlib import Path
 from training.contract import preloads
 from training.fleet.process import warm
+def code():
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {Path(line.split()[-1]).name for line in lines if ".so" in line}
+started, threads = {}, 0
 for name in preloads("cnn"):
+    before = code()
     importlib.import_module(name)
-threads = len(os.listdir("/proc/self/task"))
-print(json.dumps({"own_mib": warm.own_memory_kib() // 1024, "threads": threads, "unfit": warm.unfit(2**19)}))
+    if len(told := warm.further_threads()) > threads:
+        started[name], threads = {"threads": told, "code": sorted(code() - before)}, len(told)
+print(json.dumps({"own_mib": warm.own_memory_kib() // 1024, "started": started, "unfit": warm.unfit(2**19)}))
 """
 
 
@@ -550,7 +558,8 @@ def share(run: Run) -> None:
                 fact["worker"] = (folder / "worker.log").read_text().splitlines()[-6:]
                 fact["seen"] = learned(folder)
             weights[what] = sidecars(folder)
-            fact["weights_as_auto"] = weights[what] == weights.get("auto")
+            if what != "auto":
+                fact["weights_as_auto"] = weights[what] == weights.get("auto")
     auto, *others = (run.notes[what].get("seconds") for what in ("auto", "one", "bare"))
     if auto and all(others):
         run.note(one_over_auto=round(others[0] / auto, 2), bare_over_auto=round(others[1] / auto, 2))
@@ -707,7 +716,7 @@ PARTS: dict[str, Part] = {
     "speed": Part(speed, 2, 110),
     "profile": Part(profile, 3, 60),
     "warm": Part(warm, 3, 90),
-    "share": Part(share, 4, 120),
+    "share": Part(share, 4, 240),
     "jobs": Part(jobs, 5, 300),
 }
 

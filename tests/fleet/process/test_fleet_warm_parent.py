@@ -201,7 +201,7 @@ def test_the_next_worker_ends_a_parent_that_was_left(fleet: Fleet, tmp_path: Pat
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        ({"modules": ("starts_a_thread",)}, "started 1 threads"),
+        ({"modules": ("wave", "starts_a_thread")}, "importing starts_a_thread started a thread: "),
         ({"modules": ("no_such_module",)}, "no_such_module cannot be imported"),
         ({"modules": ("is_large",)}, "has grown to"),
         ({"then": ("dies_when_imported",)}, "its child ended on the way (-6)"),

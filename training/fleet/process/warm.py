@@ -34,6 +34,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from training.fleet.process import launcher
@@ -91,15 +92,35 @@ def prepare(spec: dict[str, Any]) -> Any:
 
 def unfit(own_kib_max: int) -> str | None:
     """Return why this process must not be forked any more, or None."""
-    threads = os.listdir("/proc/self/task")  # noqa: PTH208 - as the launcher does without pathlib
-    if len(threads) != 1:
-        return f"what it imported started {len(threads) - 1} threads"
+    if threads := further_threads():
+        return f"it has further threads: {', '.join(threads)}"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is in use in it"
     if (own_kib := own_memory_kib()) > own_kib_max:
         return f"it has grown to {own_kib // 1024} MiB, and may have {own_kib_max // 1024}"
     return None
+
+
+def bring_in(modules: Sequence[str]) -> None:
+    """Import the modules. Raises UnfitError that names the one which cannot be imported, or starts a thread."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - an import may raise anything
+            raise UnfitError(f"{name} cannot be imported: {launcher.in_words(error)}") from None
+        if threads := further_threads():
+            raise UnfitError(f"importing {name} started a thread: {', '.join(threads)}")
+
+
+def further_threads() -> list[str]:
+    """Return the names of this process's threads beside the first; a thread without one has the program's."""
+    found = []
+    for number in os.listdir("/proc/self/task"):  # noqa: PTH208 - as the launcher does without pathlib
+        if int(number) != os.getpid():
+            with contextlib.suppress(OSError), open(f"/proc/self/task/{number}/comm") as file:  # noqa: PTH123
+                found.append(file.read().strip())
+    return sorted(found)
 
 
 def dates_of_packages() -> list[int]:
@@ -172,11 +193,7 @@ class Parent:
         self.idle_s, self.own_kib_max = order["idle_s"], order["own_kib_max"]
         self.packages = dates_of_packages()
         gc.disable()  # what is collected in the parent is copied in every child
-        for name in order["import"]:
-            try:
-                importlib.import_module(name)
-            except Exception as error:  # noqa: BLE001 - an import may raise anything
-                raise UnfitError(f"{name} cannot be imported: {launcher.in_words(error)}") from None
+        bring_in(order["import"])
         self.check()
         gc.freeze()
         self.say({"ready": own_memory_kib()})
