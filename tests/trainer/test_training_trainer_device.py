@@ -19,6 +19,8 @@ import pynvml
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from trainer_builders import StopAfter
@@ -30,7 +32,7 @@ from training.trainer.loop import LoopSpec, train
 from training.trainer.masked import MaskedModel
 from training.trainer.nets import build
 from training.trainer.normalise import RobustAsinh
-from training.trainer.supervised import loss_at
+from training.trainer.supervised import loss_at, smoothed
 from training.trainer.windows import Windows, windows
 
 aten = torch.ops.aten
@@ -135,6 +137,25 @@ def test_no_step_waits_for_the_device(model: str, watched: Watched) -> None:
         learn(model, body, given)
     # Each epoch moves its order once, and reads the sum of its losses once.
     assert watched.counts == {"pinned": EPOCHS, "copy from cpu": EPOCHS, "read": EPOCHS}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.05, 0.2])
+def test_the_loss_is_torchs_and_waits_for_nothing(smoothing: float) -> None:
+    """Torch takes another way through its own loss while operations are watched, as above: so it is profiled here."""
+    draw = torch.Generator().manual_seed(0)
+    logits, truth = torch.randn(300, 4, generator=draw) * 3, torch.randint(0, 4, (300,), generator=draw)
+    weight = torch.rand(4, generator=draw) + 0.1
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    with profile(activities=[ProfilerActivity.CPU]) as told:
+        loss = smoothed(ours, truth, weight, smoothing)
+        loss.backward()
+    expected = functional.cross_entropy(theirs, truth, weight=weight, label_smoothing=smoothing)
+    expected.backward()
+    assert torch.equal(loss, expected)
+    assert ours.grad is not None and theirs.grad is not None and torch.equal(ours.grad, theirs.grad)
+    used = {each.name for each in told.events() or ()}
+    assert "aten::nll_loss" in used
+    assert not used & {"aten::masked_select", "aten::nonzero", "aten::item", "aten::_local_scalar_dense"}
 
 
 def test_windows_that_do_not_fit_are_copied_without_waiting(watched: Watched) -> None:

@@ -191,7 +191,19 @@ def loss_at(rows: Tensor, body: nn.Module, train: Windows, labels: Tensor, weigh
     """The mean loss of the members at ``rows`` of ``train`` and ``labels``, both at the place of ``train``."""
     logits = body(train.take(rows))  # (M, B, K)
     truth = moved(labels[rows], logits.device).expand(logits.shape[0], -1)
-    return functional.cross_entropy(logits.flatten(0, 1), truth.flatten(), weight=weight, label_smoothing=smoothing)
+    return smoothed(logits.flatten(0, 1), truth.flatten(), weight, smoothing)
+
+
+def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) -> Tensor:
+    """The weighted cross-entropy of ``logits`` (B, K) with ``smoothing``, equal to torch's to the bit.
+
+    With weights and smoothing ``functional.cross_entropy`` selects the labels that are not to be ignored, and a GPU has
+    to be waited for to learn how many there are. Here all count.
+    """
+    said = functional.log_softmax(logits, dim=1)
+    missed = functional.nll_loss(said, truth, weight=weight)
+    spread = -(said * weight).sum(dim=1).sum() / weight.gather(0, truth).sum()
+    return (1 - smoothing) * missed + spread * (smoothing / logits.shape[1])
 
 
 def _shorter(spec: loop.LoopSpec, found: Found) -> loop.LoopSpec:
