@@ -152,7 +152,9 @@ def test_the_loss_is_torchs_and_waits_for_nothing(smoothing: float) -> None:
     expected = functional.cross_entropy(theirs, truth, weight=weight, label_smoothing=smoothing)
     expected.backward()
     assert torch.equal(loss, expected)
-    assert ours.grad is not None and theirs.grad is not None and torch.equal(ours.grad, theirs.grad)
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    assert torch.equal(ours.grad, theirs.grad)
     used = {each.name for each in told.events() or ()}
     assert "aten::nll_loss" in used
     assert not used & {"aten::masked_select", "aten::nonzero", "aten::item", "aten::_local_scalar_dense"}
