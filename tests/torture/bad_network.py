@@ -14,7 +14,6 @@ KINDS = (
     "GET dataset", "GET piece",
 )  # fmt: skip
 FETCHED_BYTES = 20_000
-ASKED_FROM_BYTES = 100_000  # a bundle so large is not sent before the receiver was asked how much of it it has
 CHATTER = 1000  # more lines than the report at the end of an attempt takes along
 
 
@@ -60,8 +59,6 @@ def _one(fleet: Fleet, relay: Relay, strike: Strike) -> str:
         hyper = {"behave": "linger", "go": str(go)}
     if strike.kind == "POST log":
         hyper["chatter"] = str(CHATTER)
-    if strike.kind == "HEAD model":
-        hyper["bytes"] = str(ASKED_FROM_BYTES)
     relay.arm(strike)
     name = fleet.add(**hyper)
     if strike.kind == "POST heartbeat":

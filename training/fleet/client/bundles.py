@@ -17,7 +17,6 @@ from training.fleet.wire.constants import HEADER_OFFSET, HEADER_SHA256, ProblemT
 
 SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
 _BLOCK_BYTES = 1024 * 1024
-_SMALL_BYTES = 64 << 10
 _UPLOADS_FROM_NOTHING = 3  # restarts of an upload whose bytes arrived damaged
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
@@ -35,11 +34,13 @@ class Upload:
 
     def once(self) -> str:
         send = self._caller.send
+        answer = send("HEAD", self._path, headers=self._headers)
+        try:
+            self._offset = int(answer.headers[HEADER_OFFSET.lower()])
+        except (KeyError, ValueError):
+            raise Unreachable("the receiver's answer does not say where to go on") from None
         with self._file.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            # A small bundle is sent whole, once: a receiver that has bytes of it refuses that offset, and is asked.
-            untried = self._offset < 0 and not self._begun_anew
-            self._offset = 0 if untried and size <= _SMALL_BYTES else self._known_offset()
             if self._offset > size:
                 self._offset = 0  # the receiver's bytes are of another file
             file.seek(self._offset)
@@ -52,14 +53,6 @@ class Upload:
             body = _Tail(file, self._offset, size, self._progress)
             answer = send("PUT", self._path, body=body, headers=headers, timeout_s=SLOW_S)
         return str(json_object(answer)["artifact_id"])
-
-    def _known_offset(self) -> int:
-        """Ask how many bytes the receiver has."""
-        answer = self._caller.send("HEAD", self._path, headers=self._headers)
-        try:
-            return int(answer.headers[HEADER_OFFSET.lower()])
-        except (KeyError, ValueError):
-            raise Unreachable("the receiver's answer does not say where to go on") from None
 
     def advanced(self) -> bool:
         """Return True if the receiver had more bytes than ever before when the last try began."""
