@@ -1109,7 +1109,7 @@ def test_having_slept_is_noticed(tmp_path: Path) -> None:
 
         def monotonic(self) -> float:
             self.looks += 1
-            return 100.0 if self.looks < 20 else 3700.0
+            return 100.0 + 0.1 * self.looks if self.looks < 20 else 3700.0
 
     beats: list[int] = []
     receiver = Receiver(claim=lambda _: reply(**GRANT), fail=lambda _: reply(job_id="j", status="pending"))
