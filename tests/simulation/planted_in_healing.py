@@ -18,7 +18,7 @@ HEALING_BUGS = (
         "jobs = [death.job_id for death in row if not death.pardoned_before]",
         seed=4,
     ),
-    Mutant("a job is believed for ever", quarantine.sick, "if not death.pardoned_before", "if death", seed=6),
+    Mutant("a job is believed for ever", quarantine.sick, "if not death.pardoned_before", "if death", seed=8),
     Mutant(
         "trainers that cannot start are nobody's fault",
         quarantine.sick,
@@ -27,7 +27,7 @@ HEALING_BUGS = (
         seed=44,
     ),
     Mutant(
-        "what goes well does not break the row", Quarantines.assess, "if weight is Weight.WELL:", "if False:", seed=49
+        "what goes well does not break the row", Quarantines.assess, "if weight is Weight.WELL:", "if False:", seed=None
     ),
     Mutant("jobs pay for what a sick host did", Quarantines.assess, "self._refund(claims)", "pass", seed=6),
     Mutant(

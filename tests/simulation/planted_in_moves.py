@@ -35,8 +35,8 @@ MOVE_BUGS = (
         "and self._kept",
         seed=111,
     ),
-    Mutant("the state before is not removed", StateStore._remove, "self._sets.remove(state_id)", "pass", seed=131),
-    Mutant("states of jobs that ended are kept", states.over, "job.status in OVER", "False", seed=131),
+    Mutant("the state before is not removed", StateStore._remove, "self._sets.remove(state_id)", "pass", seed=None),
+    Mutant("states of jobs that ended are kept", states.over, "job.status in OVER", "False", seed=75),
     Mutant(
         "a host keeps the notes of states that are gone", saved_states.forget, ", stretches_of(folder))", ",)", seed=123
     ),

@@ -50,11 +50,9 @@ RECEIVER_BUGS = (
         "and True",
         seed=73,
     ),
+    Mutant("adopt across a requeue", policy.may_adopt, "and attempt.generation == job.generation", "and True", seed=8),
     Mutant(
-        "adopt across a requeue", policy.may_adopt, "and attempt.generation == job.generation", "and True", seed=138
-    ),
-    Mutant(
-        "readopt for ever", policy.may_readopt, "and attempt.readoptions < policy.max_readoptions", "and True", seed=12
+        "readopt for ever", policy.may_readopt, "and attempt.readoptions < policy.max_readoptions", "and True", seed=77
     ),
     Mutant("adopt from any state", policy.may_adopt, "job.status is JobStatus.PENDING", "True", seed=2),
     # ── granting ────────────────────────────────────────────────────────────────────────────
@@ -82,14 +80,14 @@ RECEIVER_BUGS = (
         Service._guard_identity,
         "if known.instance_id != request.instance_id:",
         "if False:",
-        seed=37,
+        seed=None,
     ),
     Mutant(
         "an older session may claim",
         Line.ask,
         "began_before = older(session, self.current)",
         "began_before = False",
-        seed=23,
+        seed=79,
     ),
     Mutant("a session that was succeeded takes over again", Line.ask, "not (seen or began_before)", "True", seed=24),
     Mutant("who asks twice is a copy", Line.ask, "if echo == self.round:", "if echo is not None:", seed=2),
@@ -157,7 +155,7 @@ RECEIVER_BUGS = (
         "adopt_job",
         "SELECT 1 - a.pardoned FROM",
         "SELECT 0 FROM",
-        seed=12,
+        seed=40,
     ),
     Mutant("a requeue keeps the budgets", "requeue_job", "trainer_failures = 0, host_losses = 0, ", "", seed=17),
     Mutant(
@@ -205,7 +203,7 @@ RECEIVER_BUGS = (
         "settle_job",
         "SET status = :status, claim_id = NULL",
         "SET status = :status, held_by = NULL, held_at = NULL, claim_id = NULL",
-        seed=12,
+        seed=16,
     ),
     Mutant(
         "a reload lets go what is held",

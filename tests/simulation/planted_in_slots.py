@@ -24,7 +24,7 @@ SLOT_BUGS = (
         policy.is_full,
         "if training < most and",
         "if training < most + 1 and",
-        seed=59,
+        seed=None,
         also=Mutant(
             "a worker asks for a job more than it may train",
             slots._Turn._has_room,
@@ -32,7 +32,7 @@ SLOT_BUGS = (
             "len(training) > self.slots.allowed",
         ),
     ),
-    Mutant("a reserve is ignored", job._less, "return max(0.0, free - kept) if kept else free", "return free", seed=65),
+    Mutant("a reserve is ignored", job._less, "return max(0.0, free - kept) if kept else free", "return free", seed=77),
     Mutant(
         "each of several jobs that a crash found together is a suspect",
         slots._Turn._begin,
@@ -45,7 +45,7 @@ SLOT_BUGS = (
         trainer._had_company,
         "return beside_at is not None and",
         "return beside_at is not None and False and",
-        seed=89,
+        seed=104,
     ),
     Mutant(
         "a job comes again while its last attempt is in hand",

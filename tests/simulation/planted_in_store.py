@@ -12,7 +12,7 @@ from training.fleet.store.incoming import Incoming, Part
 
 STORE_BUGS = (
     # ── uploads and the store ───────────────────────────────────────────────────────────────
-    Mutant("the part is not synced", Part.seal, "self._fs.fsync(handle)", "pass", seed=6),
+    Mutant("the part is not synced", Part.seal, "self._fs.fsync(handle)", "pass", seed=4),
     Mutant("the folders are not synced", ArtifactStore._sync_way_to, "self._fs.sync_folder(folder)", "pass", seed=4),
     Mutant("a stalled upload may go on", Incoming.open, "if predecessor is not None:", "if False:", seed=150),
     Mutant(
@@ -43,7 +43,7 @@ STORE_BUGS = (
         "None if True else",
         seed=5,
     ),
-    Mutant("the index gets a line for every upload", Attempts.add_artifact, "if added:", "if True:", seed=12),
+    Mutant("the index gets a line for every upload", Attempts.add_artifact, "if added:", "if True:", seed=92),
     Mutant(
         "the index follows the clock", "artifacts", "ORDER BY r.seq", "ORDER BY r.stored_at, r.artifact_id", seed=12
     ),

@@ -40,7 +40,7 @@ WORKER_BUGS = (
         Service.deliver,
         "(made.attempt, made.generation) != place",
         "made.attempt != again.attempt",
-        seed=190,
+        seed=None,
     ),
     Mutant(
         "work that is brought by hand is not counted as a grant", "deliver_job", "grants = grants + 1, ", "", seed=8
@@ -139,7 +139,7 @@ WORKER_BUGS = (
         worker_heartbeats.answered,
         "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:",
         "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase == 'uploading':",
-        seed=34,
+        seed=None,
     ),
     Mutant(
         "how a job failed is not on the disk", Transition.fail, "self.persist(t.Saved(report=report))", "pass", seed=196
@@ -149,7 +149,7 @@ WORKER_BUGS = (
         Telemetry.after,
         "return self.first + len(self.lines or ())",
         "return self.first + 2 * len(self.lines or ())",
-        seed=10,
+        seed=None,
     ),
     Mutant(
         "what was printed unseen is not looked for", Outbox._catch_up, "source = Path(spool.source)", "return", seed=44
@@ -166,14 +166,14 @@ WORKER_BUGS = (
         worker_trainer._measured,
         "elif most_quiet_s and quiet_s >= most_quiet_s:",
         "elif False:",
-        seed=12,
+        seed=None,
     ),
     Mutant(
         "late output is taken for a sign of life of the claim",
         Service.output,
         "return OutputReply(",
         "self.queue.readopt(*self.claimed(job_id, request.claim_id, request.host_id))\n    return OutputReply(",
-        seed=196,
+        seed=0,
     ),
     Mutant(
         "epochs are kept only while the attempt lives",
