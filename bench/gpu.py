@@ -163,7 +163,7 @@ class Watched:
 
 @dataclass
 class Ended:
-    """How a trainer ended: its progress lines with the second of each, and the digests of what it left."""
+    """The end of a trainer: its progress lines with the second of each, and the digests of what it left."""
 
     code: int
     seconds: float
@@ -243,7 +243,7 @@ def commands(run: Run, folder: Path, data: Path, plan: str) -> dict[str, list[st
 # -- the parts ------------------------------------------------------------------------------------------------------
 
 
-# What a warm parent is after its imports: it may have one thread, and so much memory of its own. Of each import that
+# A warm parent after its imports: it may have one thread, and so much memory of its own. Of each import that
 # started one: the threads' names, and the files of code that it brought, of which one must have done it.
 IMPORTED = """
 import importlib, json
@@ -473,7 +473,7 @@ def fleet(folder: Path, data: Path, plan: str) -> Iterator[FleetClient]:
 
 
 def attempts(client: FleetClient, name: str) -> list[dict[str, Any]]:
-    """What became of a job's attempts."""
+    """The ends of a job's attempts."""
     kept = ("attempt", "end_reason", "error", "exit_code", "granted_at", "ended_at")
     return [{key: each.get(key) for key in kept} for each in client.job(name)["attempts"]]
 
@@ -534,7 +534,7 @@ def log_of(client: FleetClient, name: str) -> list[str]:
 
 
 def share(run: Run) -> None:
-    # What the plan says of GPU memory lets jobs share a GPU before one of their kind has been seen.
+    # The plan's word on GPU memory lets jobs share a GPU before one of their kind has been seen.
     names = ("mlp", "cnn") if run.short else NETWORKS
     jobs = "".join(
         f'[[jobs]]\nname = "{name}"\nmodel = "{name}"\nmode = "realistic"\nmin_vram_gib = 1.5\nhyper.epochs = 10\n'
@@ -578,7 +578,7 @@ def sidecars(folder: Path) -> dict[str, str]:
 
 
 def learned(folder: Path) -> dict[str, Any]:
-    """What the fleet saw of each job: seconds of training and the peak of its GPU memory, in MiB."""
+    """The fleet's record of each job: seconds of training and the peak of its GPU memory, in MiB."""
     with contextlib.closing(sqlite3.connect(f"file:{folder / 'jobs.db'}?mode=ro", uri=True)) as reader:
         rows = reader.execute("SELECT name, record FROM attempts JOIN jobs USING (job_id) WHERE record IS NOT NULL")
         records = {name: json.loads(record) for name, record in rows}

@@ -232,7 +232,7 @@ def write_lacking(root, lacking, **changes):
 
 
 def three_hosts():
-    """How each of six episodes is written: a reference and a recording of three hosts."""
+    """The form of each of six episodes: a reference and a recording of three hosts."""
     for number in range(6):
         about = {"number": number, "host": f"h{number % 3}", "baseline": number < 3}
         yield about | ({"labels": [(0.0, "idle")], "phases": {"idle": "benign"}} if number < 3 else {})

@@ -196,7 +196,7 @@ class GrantsFit(Checker):
         fits = misfit(spec, request.host_id, request.capability, declared) is None
         if self._scheduling is Scheduling.SOONEST:  # by a schedule that may not know of this job yet
             known = self._witness.receiver.queue.ahead.is_up_to_date
-            # What a host had the time before is what the schedule may still go by.
+            # The schedule may still go by the host's capability of the time before.
             known = (
                 known
                 and misfit(spec, request.host_id, self._last.get(request.host_id, request.capability), declared) is None

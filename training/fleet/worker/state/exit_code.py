@@ -95,7 +95,7 @@ _ERROR_LINE = re.compile(
     r"\s*(what\(\):|[\w.]*(Error|Exception|Interrupt|Exit)\b|(fatal |runtime )?error\b|panic\b)",
     re.IGNORECASE,
 )
-# What the kernel says by a signal, and a trainer that is ended by it cannot: no page of a mapped file comes, as its
+# Causes told by a signal alone, as a trainer that is ended by it tells nothing: no page of a mapped file comes, as its
 # disk is full or fails, or the file became shorter.
 _NO_PAGE = " (a file that it had mapped could not be read or had no room)"
 _SIGNAL_WORDS: dict[int | None, str] = {signal.SIGBUS: _NO_PAGE} if hasattr(signal, "SIGBUS") else {}
