@@ -20,9 +20,7 @@ from training.fleet.store.datasets import Draft
 from training.fleet.store.errors import NoState
 from training.fleet.store.states import KeptState, StateStore
 from training.fleet.wire.dataset_listing import (
-    BATCH_BYTES,
-    BATCH_CHUNKS,
-    BATCH_HEAD_BYTES,
+    BATCH_BODY_BYTES_MAX,
     CHUNK_BYTES,
     LISTING_BYTES_MAX,
     BadListing,
@@ -65,7 +63,7 @@ class SavedStates:
     def bring(self, calling: Calling, state_id: str, sha256: str | None) -> Steps[None]:
         """Take a chunk, or a body of several where ``sha256`` names none."""
         yield self._holder(calling)
-        body: bytes = yield Whole(CHUNK_BYTES if sha256 else BATCH_BYTES + BATCH_CHUNKS * BATCH_HEAD_BYTES)
+        body: bytes = yield Whole(CHUNK_BYTES if sha256 else BATCH_BODY_BYTES_MAX)
         try:
             chunks = [(sha256, body)] if sha256 else batched(body)
         except BadListing as error:

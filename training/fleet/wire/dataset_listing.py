@@ -40,6 +40,7 @@ BYTES_MAX = 256 * 1024**3
 BATCH_BYTES = 4 * CHUNK_BYTES  # of the chunks in one request: they share the wait for the disk
 BATCH_CHUNKS = 256
 BATCH_HEAD_BYTES = 32 + 4  # before each chunk: its digest, its length
+BATCH_BODY_BYTES_MAX = BATCH_BYTES + BATCH_CHUNKS * BATCH_HEAD_BYTES  # of such a request
 LISTING_BYTES_MAX = 64 * 1024**2  # of the document
 PATH_CHARS_MAX = 240
 FOLDERS_MAX = 8

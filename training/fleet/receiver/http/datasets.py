@@ -19,9 +19,7 @@ from training.fleet.service.data_use import NameMoved, check_name_unused, check_
 from training.fleet.service.membership import check_fetch
 from training.fleet.store.datasets import DatasetStore, Shelved
 from training.fleet.wire.dataset_listing import (
-    BATCH_BYTES,
-    BATCH_CHUNKS,
-    BATCH_HEAD_BYTES,
+    BATCH_BODY_BYTES_MAX,
     CHUNK_BYTES,
     LISTING_BYTES_MAX,
     BadListing,
@@ -77,7 +75,7 @@ async def bring_piece(context: Context, request: Request) -> Response:
 async def bring_pieces(context: Context, request: Request) -> Response:
     """Take many small chunks at once, or a folder of ten thousand files would take as many requests."""
     dataset_store, dataset_id = _dataset_store(context), _id(request)
-    body = await read_bytes(context, request, BATCH_BYTES + BATCH_CHUNKS * BATCH_HEAD_BYTES)
+    body = await read_bytes(context, request, BATCH_BODY_BYTES_MAX)
     try:
         pieces = batched(body)
     except BadListing as error:
