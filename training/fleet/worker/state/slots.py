@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from training.fleet.scheduling.resources import Booking, Held
@@ -55,7 +56,10 @@ class _Shared(NamedTuple):
 
     @classmethod
     def of(cls, state: State) -> _Shared:
-        return cls(*(getattr(state, name) for name in cls._fields))
+        return cls(*_shared_of(state))
+
+
+_shared_of = attrgetter(*_Shared._fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +218,7 @@ class _Turn:
     # ── one machine ─────────────────────────────────────────────────────────────────────────
 
     def _step(self, slot: int, event: t.Event) -> None:
-        beside = any(other != slot for other in self.slots.works)
+        beside = any(one.work is not None for other, one in self.slots.machines.items() if other != slot)
         others = {"beside": beside, "halt": self.slots.halt, **self.slots.shared._asdict()}
         before = changed(self.slots.machines[slot], others)
         state, actions = self._move(before, event)

@@ -159,13 +159,17 @@ def changed(record: Record, changes: Mapping[str, Any]) -> Record:
     the record has not.
     """
     members = vars(record)
-    if not changes.keys() <= members.keys():
-        raise TypeError(f"{type(record).__name__} has no {sorted(changes.keys() - members.keys())}")
-    if all(members[name] is value for name, value in changes.items()):
+    for name, value in changes.items():
+        if members.get(name, changes) is not value:
+            break
+    else:
         return record
     new = object.__new__(type(record))
-    vars(new).update(members)
-    vars(new).update(changes)
+    known = vars(new)
+    known.update(members)
+    known.update(changes)
+    if len(known) != len(members):
+        raise TypeError(f"{type(record).__name__} has no {sorted(changes.keys() - members.keys())}")
     return new
 
 
