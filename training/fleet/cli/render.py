@@ -23,6 +23,7 @@ from training.fleet.wire.words import (
     eta,
     held,
     left,
+    marks,
     needs,
     number,
     progress,
@@ -69,10 +70,8 @@ def state(view: Json) -> Text:
 
 def _state(view: Json) -> tuple[str, str]:
     status = str(view.get("status"))
-    held = view.get("held_by") and status not in ("completed", "cancelled")
-    marks = ["held"] if held else []
-    marks += [] if view.get("in_manifest", True) else ["not in the plan"]
-    return status + (f" ({', '.join(marks)})" if marks else ""), _STYLES.get(status, "")
+    said = marks(view)
+    return status + (f" ({', '.join(said)})" if said else ""), _STYLES.get(status, "")
 
 
 def not_shown(count: int) -> str:

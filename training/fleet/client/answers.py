@@ -167,6 +167,7 @@ class Heartbeat(_Record):
     echo: str | None = None  # as in a grant
     slots: int | None = None  # as in a grant
     terms: dict[str, Any] | None = None  # as in a grant
+    hand_back: str | None = None  # why the trainer is to stop and its job to be handed back; None: it goes on
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from training.fleet.database.writer import (
     statements,
 )
 
-SCHEMA_VERSION = 18  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
+SCHEMA_VERSION = 19  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
 _MANY_ROWS, _PAGES_OF_MANY = 1_000, -32 * 1024  # KiB, as SQLite counts below zero
 _STATEMENTS, _READERS_STATEMENTS = 256, 32  # kept prepared: a claim's are many and hurry, a page's wait for nobody

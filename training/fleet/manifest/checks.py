@@ -531,6 +531,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
         max_run_s=table.take("max_run_s", _seconds, defaults.max_run_s),
         max_silence_s=table.take("max_silence_s", _seconds, defaults.max_silence_s),
         threads=table.take("threads", _threads, defaults.threads),
+        urgent=table.take("urgent", switch, default=False),
     )
     table.finish("a job")
     return replace(job, job_id=_identity(job, trainers.own.get(model)))

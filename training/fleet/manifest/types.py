@@ -125,10 +125,14 @@ class JobSpec:
     max_run_s: float | None = None  # seconds; None: no limit
     max_silence_s: float | None = None  # seconds, 0 for ever; None: each worker's flag
     threads: int | None = None  # that its trainer computes with; None: by what its host has left
+    urgent: bool = False  # first in its priority; jobs that can go on elsewhere give way to it
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the job dict of the queue and the wire; keys not given are left out, as is an empty ``test_hosts``."""
-        left_out = () if self.test_hosts else ("test_hosts",)  # older plans lack it, and have not changed
+        """Write the job dict of the queue and the wire; keys not given are left out.
+
+        So is what older plans lack where it says nothing: they have not changed.
+        """
+        left_out = {key for key in ("test_hosts", "urgent") if not getattr(self, key)}
         return {key: value for key, value in _plain(self).items() if value is not None and key not in left_out}
 
 

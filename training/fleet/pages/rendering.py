@@ -151,9 +151,8 @@ def when(at: float, now: float) -> str:
 def state_element(job: Mapping[str, Any]) -> Markup:
     """Show a job's state by glyph, word and colour."""
     status = str(job.get("status"))
-    held = bool(job.get("held_by")) and status not in ("completed", "cancelled")
-    look = "held" if held and status == "pending" else status
-    marks = (["held"] if held else []) + ([] if job.get("in_manifest", True) else ["not in the plan"])
+    look = "held" if job.get("held_by") and status == "pending" else status
+    marks = words.marks(job)
     word = printable(status) + (f" ({', '.join(marks)})" if marks else "")
     known = look if look in GLYPHS else "pending"
     return Markup('<span class="state {}"><span aria-hidden="true">{}</span> {}</span>').format(

@@ -156,7 +156,7 @@ class Ahead:
             self.kinds.work(each.job_class)  # a part of look() below, in pieces
             if len(waiting) * len(hosts) > self.at_once:
                 yield 5 * _FACT + each.count // 2
-        waiting.sort(key=lambda each: (-each.priority, each.since, each.job_class.class_id))
+        waiting.sort(key=lambda each: (-each.level, each.since, each.job_class.class_id))
         if not waiting:
             self.rolling.renew((), (), now)
             self.declines.end_but(())
@@ -188,7 +188,7 @@ class Ahead:
                 told |= self.kinds.predictions(each.job_class, may)
                 if in_pieces:
                     yield len(some) * _FACT
-            kinds.append(kind(each.key, each.count, each.priority, told, at_once))
+            kinds.append(kind(each.job_class, each.priority, each.count, told, at_once))
         slots = [slot for slot, _ in places_of(hosts, busy, kinds, most)]
         # A remembered promise may be of a commit that was lost; the rows tell.
         self.rolling.promises = {**self._promised(), **self.rolling.promises}

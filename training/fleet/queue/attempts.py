@@ -140,7 +140,7 @@ class Attempts:
     def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
         """Keep how long an attempt, live or not, was heard, and its progress, if ``seq`` is above the last one's."""
         said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s}
-        said |= {"paused": int(attempt.paused), "paused_s": attempt.paused_s}
+        said |= {"paused": int(attempt.paused), "paused_s": attempt.paused_s, "resumable": int(attempt.resumable)}
         self._db.run("beat_attempt", claim_id=attempt.claim_id, **said)
 
     def note_total(self, attempt: Attempt, total: int) -> None:

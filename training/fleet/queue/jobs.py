@@ -36,6 +36,7 @@ from training.fleet.queue.draft import (
 )
 from training.fleet.queue.events import Events
 from training.fleet.queue.foresee import Synced, judged, name_of
+from training.fleet.queue.interruptions import Interruptions
 from training.fleet.queue.logs import LogRows
 from training.fleet.queue.orders import Orders
 from training.fleet.queue.quarantine import Quarantines
@@ -106,7 +107,8 @@ class JobQueue:
         self.orders = Orders(self.db, self.clock)
         self.classes = Classes(self.db)
         self.ahead = Ahead(self.db, self.clock, self.classes, self.events)
-        self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead)
+        self.interruptions = Interruptions(self.db, self.clock, self.events, self.policy)
+        self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead, self.interruptions)
         self._new_claim_id = new_claim_id
         self.edition = 0  # rises with every plan that is taken over
         self._list_all()
@@ -586,6 +588,7 @@ class JobQueue:
             )
             self.db.run("shift_hosts", step=step_s, now=now)
             self.db.run("shift_declines", step=step_s, now=now)
+            self.interruptions.shift(step_s)
 
     def newest_time(self) -> float:
         """The latest moment at which anything was noted, 0 in an empty queue."""

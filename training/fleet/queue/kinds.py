@@ -16,6 +16,7 @@ from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.rows import booked_of
 from training.fleet.scheduling import booking
+from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Doubt, Machine, Prediction, Speeds, Workload, middle, remaining
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking
@@ -41,6 +42,10 @@ class Waiting:
     def key(self) -> str:
         return kind_of(self.job_class.class_id, self.priority)
 
+    @property
+    def level(self) -> int:
+        return rules.level(self.priority, urgent=self.job_class.needs.urgent)
+
 
 def kind_of(class_id: int, priority: int) -> str:
     """Return the name of the kind of jobs with this class and priority."""
@@ -56,10 +61,12 @@ def place_of(key: str) -> tuple[int, int]:
 Places = Mapping[str, tuple[bool, int]]  # host → if it is on the GPUs there, and how many at once
 
 
-def kind(key: str, count: int, priority: int, told: Mapping[str, Prediction], places: Places | None = None) -> Kind:
+def kind(of: JobClass, priority: int, count: int, told: Mapping[str, Prediction], places: Places | None = None) -> Kind:
     """Make a kind of the schedule, by what is told of the hosts that it fits: of each the mean, not the median."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
-    return Kind(key, count, {host: each.mean for host, each in told.items()}, priority, spread, places or {})
+    level = rules.level(priority, urgent=of.needs.urgent)
+    seconds = {host: each.mean for host, each in told.items()}
+    return Kind(kind_of(of.class_id, priority), count, seconds, level, spread, places or {})
 
 
 class AtOnce:
@@ -124,6 +131,7 @@ _REMEMBERED_MOST = 50_000
 class Live:
     """An attempt under way. ``heard_s``: for how long its trainer has run; None: it trains no more, and delivers."""
 
+    claim_id: str
     job_id: str
     name: str
     host: str
@@ -135,6 +143,8 @@ class Live:
     afresh: bool  # no earlier attempt there may have begun it
     booked: Booking
     paused: bool = False  # its trainer stands still
+    resumable: bool = False  # its job can go on elsewhere
+    grants: int = 0  # of its job
 
 
 class Kinds:
@@ -162,6 +172,7 @@ class Kinds:
         """Return the attempts under way."""
         return [
             Live(
+                claim_id=row["claim_id"],
                 job_id=row["job_id"],
                 name=row["name"],
                 host=row["host"],
@@ -172,6 +183,8 @@ class Kinds:
                 progress=json.loads(row["progress"]) if row["progress"] else None,
                 afresh=bool(row["afresh"]),
                 paused=bool(row["paused"]),
+                resumable=bool(row["resumable"]),
+                grants=row["grants"],
                 booked=booked_of(row),
             )
             for row in self._db.all("attempts_live", most=LIVE_MOST)

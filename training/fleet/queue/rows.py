@@ -98,6 +98,8 @@ def attempt_of(row: Row) -> Attempt:
         heard_s=row["heard_s"],
         paused=bool(row["paused"]),
         paused_s=row["paused_s"],
+        resumable=bool(row["resumable"]),
+        gives_way_to=row["gives_way_to"],
         out_of_memory=row["out_of_memory"],
         crashed=bool(row["crashed"]),
         pardoned=bool(row["pardoned"]),

@@ -125,6 +125,7 @@ TRANSITIONS: Mapping[str, Transition] = {
         _row("hold", JobStatus, _S.PENDING, "the operator held it"),
         _row("unhold", JobStatus, _S.PENDING, "the operator unheld it"),
         _row("wake", [_S.PENDING], _S.PENDING, "a sleeping host was woken for it"),
+        _row("give_way", [_S.PENDING], _S.PENDING, "a running job was asked to give way to it"),
     )
 }
 # Marks beside the status, which they leave as it is: a pending job stays pending, a running one running.
@@ -157,6 +158,7 @@ class Needs:
     vram_above_gib: float = 0.0  # … or so much GPU memory
     dataset: str = ""  # its id; empty: what the host has locally
     threads: int = 0  # that its trainer is to compute with; 0: as many as it is booked cores for
+    urgent: bool = False  # it goes first in its priority, and others may give way to it
     peak: Peak = NOT_KNOWN  # what jobs of its kind held; not known to a job dict
 
     @classmethod
@@ -175,6 +177,7 @@ class Needs:
             vram_above_gib=float(spec.get("vram_above_gib") or 0.0),
             dataset=str(spec.get("dataset") or ""),
             threads=int(spec.get("threads") or 0),
+            urgent=bool(spec.get("urgent")),
         )
 
     def canonical(self, work: Mapping[str, Any] | None = None) -> str:
@@ -184,6 +187,7 @@ class Needs:
             {key: gib for key, gib in learned.items() if gib > 0}
             | ({"dataset": self.dataset} if self.dataset else {})
             | ({"threads": self.threads} if self.threads else {})
+            | ({"urgent": True} if self.urgent else {})
             | ({} if work is None else {"work": dict(work)})
             | {
                 "model": self.model,
@@ -361,6 +365,8 @@ class Attempt:
     heard_s: float | None = 0.0  # training time by its heartbeats; None: it trains no more
     paused: bool = False  # its trainer stood still when it was last heard …
     paused_s: float = 0.0  # … and for how long it has in all
+    resumable: bool = False  # its worker can hand it back so that it goes on elsewhere, as it said last
+    gives_way_to: str | None = None  # the urgent job for which it was asked to
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was at fault
@@ -411,6 +417,10 @@ class Job:
     def held(self) -> bool:
         """Return True when the job is held: granted to no host until it is unheld, whatever its status."""
         return self.held_at is not None
+
+    @property
+    def urgent(self) -> bool:
+        return bool(self.spec.get("urgent"))
 
     @property
     def needs(self) -> Needs:

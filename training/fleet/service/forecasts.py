@@ -391,12 +391,12 @@ class _Answer:
             groups.setdefault((each.job_class.class_id, each.priority), []).append(each)
         hosts = {name: host.at_best() if name in busy else host for name, host in self.hosts.items()}
         works = []
-        for (class_id, priority), jobs in groups.items():
+        for (_, priority), jobs in groups.items():
             of = jobs[0].job_class
             fits = {name: self.machines[name] for name, host in hosts.items() if rules.fits(of.needs, host) is None}
             told = self.facts.kinds.predictions(of, fits)
             at_once = self._at_once.of(self.facts.kinds.needs(of), hosts.values())
-            made = kind(kind_of(class_id, priority), len(jobs), priority, told, at_once)
+            made = kind(of, priority, len(jobs), told, at_once)
             family, names = self.facts.kinds.work(of).family, tuple(each.job_id for each in jobs)
             medians = {name: each.seconds for name, each in told.items()}
             works.append(Work(made, names, family, self.facts.kinds.doubts(of, fits), medians))

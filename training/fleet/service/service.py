@@ -286,7 +286,7 @@ class Service:
 
     def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
         """Give the best job to a host that may claim and holds these attempts, or the reason for none."""
-        if not self._dataset_store.has_room():
+        if not self.may_grant:
             return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
         sick = self.queue.quarantines.checked_in(request.host_id, request.capability)
         out = {**at_rest(self.queue.db, self.host_registry), **sick}
@@ -627,7 +627,22 @@ class Service:
             echo=self._round(attempt.host),
             slots=None if known is None else self._slots_told(known),
             terms=self._terms(attempt.host),
+            hand_back=self._gives_way(attempt),
         )
+
+    def _gives_way(self, attempt: Attempt) -> str | None:
+        """Return why a live attempt is to be handed back: an urgent job waits for its place, and would get it."""
+        if attempt.gives_way_to is None or not self.may_grant:
+            return None
+        if attempt.host in taken_out(self.queue.db, self.host_registry):
+            return None
+        standing = self.queue.interruptions.standing()
+        return next((each.request for each in standing if each.claim_id == attempt.claim_id), None)
+
+    @property
+    def may_grant(self) -> bool:
+        """Return True while there is room for results on the receiver's disk."""
+        return self._dataset_store.has_room()
 
     @staticmethod
     def _takes_back(host: Host, attempt: Attempt, held: list[Attempt]) -> bool:
@@ -640,7 +655,8 @@ class Service:
         stood_s = max(attempt.paused_s, request.paused_s)
         since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at) - (stood_s - attempt.paused_s)
         heard_s = rules.heard_s(attempt.heard_s, since_s, request.progress, self.policy)
-        return replace(attempt, heard_s=heard_s, paused=request.paused, paused_s=stood_s)
+        paused, resumable = request.paused, request.resumable
+        return replace(attempt, heard_s=heard_s, paused=paused, paused_s=stood_s, resumable=resumable)
 
     def _keep_usage(self, attempt: Attempt, request: HeartbeatRequest) -> None:
         if request.usage is not None and request.seq > attempt.seq:

@@ -61,6 +61,7 @@ class GivenJob(Given, frozen=True, kw_only=True):
     max_run_s: _Figure | None = None
     max_silence_s: _Figure | None = None
     threads: _Count | None = None
+    urgent: bool = False
 
 
 class GivenHost(Given, frozen=True, kw_only=True):

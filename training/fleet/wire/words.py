@@ -174,6 +174,13 @@ def left_s(view: Json) -> float | None:
     return left if left is not None and 0 <= left <= _ETA_MOST_S else None
 
 
+def marks(view: Json) -> list[str]:
+    """List what is said of a job beside its status."""
+    over = view.get("status") in ("completed", "cancelled")
+    said = [word for key, word in (("urgent", "urgent"), ("held_by", "held")) if view.get(key) and not over]
+    return said + ([] if view.get("in_manifest", True) else ["not in the plan"])
+
+
 def held(view: Json, now: object) -> str:
     """Show who holds a job, and since when; empty when it is not held."""
     if not view.get("held_by"):
@@ -209,7 +216,7 @@ def split(spec: Json) -> str:
 
 
 def needs(spec: Json) -> str:
-    said = ["a GPU" if spec.get("require_cuda") else ""]
+    said = ["urgent" if spec.get("urgent") else "", "a GPU" if spec.get("require_cuda") else ""]
     said.append("a GPU if possible" if spec.get("prefer_cuda") else "")
     for key, words in (
         ("min_vram_gib", "GiB of VRAM"),
@@ -269,6 +276,7 @@ EVENTS: Mapping[str, str] = {
     "hold": "was held",
     "unhold": "was unheld",
     "wake": "has a host woken",
+    "give_way": "has another job give way",
 }
 
 

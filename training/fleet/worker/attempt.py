@@ -300,7 +300,9 @@ class Attempt:
                 break
             self._print(tail)
             if measured_at(look, measure_every):
-                self._post(t.Measured(claim_id=self.assignment.claim_id, **asdict(process.used())))
+                resumable = self._transfer is not None and self._transfer.holds_a_state
+                used = asdict(process.used())
+                self._post(t.Measured(claim_id=self.assignment.claim_id, **used, resumable=resumable))
             if self._transfer is not None and every_s and (look + 1) % max(1, int(every_s / LOOK_S)) == 0:
                 self._transfer.begin_bringing()
             harm = None if stopped else self._harm(tail)

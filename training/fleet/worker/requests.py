@@ -17,6 +17,7 @@ from typing import Any
 
 from training.contract import spec_hash
 from training.crashpoint import crashpoint
+from training.fleet.client.answers import Heartbeat
 from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
 from training.fleet.scheduling.resources import Booking
 from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
@@ -25,10 +26,12 @@ from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.terms import Terms
 from training.fleet.worker.state_transfer import sound
+from training.printable import one_line
 
 log = logging.getLogger(__name__)
 
 LONGEST_S = 1e9  # no duration on the wire is longer
+HAND_BACK_CHARS = 300
 
 Request = t.SendClaim | t.SendHeartbeat | t.Upload | t.SendComplete | t.SendFail | t.SendOutput
 Post = Callable[[t.Event], None]
@@ -204,6 +207,7 @@ class Calls:
             resting=request.resting,
             paused=request.paused,
             paused_s=request.paused_s,
+            resumable=request.resumable,
             tries=1,
         )
         known = reply.action in set(Order)  # a newer receiver may have further orders
@@ -215,6 +219,7 @@ class Calls:
             echo=_echo(reply.echo),
             slots=_slots(reply.slots),
             terms=_terms(reply.terms),
+            hand_back=hand_back(reply),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -288,6 +293,11 @@ def with_lines(request: Request, lines: Lines) -> Request:
     of = request.backlog if isinstance(request, t.SendOutput) else request.assignment
     first, found = lines(of.claim_id, request.telemetry.first)
     return replace(request, telemetry=replace(request.telemetry, first=first, lines=found))
+
+
+def hand_back(reply: Heartbeat) -> str | None:
+    """Read why a job is to be handed back; an answer that makes no sense asks for nothing."""
+    return one_line(reply.hand_back, HAND_BACK_CHARS) if isinstance(reply.hand_back, str) else None
 
 
 def _echo(said: object) -> str | None:

@@ -170,9 +170,17 @@ class StateTransfer:
         from training.fleet.client.push import read_folder  # not needed by a worker at rest
 
         with suppress(FileNotFoundError):
-            if any(each.name[:1] != "." for each in self._folder.iterdir()):
+            if self.holds_a_state:
                 return read_folder(self._folder, lambda _done, _whole: None)
         return None
+
+    @property
+    def holds_a_state(self) -> bool:
+        """Return True when the trainer has saved something from which another attempt can go on."""
+        try:
+            return any(each.name[:1] != "." for each in self._folder.iterdir())
+        except OSError:
+            return False
 
     # ── the record ──────────────────────────────────────────────────────────────────────────
 

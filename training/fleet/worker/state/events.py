@@ -197,6 +197,7 @@ class HeartbeatAnswered:
     echo: str | None = None  # as in ClaimAnswered
     slots: int | None = None  # as in ClaimAnswered
     terms: Terms | None = None  # as in ClaimAnswered
+    hand_back: str | None = None  # why the job is to be handed back; None: it goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +293,7 @@ class Measured:
     memory_bytes: int | None = None  # None: not known, as of what follows
     gpu: float | None = None  # share of 1
     gpu_memory_bytes: int | None = None
+    resumable: bool = False  # a state of it is there that can be brought
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,6 +397,7 @@ class SendHeartbeat:
     resting: str | None = None  # as in SendClaim
     paused: bool = False  # the trainer stands still …
     paused_s: float = 0.0  # … and has for so long in all
+    resumable: bool = False  # its job can go on elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

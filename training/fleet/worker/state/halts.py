@@ -1,9 +1,10 @@
-"""PURE: halting for the host's owner, or by an operator's order. It costs nobody anything.
+"""PURE: halting for the host's owner, by an operator's order, or for an urgent job. It costs nobody anything.
 
 A halt pauses the trainer where it is; heartbeats go on and say so. A trainer that has been halted for as long as the
 halt's patience is asked to stop, as at a worker's end, and its job goes to another host: patience of nothing is a drain
 at once. A job whose trainer has not started goes back at once, and a worker without a job asks for none: it tells the
-receiver that it rests, and asks anew as soon as it may.
+receiver that it rests, and asks anew as soon as it may. One trainer of several gives way when the receiver asks for
+that: it stops in the same way, and its slot asks for work at once.
 """
 
 from __future__ import annotations
@@ -44,9 +45,15 @@ def keeps_awake(terms: Terms, owner: Owner, *, trains: bool) -> bool:
     return trains and not terms.may_sleep and not owner.on_battery
 
 
-def handed_back(halt: Halt) -> Failure:
-    """Return the end of an attempt that a halt sends to another host: nobody's fault."""
-    return Failure(EndReason.WORKER_SHUTDOWN, f"handed back: {halt.reason}")
+def handed_back(reason: str) -> Failure:
+    """Return the end of an attempt that goes on elsewhere, or later: nobody's fault."""
+    return Failure(EndReason.WORKER_SHUTDOWN, f"handed back: {reason}")
+
+
+def give_way(transition: Transition, reason: str) -> None:
+    """Hand back a job that can go on elsewhere, as the receiver asks; what ends already does so for its own reason."""
+    if transition.phase is Phase.RUNNING and transition.work.resumable:
+        _stop(transition, reason)
 
 
 def catch_up(transition: Transition) -> None:
@@ -62,7 +69,7 @@ def catch_up(transition: Transition) -> None:
         case Phase.STARTING if halt is not None and work is not None and work.failure is None:
             if work.assignment.dataset is not None and not work.dropped:
                 transition.say(f"{work.assignment.name} is handed back: {halt.reason}")
-                transition.set_work(failure=handed_back(halt))
+                transition.set_work(failure=handed_back(halt.reason))
                 transition.stop_fetching()
         case Phase.RUNNING if halt is not None:
             _halted(transition, halt)
@@ -102,10 +109,15 @@ def _halted(transition: Transition, halt: Halt) -> None:
             transition.set_work(beat_at=transition.now)
             transition.hold_still()
     if is_due(next_wake(transition), transition.now):
-        failure = handed_back(halt)
-        transition.say(f"stopping {transition.work.assignment.name}: it is {failure.error}")
-        transition.set_work(failure=failure)
-        transition.stop()
+        _stop(transition, halt.reason)
+
+
+def _stop(transition: Transition, reason: str) -> None:
+    """Stop a trainer politely, to hand its job back."""
+    failure = handed_back(reason)
+    transition.say(f"stopping {transition.work.assignment.name}: it is {failure.error}")
+    transition.set_work(failure=failure)
+    transition.stop()
 
 
 def _ask_at_rest(transition: Transition) -> None:
@@ -117,4 +129,4 @@ def _ask_at_rest(transition: Transition) -> None:
 
 def granted(transition: Transition, halt: Halt) -> None:
     """Hand back what was granted before the receiver knew that this host rests."""
-    transition.fail(handed_back(halt))
+    transition.fail(handed_back(halt.reason))

@@ -73,6 +73,7 @@ def _send(transition: Transition) -> None:
             resting=told.resting,
             paused=told.paused,
             paused_s=told.paused_s,
+            resumable=transition.work.resumable,
         )
     )
 
@@ -113,6 +114,8 @@ def _renewed(transition: Transition, answer: t.HeartbeatAnswered) -> None:
         transition.say(f"the receiver is back: {work.assignment.name} goes on")
         transition.set_work(paused=False)
         transition.let_go_on()
+    if answer.hand_back is not None:
+        halts.give_way(transition, answer.hand_back)
     if answer.order is Order.DRAIN and not transition.state.draining:
         transition.say("draining: this job is finished, then no more are taken")
         transition.set(draining=True)

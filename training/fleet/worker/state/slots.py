@@ -394,7 +394,7 @@ class _Turn:
                 continue
             self._change(waiting={each: kept for each, kept in self.slots.waiting.items() if each != slot})
             if unwanted or halted is not None:
-                failure = SHUTDOWN if halted is None else handed_back(halted)
+                failure = SHUTDOWN if halted is None else handed_back(halted.reason)
                 self._step(slot, t.SpawnFailed(claim_id=action.assignment.claim_id, failure=failure))
             elif not over:
                 self._set_work(slot, started_at=self.now)

@@ -101,6 +101,7 @@ class Work:
     cpu_s: float = 0.0  # its CPU time when it last grew
     used: Usage = field(default_factory=Usage)  # since the last heartbeat
     memory: Memory = field(default_factory=Memory)  # that its trainer holds
+    resumable: bool = False  # it has saved a state from which another attempt can go on
     # its end
     dropped: bool = False
     killed: bool = False

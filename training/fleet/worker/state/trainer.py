@@ -31,6 +31,7 @@ def news(transition: Transition, event: News) -> None:
         case t.Measured() if transition.phase is Phase.RUNNING:
             work = transition.work
             transition.set_work(used=work.used.add(event, transition.now), memory=work.memory.add(event))
+            transition.set_work(resumable=event.resumable)
             _measured(transition, event.cpu_s)
         case t.Fetching() if transition.phase is Phase.STARTING:
             progress = {"event": "fetch", "bytes": event.done, "bytes_total": event.size}
