@@ -22,6 +22,7 @@ from simulation.faults import Fault
 from simulation.network import Connection, Request
 from simulation.steps import BodyCut, Call, Commit, Endpoint, News, Process
 from simulation.unlike import pace
+from simulation.urgent import is_urgent
 from simulation.world import SimClock, Timer, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, Writer
@@ -240,7 +241,8 @@ class Coordinator:
         self._run(Call("tick"), self._look())
         if self._wakes.any_can_be:
             self._run(Call("wake"), self._wake_sleepers())
-        self._run(Call("interrupt"), self._interrupt())
+        if is_urgent(self.world.seed):
+            self._run(Call("interrupt"), self._interrupt())
         self.mend_index()
         if not self._folds:
             self._folds = True

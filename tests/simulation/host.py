@@ -509,7 +509,8 @@ class Host:
                 self.soon(self._habits.measure_s, measure)
                 ram, vram = (int(gib * 1024**3) for gib in self._holds(trainer)) if self._habits.tight else (None, None)
                 measured = {"memory_bytes": ram, "gpu_memory_bytes": vram}
-                self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s, **measured))
+                resumable = carrier is not None and carrier.holds_a_state(claim)
+                self.take(t.Measured(claim_id=claim, cpu_s=trainer.cpu_s, resumable=resumable, **measured))
 
         self.soon(0.2, spawned)
 

@@ -339,6 +339,9 @@ class Carrier:
         if move := self._moves.get(claim_id):
             move.transfer.heed(lines)
 
+    def holds_a_state(self, claim_id: str) -> bool:
+        return claim_id in self._moves and self._moves[claim_id].transfer.holds_a_state
+
     def look(self, claim_id: str) -> None:
         """Bring the state as it is, unless one is on its way."""
         move = self._moves[claim_id]

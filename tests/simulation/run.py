@@ -18,6 +18,7 @@ from simulation import plan_checkers as p
 from simulation import room_checkers as r
 from simulation import schedule_checkers as d
 from simulation import time_checkers as s
+from simulation import urgent_checkers as u
 from simulation import worker_checkers as w
 from simulation.coordinator import Coordinator
 from simulation.copy_checkers import CopiesAreTold
@@ -31,6 +32,7 @@ from simulation.shared import WorkerDisk, few_kept, is_shared
 from simulation.storm import Storm
 from simulation.trainer import Trainer
 from simulation.unlike import slowest
+from simulation.urgent import is_urgent
 from simulation.witness import Checker, Witness
 from simulation.worker_checkers import WorkerChecker
 from simulation.world import Violation, World
@@ -106,13 +108,25 @@ class Simulation:
             o.NoInhibitorIsLeft(self.world),
             o.WokenForAReason(self.world, scenario.hosts),
         ]
-        little = m.LittleWorkIsLost(self.world, policy)
+        little, costs = m.LittleWorkIsLost(self.world, policy), u.GivingWayCostsNothing(self.world, scenario)
+        self.urgent: list[u.UrgentChecker] = [
+            u.OnlyWhoCanGivesWay(self.world, scenario),
+            costs,
+            u.PlacesAreKept(self.world, scenario),
+            u.WhoIsAskedGivesWay(self.world, scenario),
+        ]
+
+        def lost_state() -> None:
+            little.lost_state()
+            costs.lost_state()
+
         moves: list[m.MoveChecker] = [
             m.ResumesItsOwn(self.world),
             m.StepsAreCountedOnce(self.world),
             m.MixedIsMarked(self.world),
             little,
             m.NothingIsLeft(self.world, lambda: self.receiver),
+            *(self.urgent if is_urgent(seed) else []),
         ]
         self.moves = m.Moves(moves if is_moving(seed) else [])
         self.witness = Witness(
@@ -173,7 +187,7 @@ class Simulation:
             lambda host: self.finished.gone(host.machine),
             self._at_risk,
             self.folders.second,
-            little.lost_state,
+            lost_state,
         )
 
     def run(self) -> None:
@@ -298,7 +312,7 @@ class Simulation:
         for checker in self.silence:
             checker.stepped(seconds)
         self.grants.clock_is_true = False
-        for checker in self.schedule:
+        for checker in (*self.schedule, *self.urgent):
             checker.stepped()
 
     def _at_risk(self) -> list[str]:
