@@ -167,6 +167,7 @@ class Heartbeat(_Record):
     echo: str | None = None  # as in a grant
     slots: int | None = None  # as in a grant
     terms: dict[str, Any] | None = None  # as in a grant
+    next_data: dict[str, Any] | None = None  # the data set to fetch ahead; None: as said before, or none
 
 
 @dataclass(frozen=True)

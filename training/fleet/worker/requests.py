@@ -21,6 +21,7 @@ from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, 
 from training.fleet.scheduling.resources import Booking
 from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
 from training.fleet.wire.constants import Action as Order
+from training.fleet.wire.dataset_listing import ID
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.terms import Terms
@@ -204,6 +205,10 @@ class Calls:
             resting=request.resting,
             paused=request.paused,
             paused_s=request.paused_s,
+            next_data={
+                "named": None if request.next_data is None else asdict(request.next_data),
+                "fetching": request.fetches_ahead,
+            },
             tries=1,
         )
         known = reply.action in set(Order)  # a newer receiver may have further orders
@@ -215,6 +220,7 @@ class Calls:
             echo=_echo(reply.echo),
             slots=_slots(reply.slots),
             terms=_terms(reply.terms),
+            next_data=_next_data(reply.next_data),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -296,6 +302,22 @@ def _echo(said: object) -> str | None:
 
 def _terms(said: object) -> Terms | None:
     return None if said is None else Terms.of(said)
+
+
+def _next_data(said: object) -> t.NextData | None:
+    """Read what the receiver names to be fetched ahead; what makes no sense is not fetched."""
+    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+    dataset_id, name = told.get("dataset_id"), told.get("name")
+    model, mode = told.get("model"), told.get("mode")
+    if not (isinstance(dataset_id, str) and ID.fullmatch(dataset_id) and isinstance(model, str)):
+        return None
+    return t.NextData(
+        dataset_id=dataset_id,
+        name=name if isinstance(name, str) else None,
+        model=model,
+        mode=mode if isinstance(mode, str) else "",
+        own_trainer=told.get("own_trainer") is True,
+    )
 
 
 def _slots(said: object) -> int | None:
