@@ -25,8 +25,8 @@ from training.fleet.wire.messages import ProblemType
 from training.fleet.worker.ahead import AheadFetcher
 from training.fleet.worker.datasets import AHEAD_SPARE_BYTES, FLOOR_BYTES, DatasetCache, FetchError, Order, Stopped
 from training.fleet.worker.requests import Asker, Calls, _next_data
+from training.fleet.worker.state import ahead as rule
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.ahead import OVER_KEPT, Ahead, decide, ended, lacked, named
 from training.fleet.worker.state.owner import Sight
 from training.fleet.worker.state.state import Phase
 from training.fleet.worker.state.terms import Terms
@@ -50,25 +50,25 @@ happenings = st.lists(
 
 @given(happenings)
 def test_one_is_fetched_at_a_time_and_none_while_something_matters_more(found: list[tuple[str, Any]]) -> None:
-    ahead, under_way, told_to_stop = Ahead(), None, False
+    ahead, under_way, told_to_stop = rule.Ahead(), None, False
     may, in_hand = True, True
     since_lacking: list[t.NextData] = []
     for what, how in found:
         match what:
             case "named":
-                ahead = named(ahead, how)
+                ahead = rule.named(ahead, how)
                 assert ahead.named == how or how is None
             case "ended" if under_way is not None:
                 since_lacking += [] if told_to_stop else [under_way]
                 stopped = told_to_stop
                 problem = "" if stopped or how == "well" else "no room"
-                ahead = ended(ahead, t.FetchedAhead(data=under_way, stopped=stopped, problem=problem))
+                ahead = rule.ended(ahead, t.FetchedAhead(data=under_way, stopped=stopped, problem=problem))
                 under_way, told_to_stop = None, False
             case "lacked":
-                ahead, since_lacking = lacked(ahead), []
+                ahead, since_lacking = rule.lacked(ahead), []
             case "time":
                 may, in_hand = how
-        ahead, action = decide(ahead, may=may, in_hand=in_hand)
+        ahead, action = rule.decide(ahead, may=may, in_hand=in_hand)
         match action:
             case t.FetchAhead():
                 assert under_way is None, "one at a time"
@@ -81,14 +81,14 @@ def test_one_is_fetched_at_a_time_and_none_while_something_matters_more(found: l
                 assert not may or ahead.named != under_way
                 told_to_stop = True
         assert ahead.fetching == under_way
-        assert len(ahead.over) <= OVER_KEPT
+        assert len(ahead.over) <= rule.OVER_KEPT
         if under_way is not None and not told_to_stop:
             assert may
             assert ahead.named is not None
             assert ahead.named.dataset_id == under_way.dataset_id
         elif under_way is None and may and in_hand:
             assert ahead.named is None or ahead.named in ahead.over
-        assert decide(ahead, may=may, in_hand=in_hand) == (ahead, None), "once is enough"
+        assert rule.decide(ahead, may=may, in_hand=in_hand) == (ahead, None), "once is enough"
 
 
 # -- the worker -------------------------------------------------------------------------------------------------
@@ -153,13 +153,29 @@ def test_a_job_that_lacks_data_goes_before_and_the_fetch_ahead_goes_on_when_it_t
     assert worker.one(t.FetchAhead).data == DATA
 
 
-@pytest.mark.parametrize("how", ["owner", "paused", "drained", "signal", "revoked"])
+def test_a_fetch_ahead_stops_while_the_owner_needs_the_machine() -> None:
+    worker = fetching()
+    told(worker, None, terms=Terms(pause_on_battery=True))
+    worker.take(t.Seen(Sight(on_battery=True))).one(t.StopAhead)
+    worker.take(t.FetchedAhead(data=DATA, stopped=True))
+    assert not worker.all(t.FetchAhead)
+    assert worker.take(t.Seen(Sight(on_battery=False))).one(t.FetchAhead).data == DATA
+
+
+def test_what_failed_ahead_is_tried_again_when_a_job_has_lacked_data() -> None:
+    worker = fetching().take(t.FetchedAhead(data=DATA, problem="no room"))
+    (call,) = (one.call for one in worker.slots.machines.values() if one.phase is Phase.ASKING)
+    assert call is not None
+    worker.take(t.ClaimAnswered(call=call, assignment=WITH_DATA, slots=2))
+    worker.take(t.Lacking(claim_id=WITH_DATA.claim_id))
+    assert not worker.all(t.FetchAhead)
+    assert worker.take(t.Spawned(claim_id=WITH_DATA.claim_id)).one(t.FetchAhead).data == DATA
+
+
+@pytest.mark.parametrize("how", ["paused", "drained", "signal", "revoked"])
 def test_nothing_is_fetched_ahead_for_a_host_that_gets_no_jobs(how: str) -> None:
     worker = fetching()
     match how:
-        case "owner":
-            told(worker, None, terms=Terms(pause_on_battery=True))
-            worker.take(t.Seen(Sight(on_battery=True)))
         case "paused":
             told(worker, None, terms=Terms(order=HostOrder.PAUSE))
         case "drained":
@@ -172,8 +188,6 @@ def test_nothing_is_fetched_ahead_for_a_host_that_gets_no_jobs(how: str) -> None
     worker.one(t.StopAhead)
     worker.take(t.FetchedAhead(data=DATA, stopped=True))
     assert not worker.all(t.FetchAhead)
-    if how == "owner":
-        assert worker.take(t.Seen(Sight(on_battery=False))).one(t.FetchAhead).data == DATA
     if how == "signal":
         worker.ended(ONE)
         assert not worker.slots.works or not worker.all(t.FetchAhead)
