@@ -79,10 +79,12 @@ def test_a_trainer_of_ones_own_may_read_every_file(fleet: Receiver) -> None:
 
 @pytest.mark.parametrize("how", ["older worker", "resting", "paused", "drained", "handed back", "first-come"])
 def test_nothing_is_named_to_whom_it_is_of_no_use(fleet: Receiver, how: str) -> None:
-    scheduling = Scheduling.FIRST_COME if how == "first-come" else Scheduling.SOONEST
-    fleet.plan(*(a_job(f"job-{n}", dataset=A) for n in range(4)), scheduling=scheduling)
+    jobs = [a_job(f"job-{n}", dataset=A) for n in range(4)]
+    fleet.plan(*jobs)
     fleet.granted("desktop")
     claim = fleet.granted("pi")
+    if how == "first-come":  # from now on: the schedule of before is still in memory
+        fleet.plan(*jobs, scheduling=Scheduling.FIRST_COME)
     orders = {"paused": Order.PAUSE, "drained": Order.DRAIN, "handed back": Order.HAND_BACK}
     if how in orders:
         fleet.service.order("pi", orders[how], "ada")
