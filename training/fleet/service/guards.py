@@ -122,7 +122,7 @@ def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
 def trained_s(request: FailRequest, reason: EndReason) -> float | None:
     """Return the reported running time of a trainer, which may have ended long before the report or never begun.
 
-    Of a job that comes back without one nobody saw a trainer run: the time since the grant may be that of a lost answer.
+    Nobody saw a trainer run of a job that comes back without one: the grant's answer may have been lost all this time.
     """
     said = (request.record or {}).get("train_s")
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9

@@ -147,7 +147,7 @@ class StateTransfer:
         self.begin_bringing().join(LAST_S)
 
     def close(self) -> None:
-        """End the attempt's use of the folder: a thread that still brings notes nothing beside another attempt's state."""
+        """End the attempt: a thread that still brings notes nothing beside the state of another one."""
         with self._noting:
             self._closed = True
 
