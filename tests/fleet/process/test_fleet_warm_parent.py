@@ -144,7 +144,6 @@ def test_it_is_supervised_like_any_other(fleet: Fleet) -> None:
     assert polite.stop(PATIENCE_S).signal == signal.SIGTERM
     forks = fleet.start("fork on", 0, name="forks")
     assert (ended(forks).code, ended(forks).left) == (0, 0)
-    until(lambda: fleet.printed("forks").split())
     until(lambda: not is_running(int(fleet.printed("forks"))))
 
 

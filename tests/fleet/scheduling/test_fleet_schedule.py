@@ -239,6 +239,24 @@ def test_of_two_hosts_that_wait_for_a_kind_the_one_that_waits_least_counts() -> 
     assert rolling.decide("gpu", 1000.0) == Take("net")
 
 
+def test_what_is_promised_while_a_schedule_is_made_holds_though_the_kind_did_not_wait_when_that_began() -> None:
+    rolling, slots = Rolling(), [Slot("gpu", 5.0, 5.0), Slot("pi", 5.0, 5.0)]
+    net, tree = Kind("net", 1, {"gpu": 10.0, "pi": 100.0}), Kind("tree", 1, {"gpu": 1.0})
+    rolling.renew([net], slots, 0.0)
+    first = rolling.decide("pi", 0.0)
+    assert isinstance(first, Decline)
+    rolling.keep({"tree"})  # somebody has it
+    steps = rolling.renewing([tree], slots, 50.0)
+    next(steps)
+    again = rolling.decide("pi", 50.0)  # it came back
+    assert isinstance(again, Decline)
+    to_the_end(steps)
+    rolling.renew([net], slots, 60.0)
+    last = rolling.decide("pi", 60.0)
+    assert isinstance(last, Decline)
+    assert last.open_s == pytest.approx(again.open_s - 10.0)
+
+
 def test_what_was_promised_is_taken_from_the_host_that_has_it_now() -> None:
     """Else the job would stay in the schedule of the one that others wait for."""
     rolling = Rolling({("pi", "net"): Promise("gone", 10.0)})

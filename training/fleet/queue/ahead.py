@@ -157,9 +157,12 @@ class Ahead:
             if len(waiting) * len(hosts) > self.at_once:
                 yield 5 * _FACT + each.count // 2
         waiting.sort(key=lambda each: (-each.priority, each.since, each.job_class.class_id))
+        # A remembered promise may be of a commit that was lost; the rows tell.
+        self.rolling.promises = {**self._promised(), **self.rolling.promises}
+        self.rolling.keep({each.key for each in waiting})
+        self.declines.end_but(self.rolling.promises.keys())
         if not waiting:
             self.rolling.renew((), (), now)
-            self.declines.end_but(())
             self._was_large = False
             return
         machines = {host.name: Machine.of(host) for host in hosts}
@@ -190,14 +193,11 @@ class Ahead:
                     yield len(some) * _FACT
             kinds.append(kind(each.key, each.count, each.priority, told, at_once))
         slots = [slot for slot, _ in places_of(hosts, busy, kinds, most)]
-        # A remembered promise may be of a commit that was lost; the rows tell.
-        self.rolling.promises = {**self._promised(), **self.rolling.promises}
         steps = self.rolling.renewing(kinds, slots, now)
         if in_pieces:
             yield from steps
         else:
             to_the_end(steps)
-        self.declines.end_but(self.rolling.promises.keys())
 
     def told(self, kind: str, host: str) -> tuple[float | None, str] | None:
         """Tell what the schedule has for this host of a kind, and how long it waits at most; None: nothing.

@@ -239,6 +239,7 @@ class Attempt:
                 self._transfer.note(folders.stretches)
                 if ended.code != Exit.DONE:
                     self._transfer.bring_last()
+                self._transfer.close()
             crashpoint("worker.trainer_ended")
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
             if ended.code == Exit.BAD_DATA and self.assignment.dataset is not None:
