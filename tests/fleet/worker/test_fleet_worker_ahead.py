@@ -311,11 +311,15 @@ def test_a_job_takes_a_fetch_ahead_of_its_data_over_and_nothing_travels_twice(
     fetcher(data)
     assert shelf.asked.wait(30)
     found: list[Path] = []
-    job = threading.Thread(
-        # as the state machine answers to Lacking
-        target=lambda: found.append(cache.provide(dataset_id, shelf, Order(QUIET, lacking=lambda: fetcher(None))))
-    )
+    stopped = threading.Event()
+
+    def lacking() -> None:  # as the state machine answers to Lacking
+        fetcher(None)
+        stopped.set()
+
+    job = threading.Thread(target=lambda: found.append(cache.provide(dataset_id, shelf, Order(QUIET, lacking=lacking))))
     job.start()
+    assert stopped.wait(30)
     shelf.let.set()
     assert events.get(timeout=30) == t.FetchedAhead(data=data, stopped=True)
     job.join(30)
