@@ -219,6 +219,15 @@ def test_a_trainer_that_cannot_be_forked_starts_afresh(
     assert sentence.startswith("a trainer starts afresh, because its warm parent failed: ")
 
 
+def test_an_allocators_thread_which_a_fork_does_not_harm_keeps_no_trainer_from_being_forked(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = fleet.start("word", 0, modules=("starts_an_allocators_thread",))
+    assert ended(process).code == 0
+    assert fleet.printed() == "word\n"
+    assert (len(fleet.warm.pids), sentences(caplog)) == (1, [])
+
+
 def test_after_three_faults_in_a_row_it_is_not_tried_again(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(FAULTS_MAX + 2):
         assert ended(fleet.start("word", 0, then=("dies_when_imported",))).code == 0
