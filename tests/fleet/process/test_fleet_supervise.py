@@ -566,7 +566,7 @@ def test_variables_of_the_plan_are_over_the_worker_s_own_and_carry_no_secret() -
 
 def test_windows_half_imports_here_and_has_the_same_names() -> None:
     posix = importlib.import_module("training.fleet.process.posix")
-    own = {"os", "signal", "hashlib", "itertools", "time", "own_group", "REMOVE_TRIES"}
+    own = {"os", "signal", "hashlib", "itertools", "time", "own_group", "REMOVE_TRIES", "ENVIRON_LOOKS"}
     shared = {name for name in vars(posix) if not name.startswith("_")} - own
     assert shared <= set(vars(supervise_windows))
 
