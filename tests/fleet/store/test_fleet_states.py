@@ -343,6 +343,27 @@ def test_a_transfer_of_an_attempt_that_is_over_notes_nothing_beside_the_next_one
     assert [each["attempt"] for each in json.loads(stretches_of(folder).read_text())] == [1, 2]
 
 
+def test_a_state_waits_for_no_other_that_is_on_its_way(tmp_path: Path) -> None:
+    """Else threads would pile up while the network hangs."""
+    asked, let = threading.Event(), threading.Event()
+
+    def hangs() -> StateCalls:
+        asked.set()
+        assert let.wait(30)
+        raise Unavailable(503, None, "not reachable")
+
+    assignment = t.Assignment(job_id=JOB, claim_id="claim-1", name="piled up", attempt=1)
+    here = StateTransfer(assignment, saved(tmp_path / "job", b"some"), "pi", hangs)
+    here.begin_bringing()
+    assert asked.wait(30)
+    here.begin_bringing()
+    on_the_way = [each for each in threading.enumerate() if each.name == "state piled up"]
+    assert len(on_the_way) == 1
+    let.set()
+    on_the_way[0].join(30)
+    assert not on_the_way[0].is_alive()
+
+
 def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.mkdir()

@@ -136,15 +136,19 @@ class StateTransfer:
                 if self._begins is None:
                     self._begins = max(0, point.epoch - 1)
 
-    def begin_bringing(self) -> threading.Thread:
-        """Bring the state as it is now, on a thread of its own."""
-        thread = threading.Thread(target=self.bring, name=f"state {self._assignment.name}", daemon=True)
-        thread.start()
-        return thread
+    def begin_bringing(self) -> None:
+        """Bring the state as it is now, on a thread of its own, unless one is on its way."""
+        if not self._busy.locked():
+            self._on_a_thread()
 
     def bring_last(self) -> None:
         """Bring the last state of a trainer that has ended, for so long as a stopping worker may take."""
-        self.begin_bringing().join(LAST_S)
+        self._on_a_thread().join(LAST_S)
+
+    def _on_a_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self.bring, name=f"state {self._assignment.name}", daemon=True)
+        thread.start()
+        return thread
 
     def close(self) -> None:
         """End the attempt: a thread that still brings notes nothing beside the state of another one."""
