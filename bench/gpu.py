@@ -1,6 +1,7 @@
 """All that is to be known of a GPU, in one run of a few minutes: speed, repeatability, sharing, warm starts.
 
-    python bench/gpu.py [--out FOLDER] [--seconds 400] [--parts speed,repeat] [--device cuda|cpu] [--windows 200000]
+    python bench/gpu.py [--out FOLDER] [--seconds 400] [--parts speed,repeat] [--networks transformer,mlp]
+        [--device cuda|cpu] [--windows 200000]
 
 =========  ============================================================================================================
 about      The GPU as torch, NVML and the worker's probe see it; if NVML tells the memory of one's own process
@@ -83,6 +84,7 @@ class Run:
     work: Path
     device: str
     windows: int
+    networks: tuple[str, ...] = NETWORKS
     notes: dict[str, Any] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
 
@@ -295,7 +297,7 @@ def speed(run: Run) -> None:
     train_speed.now = train_speed.wall
     settle()
     rounds = 1 if run.short else 3
-    for case in (each for each in train_speed.CASES if each.name in NETWORKS):
+    for case in (each for each in train_speed.CASES if each.name in run.networks):
         with noted(run, case.name) as fact:
             work = train_speed.prepare(case, run.device, 1)
             work = replace(work, epochs=1) if run.short else work
@@ -357,7 +359,7 @@ def profile(run: Run) -> None:
         strict(threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
 
-    for case in (each for each in train_speed.CASES if each.name in NETWORKS):
+    for case in (each for each in train_speed.CASES if each.name in run.networks):
         with noted(run, case.name) as fact:
             work = replace(train_speed.prepare(case, run.device, 1), epochs=2)
             steps = work.epochs * -(-train_speed.WINDOWS // int(work.hyper["batch_size"]))
@@ -382,7 +384,7 @@ def profile(run: Run) -> None:
 
 def repeat(run: Run) -> None:
     plan = demo_plan(n_resamples=200)
-    chosen = [f"{model}-oracle" for model in (("mlp", "transformer_ssl") if run.short else NETWORKS)]
+    chosen = [f"{model}-oracle" for model in (("mlp", "transformer_ssl") if run.short else run.networks)]
     runs = ("once", "again", "stopped")
     made = {way: commands(run, run.folder(way), run.sample, plan) for way in runs}
 
@@ -535,7 +537,7 @@ def log_of(client: FleetClient, name: str) -> list[str]:
 
 def share(run: Run) -> None:
     # The plan's word on GPU memory lets jobs share a GPU before one of their kind has been seen.
-    names = ("mlp", "cnn") if run.short else NETWORKS
+    names = ("mlp", "cnn") if run.short else run.networks
     jobs = "".join(
         f'[[jobs]]\nname = "{name}"\nmodel = "{name}"\nmode = "realistic"\nmin_vram_gib = 1.5\nhyper.epochs = 10\n'
         for name in names
@@ -545,7 +547,7 @@ def share(run: Run) -> None:
         return demo_plan().split("[hosts.")[0] + f"[hosts.bench]\nslots = {slots_}\n\n{jobs}"
 
     weights: dict[str, dict[str, str]] = {}
-    for what in ("auto", "one", "bare"):
+    for what in ("auto", "bare", "one"):
         with noted(run, what) as fact, Watched(fact):
             folder = run.folder(what)
             if what == "bare":
@@ -560,7 +562,7 @@ def share(run: Run) -> None:
             weights[what] = sidecars(folder)
             if what != "auto":
                 fact["weights_as_auto"] = weights[what] == weights.get("auto")
-    auto, *others = (run.notes[what].get("seconds") for what in ("auto", "one", "bare"))
+    auto, *others = (run.notes.get(what, {}).get("seconds") for what in ("auto", "one", "bare"))
     if auto and all(others):
         run.note(one_over_auto=round(others[0] / auto, 2), bare_over_auto=round(others[1] / auto, 2))
 
@@ -716,7 +718,7 @@ PARTS: dict[str, Part] = {
     "speed": Part(speed, 2, 110),
     "profile": Part(profile, 3, 60),
     "warm": Part(warm, 3, 90),
-    "share": Part(share, 4, 240),
+    "share": Part(share, 4, 300),
     "jobs": Part(jobs, 5, 300),
 }
 
@@ -768,6 +770,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("gpu-results"))
     parser.add_argument("--seconds", type=float, default=400.0, help="for all of it")
     parser.add_argument("--parts", default=",".join(PARTS), help="names with commas")
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="names with commas")
     parser.add_argument("--windows", type=int, default=200_000)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -775,7 +778,7 @@ def main() -> int:
     if unknown := set(chosen) - PARTS.keys():
         parser.error(f"no part is called {min(unknown)}: choose from {', '.join(PARTS)}")
     if args.work is not None:  # a part, in a process of its own
-        PARTS[chosen[0]].work(Run(chosen[0], args.work, args.device, args.windows))
+        PARTS[chosen[0]].work(Run(chosen[0], args.work, args.device, args.windows, tuple(args.networks.split(","))))
         return 0
     if args.device is None:
         code = "import sys, torch; sys.exit(not torch.cuda.is_available())"
@@ -813,7 +816,7 @@ def one(args: Any, name: str, part: Part, book: Book, by: float) -> bool:
         book.enter(name, 0, "no time was left for it")
         return False
     words = [sys.executable, __file__, "--parts", name, "--work", str(book.work), "--device", args.device]
-    words += ["--windows", str(args.windows)]
+    words += ["--windows", str(args.windows), "--networks", args.networks]
     began = time.monotonic()
     with (book.work / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)

@@ -39,10 +39,10 @@ def main() -> int:
         }
         print(json.dumps(told))
     elif what == "fork on":
-        if os.fork() == 0:
+        if (pid := os.fork()) == 0:
             os.setsid()
-            print(os.getpid(), flush=True)
             threading.Event().wait()
+        print(pid)  # by the one that ends by itself: the other may be killed before it can say anything
     elif what == "raise":
         raise ValueError("on purpose")
     elif what == "wait":

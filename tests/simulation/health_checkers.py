@@ -71,7 +71,7 @@ class SickHostsAreTakenOut(WorkerChecker):
             return
         death = Death(live.claim_id, live.job_id, live.generation, message.reason)
         known = (message.record or {}).get("train_s") is not None
-        if not known and message.reason == "interrupted":
+        if not known and message.reason in ("interrupted", "worker_shutdown"):
             return  # it never began
         if not known and message.reason != "spawn_failed":
             self._believe(host)  # its worker began anew meanwhile: the receiver guesses how long it ran
@@ -84,7 +84,8 @@ class SickHostsAreTakenOut(WorkerChecker):
             self._forgiven([death])
             return
         row = self._row.setdefault(host, [])
-        row.append(death)
+        if death.claim not in {known.claim for known in row}:  # believed before, of the same commit
+            row.append(death)
         if self._speaks_against_host(row):
             found = seen.after.out.get(host) == "deaths"
             self.demand(found, f"{host} is sick and was not taken out")

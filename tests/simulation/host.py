@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from simulation.calls import SimCalls
 from simulation.disk import Crash, Fuse
 from simulation.faults import Fault, Weather
-from simulation.fetching import Fetch
+from simulation.fetching import DataWatcher, HostData
 from simulation.illness import Illness
 from simulation.memory import free_now, peak
 from simulation.moves import Carrier, MoveWatcher, is_moving, saves_s
@@ -143,6 +143,7 @@ class Host:
         watcher: HostWatcher,
         disk: WorkerDisk | None = None,
         moves: MoveWatcher | None = None,
+        data: DataWatcher | None = None,
     ) -> None:
         """``name`` is the host id; ``machine`` tells clones apart on the network and in the timeline."""
         self.world = world
@@ -166,7 +167,6 @@ class Host:
         self.crashed_with = self._suspects()
         self._exits = False
         self.trainers: dict[str, Trainer] = {}  # by claim
-        self._fetches: dict[str, Fetch] = {}  # of the data sets of the jobs in hand
         self._network = network
         self._habits = habits
         self._weather = weather
@@ -194,6 +194,10 @@ class Host:
                 moves,
                 self._when_awake,
             )
+        self.has_slots = habits.slots
+        self.data: HostData | None = None  # fetched data sets, in the fleets whose jobs name some
+        if data is not None:
+            self.data = HostData(world, self, bundles / f"data-{machine}", habits.measure_s, data)
         self.after_end: Callable[[Host], None] = lambda _: None  # the program ended, by itself or not
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
@@ -227,6 +231,7 @@ class Host:
             remember_alone=self._remember_alone,
             in_hand=lambda: [work.assignment for work in self.state.works.values()],
             keep_awake=self._keep_awake,
+            fetch_ahead=self._fetch_ahead,
         )
         self.state = Slots.of(self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
@@ -316,15 +321,20 @@ class Host:
             if self.carrier is not None:
                 self.carrier.over(trainer.assignment.claim_id, trainer.cpu_s, well=False)
         self.trainers.clear()
-        self._fetches.clear()
         self._forget()
-        if self.carrier is not None:
-            self.carrier.end()
+        self.end_strands()
         self.kept_awake = False  # the pipe that keeps the lock closes with the program
         if self.disk is not None:
             self.disk.end()
         self._watcher.ended(self)
         self.after_end(self)
+
+    def end_strands(self) -> None:
+        """End what waits on threads of its own."""
+        if self.carrier is not None:
+            self.carrier.end()
+        if self.data is not None:
+            self.data.end()
 
     def _forget(self) -> None:
         self._calls.hang_up()
@@ -426,18 +436,14 @@ class Host:
             else:
                 self.carrier.begin(assignment, lambda: self._spawn(assignment))
 
-        if assignment.dataset is None:
+        if assignment.dataset is None or self.data is None:
             there()
-            return
-        self._fetches[assignment.claim_id] = Fetch(
-            self.world,
-            assignment,
-            self._habits.measure_s,
-            self.soon,
-            self.take,
-            there,
-            calm=self.calm,
-        )
+        else:
+            self.data.fetch(assignment, there)
+
+    def _fetch_ahead(self, data: t.NextData | None) -> None:
+        if self.data is not None:
+            self.data.fetch_ahead(data)
 
     def _spawn(self, assignment: t.Assignment) -> None:
         work_s = slowness(self.world.seed, self.name) * self._habits.work_s(assignment.job_id)
@@ -560,8 +566,8 @@ class Host:
         self.soon(0.02, gone)
 
     def stop_trainer(self, claim_id: str) -> None:
-        if fetch := self._fetches.get(claim_id):
-            fetch.stop()
+        if self.data is not None:
+            self.data.stop(claim_id)
         if self.carrier is not None:
             self.carrier.stop(claim_id)
         self.for_trainer(claim_id, lambda trainer: trainer.stop(self._habits.polite_s))
@@ -619,7 +625,6 @@ class Host:
             now = self.world.now
             self.disk.discard(assignment, self.outbox, now, job_over=job_over, delivered=delivered, in_use=in_use)
             self._watcher.used_disk(self, None, assignment)
-        self._fetches.pop(assignment.claim_id, None)
         if self.carrier is not None:
             self.carrier.discard(assignment, job_over=job_over, in_use=in_use)
         if trainer := self.trainers.pop(assignment.claim_id, None):

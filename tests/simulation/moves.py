@@ -356,11 +356,14 @@ class Carrier:
             return
         move.transfer.note(move.note)
         if well:
+            move.transfer.close()
             then()
             return
         left = [then]
 
         def once() -> None:
+            move.transfer.close()
+            move.then.clear()  # what would have to wait still brings nothing any more
             while left:
                 left.pop()()
 

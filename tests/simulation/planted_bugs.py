@@ -6,6 +6,7 @@ simulation found in earnest stands here too, so that it cannot come back.
 
 from __future__ import annotations
 
+from simulation.planted_in_data import DATA_BUGS
 from simulation.planted_in_folders import FOLDER_BUGS
 from simulation.planted_in_healing import HEALING_BUGS
 from simulation.planted_in_moves import MOVE_BUGS
@@ -32,4 +33,5 @@ BUGS = (
     *OWNER_BUGS,
     *MOVE_BUGS,
     *URGENT_BUGS,
+    *DATA_BUGS,
 )

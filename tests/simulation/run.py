@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulation import checkers as c
+from simulation import data_checkers as a
 from simulation import grant_checkers as g
 from simulation import health_checkers as h
 from simulation import move_checkers as m
@@ -22,6 +23,7 @@ from simulation import urgent_checkers as u
 from simulation import worker_checkers as w
 from simulation.coordinator import Coordinator
 from simulation.copy_checkers import CopiesAreTold
+from simulation.fetching import has_data, with_data_sets
 from simulation.folder_checkers import NobodyElsesFolder
 from simulation.host import Habits, Host, StateDirectory
 from simulation.moves import is_moving
@@ -129,6 +131,8 @@ class Simulation:
             *(self.urgent if is_urgent(seed) else []),
         ]
         self.moves = m.Moves(moves if is_moving(seed) else [])
+        self.data = a.Data([a.OneFetchAtATime(self.world), a.JobsGoFirst(self.world), a.DataInUseStays(self.world)])
+        self.workers += self.data.checkers
         self.witness = Witness(
             self.world,
             [
@@ -212,8 +216,9 @@ class Simulation:
     def end(self) -> None:
         """End what waits on threads of its own."""
         for host in self.hosts:
-            if host.carrier is not None:
-                host.carrier.end()
+            host.end_strands()
+            if host.data is not None:
+                host.data.cache.close()
 
     # ── what hosts do is shown to those who watch workers ───────────────────────────────────
 
@@ -297,6 +302,7 @@ class Simulation:
             self,
             disk,
             self.moves,
+            self.data,
         )
 
     def _slots(self, host: Host) -> int:
@@ -396,6 +402,8 @@ def run_seed(seed: int, *, keep_lines: bool = False, prepare: Callable[[Simulati
     few = few_kept() if is_shared(seed) else contextlib.nullcontext()
     with tempfile.TemporaryDirectory(prefix="sim-") as folder, few:
         simulation = Simulation(seed, Path(folder), keep_lines=keep_lines)
+        if has_data(seed):
+            with_data_sets(simulation)
         prepare(simulation)
         violation, broken = None, False
         try:

@@ -337,7 +337,7 @@ class HungTrainersAreStopped(WorkerChecker):
         if trainer is None or state is None or work is None or state.phase != "running":
             return
         last, hung_s = self._seen.get(event.claim_id, (self.world.now, 0.0))
-        if work.paused:
+        if work.stood_at is not None:  # for whatever reason
             self._seen[event.claim_id] = self.world.now, hung_s
             return
         step_s = min(self.world.now - last, STEP_MAX_S) if trainer.hung else 0.0

@@ -350,6 +350,23 @@ def test_killed_launcher_lets_nothing_of_a_control_group_go(contained: LocalRunn
 
 
 @linux_only
+def test_a_leftover_is_found_that_shows_no_environment_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the kernel loads its program."""
+    looks: list[int] = []
+    environ = supervise_posix._environ
+
+    def shows_it_late(pid: int) -> bytes:
+        looks.append(pid)
+        return environ(pid) if looks.count(pid) > 2 else b""
+
+    monkeypatch.setattr(supervise_posix, "_environ", shows_it_late)
+    argv = [sys.executable, "-c", "import signal; signal.pause()"]
+    with subprocess.Popen(argv, env={STATE_VARIABLE: str(tmp_path)}, start_new_session=True) as orphan:
+        assert supervise.end_leftovers(tmp_path) == [orphan.pid]
+        assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+@linux_only
 def test_next_worker_ends_the_control_group_that_nobody_holds(tmp_path: Path) -> None:
     if not may_make_groups():
         pytest.skip("no control group can be made here")
@@ -549,7 +566,7 @@ def test_variables_of_the_plan_are_over_the_worker_s_own_and_carry_no_secret() -
 
 def test_windows_half_imports_here_and_has_the_same_names() -> None:
     posix = importlib.import_module("training.fleet.process.posix")
-    own = {"os", "signal", "hashlib", "itertools", "time", "own_group", "REMOVE_TRIES"}
+    own = {"os", "signal", "hashlib", "itertools", "time", "own_group", "REMOVE_TRIES", "ENVIRON_LOOKS"}
     shared = {name for name in vars(posix) if not name.startswith("_")} - own
     assert shared <= set(vars(supervise_windows))
 

@@ -144,7 +144,6 @@ def test_it_is_supervised_like_any_other(fleet: Fleet) -> None:
     assert polite.stop(PATIENCE_S).signal == signal.SIGTERM
     forks = fleet.start("fork on", 0, name="forks")
     assert (ended(forks).code, ended(forks).left) == (0, 0)
-    until(lambda: fleet.printed("forks").split())
     until(lambda: not is_running(int(fleet.printed("forks"))))
 
 
@@ -218,6 +217,15 @@ def test_a_trainer_that_cannot_be_forked_starts_afresh(
     (sentence,) = sentences(caplog)
     assert words in sentence
     assert sentence.startswith("a trainer starts afresh, because its warm parent failed: ")
+
+
+def test_an_allocators_thread_which_a_fork_does_not_harm_keeps_no_trainer_from_being_forked(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = fleet.start("word", 0, modules=("starts_an_allocators_thread",))
+    assert ended(process).code == 0
+    assert fleet.printed() == "word\n"
+    assert (len(fleet.warm.pids), sentences(caplog)) == (1, [])
 
 
 def test_after_three_faults_in_a_row_it_is_not_tried_again(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:

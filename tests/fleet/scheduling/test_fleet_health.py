@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,8 @@ def test_a_job_that_no_known_host_can_hold_says_so() -> None:
     assert quarantine.hopeless(wants, "ram", there, [there, larger]) is None, "what is free may change"
     refusing = a_host("desktop", ram_total_gib=16.0, deny_jobs=frozenset({"gbt"}))
     assert quarantine.hopeless(wants, "ram", there, [there, refusing]) is not None
+    cores = replace(wants, min_cores=larger.cores + 1)
+    assert quarantine.hopeless(cores, "ram", there, [there, larger]) is not None, "and no host's cores grow"
 
 
 # ── through the service ─────────────────────────────────────────────────────────────────────
@@ -264,6 +267,23 @@ def test_a_plan_that_asks_for_what_is_not_in_the_data_takes_out_no_host(fleet: F
         assert fleet.job(name).status is JobStatus.FAILED
     assert fleet.out() == {}
     assert fleet.ask().job_id == "id-four"
+
+
+@pytest.mark.parametrize("reason", ["interrupted", "worker_shutdown"])
+def test_a_job_that_came_back_without_a_word_of_its_trainer_is_no_proof_that_the_host_is_sound(
+    fleet: Fleet, reason: str
+) -> None:
+    """As when the answer to the claim was lost: nobody trained all the time until the next one."""
+    for _ in range(2):
+        fleet.die()
+    reply = fleet.ask()
+    fleet.clock.advance(500)
+    assert reply.job_id is not None
+    fleet.service.fail(reply.job_id, a_failure(reply.claim_id, reason=reason, exit_code=None))
+    assert fleet.out() == {}
+    fleet.clock.advance(3600)  # those that came back may be had again
+    fleet.die()
+    assert "pi" in fleet.out()
 
 
 def test_a_plan_s_fault_between_deaths_neither_counts_nor_breaks_the_row(fleet: Fleet) -> None:

@@ -53,6 +53,19 @@ def test_on_each_slot_a_higher_priority_comes_first(kinds: list[Kind], slots: li
         assert priorities == sorted(priorities, reverse=True)
 
 
+@given(drawn_kinds, drawn_slots)
+def test_a_host_begins_next_what_it_would_be_given_now(kinds: list[Kind], slots: list[Slot]) -> None:
+    kinds = [replace(kind, priority=0) for kind in kinds]
+    made = schedule(kinds, slots)
+    for host in HOSTS:
+        kind, verdict = made.next_of(host), made.decide(host)
+        own = {share.kind for n in made.at.get(host, ()) for share in made.shares[n]}
+        assert (kind in own) if own else (kind is None)
+        if kind is not None:
+            assert verdict == Take(kind)
+            assert made.took(host, kind).next_of(host) in {*own, None}
+
+
 @given(drawn_kinds, drawn_slots, drawn_slots)
 def test_a_schedule_that_is_kept_ends_no_later_than_a_new_one(
     kinds: list[Kind], before: list[Slot], slots: list[Slot]
@@ -224,6 +237,24 @@ def test_of_two_hosts_that_wait_for_a_kind_the_one_that_waits_least_counts() -> 
     kinds = [Kind("net", 1, {"gpu": 10.0}), Kind("tree", 1, {"gpu": 100.0})]
     rolling.renew(kinds, [Slot("gpu")], 1000.0)
     assert rolling.decide("gpu", 1000.0) == Take("net")
+
+
+def test_what_is_promised_while_a_schedule_is_made_holds_though_the_kind_did_not_wait_when_that_began() -> None:
+    rolling, slots = Rolling(), [Slot("gpu", 5.0, 5.0), Slot("pi", 5.0, 5.0)]
+    net, tree = Kind("net", 1, {"gpu": 10.0, "pi": 100.0}), Kind("tree", 1, {"gpu": 1.0})
+    rolling.renew([net], slots, 0.0)
+    first = rolling.decide("pi", 0.0)
+    assert isinstance(first, Decline)
+    rolling.keep({"tree"})  # somebody has it
+    steps = rolling.renewing([tree], slots, 50.0)
+    next(steps)
+    again = rolling.decide("pi", 50.0)  # it came back
+    assert isinstance(again, Decline)
+    to_the_end(steps)
+    rolling.renew([net], slots, 60.0)
+    last = rolling.decide("pi", 60.0)
+    assert isinstance(last, Decline)
+    assert last.open_s == pytest.approx(again.open_s - 10.0)
 
 
 def test_what_was_promised_is_taken_from_the_host_that_has_it_now() -> None:

@@ -896,8 +896,8 @@ def test_a_gpu_is_waited_for_only_where_one_may_come(receiver: Receiver) -> None
     receiver.service.reload([a_job("one", prefer_cuda=True)], Plan({"desk": {"cuda": False}}))
     assert receiver.claim(a_claim()).job_id == "id-one", "nobody has one"
     receiver.service.requeue("one")
-    desk = a_claim("desk", capability=a_capability(cuda=True, cores=0))
-    receiver.service.reload([a_job("one", prefer_cuda=True, min_cores=1)], Plan())
+    desk = a_claim("desk", capability=a_capability(cuda=True, ram_available_gib=0.5))
+    receiver.service.reload([a_job("one", prefer_cuda=True, min_ram_gib=1.0)], Plan())
     receiver.claim(desk)
     assert "a CUDA host goes first" in str(receiver.claim(a_claim()).reason)
     receiver.watch(POLICY.stale_after_s)

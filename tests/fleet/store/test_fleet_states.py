@@ -178,6 +178,16 @@ def test_stretches_join_so_that_each_epoch_belongs_to_one(runs: list[tuple[int, 
         assert told[0]["begins"] == 0
 
 
+def test_a_stretch_without_an_epoch_begins_no_earlier_than_the_one_before_came() -> None:
+    known = {"attempt": 1, "host": "pi", "begins": 0, "ends": 1}
+    silent = {"attempt": 2, "host": "laptop", "begins": None, "ends": None}
+    on = {"attempt": 3, "host": "laptop", "begins": 1, "ends": 30}
+    assert stretches.joined([known, silent], on) == [known, on]
+    further = {**on, "begins": 5}
+    told = stretches.joined([known, silent], further)
+    assert told == [known, {**silent, "ends": 5}, further]
+
+
 def test_stretches_of_a_trainer_that_counts_no_epochs_are_all_kept() -> None:
     one, two = ({"attempt": number, "begins": None, "ends": None} for number in (1, 2))
     assert stretches.joined([one], two) == [one, two]
@@ -315,6 +325,43 @@ def test_attempts_whose_workers_were_killed_keep_their_part(tmp_path: Path) -> N
     (tmp_path / "2.log").write_text(epochs(8, 12))
     told = state_transfer.stretches_noted(tmp_path / "2.note", tmp_path / "2.log")["stretches"]
     assert [(each["attempt"], each["begins"], each["ends"]) for each in told] == [(1, 0, 7), (2, 7, 12)]
+
+
+def test_a_transfer_of_an_attempt_that_is_over_notes_nothing_beside_the_next_ones_state(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    first = an_attempt_here(folder, "pi", 1)
+    first.heed(epochs(1, 3).splitlines())
+    saved(folder, b"after epoch 3")
+    first.note(tmp_path / "1.note")
+    first.close()
+    second = an_attempt_here(folder, "pi", 2)
+    second.heed(epochs(4, 5).splitlines())
+    second.note(tmp_path / "2.note")
+    first.bring()  # by a thread that had to wait
+    first.note(tmp_path / "1.note")
+    assert [each["attempt"] for each in json.loads(stretches_of(folder).read_text())] == [1, 2]
+
+
+def test_a_state_waits_for_no_other_that_is_on_its_way(tmp_path: Path) -> None:
+    """Else threads would pile up while the network hangs."""
+    asked, let = threading.Event(), threading.Event()
+
+    def hangs() -> StateCalls:
+        asked.set()
+        assert let.wait(30)
+        raise Unavailable(503, None, "not reachable")
+
+    assignment = t.Assignment(job_id=JOB, claim_id="claim-1", name="piled up", attempt=1)
+    here = StateTransfer(assignment, saved(tmp_path / "job", b"some"), "pi", hangs)
+    here.begin_bringing()
+    assert asked.wait(30)
+    here.begin_bringing()
+    on_the_way = [each for each in threading.enumerate() if each.name == "state piled up"]
+    assert len(on_the_way) == 1
+    let.set()
+    on_the_way[0].join(30)
+    assert not on_the_way[0].is_alive()
 
 
 def test_what_a_killed_worker_did_not_note_counts_when_nothing_is_left_to_train(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def render_workers(answer: Json) -> RenderableType:
     now, workers = answer.get("now"), answer.get("workers") or []
     if not workers:
         return Text("no worker has asked for work yet; start one with cis490-trainer-worker")
-    data = {str(worker.get("hostname")): _data(worker.get("capability") or {}) for worker in workers}
+    data = {str(worker.get("hostname")): _data(worker) for worker in workers}
     some = ["DATA SETS"] if any(data.values()) else []
     made = table("HOST", "HEARD", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", right=("CORES",))
     for worker in workers:
@@ -262,8 +262,14 @@ def _gpu(capability: Json) -> str:
     )
 
 
-def _data(capability: Json) -> str:
-    """Say how much of fetched data sets a host holds, of how much it may, and which it used last."""
+def _data(worker: Json) -> str:
+    """Say how much of fetched data sets a host holds, of how much it may, which it used last, and which it fetches."""
+    coming = worker.get("fetches_ahead")
+    ahead = f"fetches {one_line(coming, 64)} ahead" if coming else ""
+    return "; ".join(filter(None, [_held(worker.get("capability") or {}), ahead]))
+
+
+def _held(capability: Json) -> str:
     told = capability.get("data_sets")
     here, most = (
         (number(told.get(key)) for key in ("bytes", "bytes_max")) if isinstance(told, Mapping) else (None, None)

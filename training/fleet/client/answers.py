@@ -168,6 +168,7 @@ class Heartbeat(_Record):
     slots: int | None = None  # as in a grant
     terms: dict[str, Any] | None = None  # as in a grant
     hand_back: str | None = None  # why the trainer is to stop and its job to be handed back; None: it goes on
+    next_data: dict[str, Any] | None = None  # the data set to fetch ahead; None: as said before, or none
 
 
 @dataclass(frozen=True)

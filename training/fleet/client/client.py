@@ -241,12 +241,14 @@ class FleetClient:
         paused: bool = False,
         paused_s: float = 0.0,
         resumable: bool = False,
+        next_data: Mapping[str, Any] | None = None,
         tries: int | None = None,
     ) -> Heartbeat:
         """Renew the lease; report progress, the use of the host (``Usage``) and output.
 
         ``paused``: the trainer stands still; ``paused_s``: for how long it has in all; ``resting`` as in :meth:`ask`;
         ``resumable``: its job can go on elsewhere, and is handed back when the answer says so.
+        ``next_data`` says what data set was named as the next, and if it is fetched ahead (``NextDataHeard``).
 
         Lines are numbered from ``first_line``, else go on.
         """
@@ -265,6 +267,7 @@ class FleetClient:
             "paused": paused,
             "paused_s": paused_s,
             "resumable": resumable,
+            "next_data": None if next_data is None else dict(next_data),
             **Telemetry(seq=seq, progress=progress, first=first, lines=lines).members(),
         }
         caller = self._about(job_id)

@@ -17,6 +17,7 @@ from training.fleet.process.cgroup import own_group
 LAUNCHER_IS_REUSABLE = True
 LAUNCHER_CAN_PAUSE = True
 REMOVE_TRIES = 200
+ENVIRON_LOOKS = 10  # at the environment of a process that shows none
 
 
 def popen_options() -> dict[str, Any]:
@@ -112,10 +113,23 @@ def end_leftovers(variable: str, folder: Path) -> list[int]:
             for name in groups:
                 if name.startswith(_group_name(folder) + "-"):
                     ended += end_group(Path(place, name))
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            environ = b"\0" + (entry / "environ").read_bytes() + b"\0"
-            if any(marker in environ for marker in markers) and int(entry.name) != os.getpid():
-                os.kill(int(entry.name), signal.SIGKILL)
-                ended.append(int(entry.name))
+    pids = {int(entry.name) for entry in Path("/proc").glob("[0-9]*")} - {os.getpid()}
+    for _ in range(ENVIRON_LOOKS):
+        begin = set()
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                environ = _environ(pid)
+                if any(marker in b"\0" + environ + b"\0" for marker in markers):
+                    os.kill(pid, signal.SIGKILL)
+                    ended.append(pid)
+                elif not environ and os.readlink(f"/proc/{pid}/exe"):  # noqa: PTH115 - the kernel's own have none
+                    begin.add(pid)
+        if not (pids := begin):
+            break
+        time.sleep(0.002)
     return sorted(set(ended))
+
+
+def _environ(pid: int) -> bytes:
+    """Return a process's environment; nothing while its program is being loaded, which takes the kernel a moment."""
+    return Path(f"/proc/{pid}/environ").read_bytes()

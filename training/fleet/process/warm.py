@@ -34,6 +34,7 @@ import select
 import signal
 import socket
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,14 +114,19 @@ def bring_in(modules: Sequence[str]) -> None:
             raise UnfitError(f"importing {name} started a thread: {', '.join(threads)}")
 
 
+# The thread of jemalloc, which pyarrow brings and scikit-learn imports where it is installed. A fork is no harm to it:
+# jemalloc holds its locks meanwhile, and the child goes on without the thread (jemalloc's issue 2125).
+FORK_SAFE = frozenset({"jemalloc_bg_thd"})
+
+
 def further_threads() -> list[str]:
-    """Return the names of this process's threads beside the first; a thread without one has the program's."""
+    """Return the names of this process's threads that a fork could harm; a thread without a name has the program's."""
     found = []
     for number in os.listdir("/proc/self/task"):  # noqa: PTH208 - as the launcher does without pathlib
         if int(number) != os.getpid():
             with contextlib.suppress(OSError), open(f"/proc/self/task/{number}/comm") as file:  # noqa: PTH123
                 found.append(file.read().strip())
-    return sorted(found)
+    return sorted(name for name in found if name not in FORK_SAFE)
 
 
 def dates_of_packages() -> list[int]:
@@ -212,7 +218,8 @@ class Parent:
             self.say({"idle": True})
             return False
         self.check()
-        pid = os.fork()
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: looked at just now
+            pid = os.fork()
         if pid == 0:
             self.control.close()
             signal.set_wakeup_fd(-1)

@@ -157,9 +157,12 @@ class Ahead:
             if len(waiting) * len(hosts) > self.at_once:
                 yield 5 * _FACT + each.count // 2
         waiting.sort(key=lambda each: (-each.level, each.since, each.job_class.class_id))
+        # A remembered promise may be of a commit that was lost; the rows tell.
+        self.rolling.promises = {**self._promised(), **self.rolling.promises}
+        self.rolling.keep({each.key for each in waiting})
+        self.declines.end_but(self.rolling.promises.keys())
         if not waiting:
             self.rolling.renew((), (), now)
-            self.declines.end_but(())
             self._was_large = False
             return
         machines = {host.name: Machine.of(host) for host in hosts}
@@ -190,14 +193,11 @@ class Ahead:
                     yield len(some) * _FACT
             kinds.append(kind(each.job_class, each.priority, each.count, told, at_once))
         slots = [slot for slot, _ in places_of(hosts, busy, kinds, most)]
-        # A remembered promise may be of a commit that was lost; the rows tell.
-        self.rolling.promises = {**self._promised(), **self.rolling.promises}
         steps = self.rolling.renewing(kinds, slots, now)
         if in_pieces:
             yield from steps
         else:
             to_the_end(steps)
-        self.declines.end_but(self.rolling.promises.keys())
 
     def told(self, kind: str, host: str) -> tuple[float | None, str] | None:
         """Tell what the schedule has for this host of a kind, and how long it waits at most; None: nothing.
@@ -228,6 +228,10 @@ class Ahead:
             return None, sooner
         left_s = max(0.0, promised.open_at - now)
         return left_s, f"{sooner}; free for this host in {duration(left_s)} at the latest"
+
+    def next_of(self, host: str) -> str | None:
+        """Return the kind that the schedule in force has for this host next; makes nothing anew."""
+        return None if self.rolling.made is None else self.rolling.made.next_of(host)
 
     def waits_no_more(self, host: str) -> None:
         """Forget what a host was promised: it got a job."""

@@ -94,7 +94,8 @@ def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
 
 def fits_for_good(needs: Needs, host: Host) -> str | None:
     """Return the obstacle that stays even when everything is free, or ``None``."""
-    return _by_name(needs, host) or _by_model(needs, host) or has_more_memory(needs, host) or host.withheld or None
+    named = _by_name(needs, host) or _by_model(needs, host)
+    return named or has_more_memory(needs, host) or host.withheld or _by_cores(needs, host) or None
 
 
 def is_named(host: str, names: Collection[str]) -> bool:
@@ -120,6 +121,12 @@ def _by_model(needs: Needs, host: Host) -> str | None:
     return None
 
 
+def _by_cores(needs: Needs, host: Host) -> str | None:
+    if host.cores < needs.min_cores:
+        return f"cpu_cores {host.cores} < {needs.min_cores} (min_cores)"
+    return None
+
+
 def _by_size(needs: Needs, host: Host) -> str | None:
     if host.short:
         return host.short
@@ -129,8 +136,6 @@ def _by_size(needs: Needs, host: Host) -> str | None:
         return f"vram_free {host.vram_free_gib:.1f} < {needs.min_vram_gib:.1f} GiB (min_vram_gib)"
     if host.ram_available_gib < needs.min_ram_gib:
         return f"ram_available {host.ram_available_gib:.1f} < {needs.min_ram_gib:.1f} GiB (min_ram_gib)"
-    if host.cores < needs.min_cores:
-        return f"cpu_cores {host.cores} < {needs.min_cores} (min_cores)"
     return None
 
 

@@ -32,6 +32,7 @@ class Rolling:
 
     def renew(self, kinds: Sequence[Kind], slots: Sequence[Slot], now: float) -> None:
         """Take the steps of :meth:`renewing` at once."""
+        self.keep({kind.key for kind in kinds})
         to_the_end(self.renewing(kinds, slots, now))
 
     def renewing(self, kinds: Sequence[Kind], slots: Sequence[Slot], now: float) -> Steps[None]:
@@ -39,16 +40,22 @@ class Rolling:
 
         The one of before is in force until the last step. What is taken from that meanwhile is taken from the new one.
         """
-        waiting = {kind.key for kind in kinds}
-        self.promises = {key: told for key, told in self.promises.items() if key[1] in waiting}
-        due: dict[str, float] = {}
+        waiting, due = {kind.key for kind in kinds}, dict[str, float]()
         for (_, kind), told in self.promises.items():
-            due[kind] = min(due.get(kind, told.open_at - now), told.open_at - now)
+            if kind in waiting:
+                due[kind] = min(due.get(kind, told.open_at - now), told.open_at - now)
         self._taken = []
         made = yield from scheduling(kinds, slots, due, self.made)
         for host, take in self._taken:
             made = made.took(host, take.kind, take.instead_of)
         self.made, self.made_at = made, now
+
+    def keep(self, waiting: Collection[str]) -> None:
+        """Forget what was promised of kinds that do not wait now.
+
+        Not a part of :meth:`renewing`: until its last step such a kind may wait again, and be promised anew.
+        """
+        self.promises = {key: told for key, told in self.promises.items() if key[1] in waiting}
 
     def knows(self, host: str) -> bool:
         """Return True when the host has a slot."""

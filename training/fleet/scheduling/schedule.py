@@ -153,15 +153,7 @@ class Schedule:
         """Answer a slot of ``host`` that asks ``at_s`` after the schedule was made: a job, one to wait for, or None if
         it could do none that waits. ``without`` are kinds that it may not take now.
         """
-        own = min(
-            (
-                (-self.kinds[share.kind].priority, share.begin_s, share.kind)
-                for n in self.at.get(host, ())
-                for share in self.shares[n]
-                if share.kind not in without
-            ),
-            default=None,
-        )
+        own = self._first_of(host, without)
         if own is not None:
             # A job of a higher priority goes first, unless the host that is to do it has it done sooner.
             higher = any(-kind.priority < own[0] for kind in self.kinds.values())
@@ -201,6 +193,21 @@ class Schedule:
         if open_s <= at_s:
             return Take(share.kind, instead_of=self.slots[n].host)
         return Decline(share.kind, self.slots[n].host, *times)
+
+    def next_of(self, host: str) -> str | None:
+        """Return the kind of the job that this host begins next, of those that it is to do."""
+        own = self._first_of(host)
+        return None if own is None else own[2]
+
+    def _first_of(self, host: str, without: Collection[str] = ()) -> tuple[int, float, str] | None:
+        """Return the host's own share that comes first: its priority, negated, when it begins, and its kind."""
+        own = (
+            (-self.kinds[share.kind].priority, share.begin_s, share.kind)
+            for n in self.at.get(host, ())
+            for share in self.shares[n]
+            if share.kind not in without
+        )
+        return min(own, default=None)
 
     def _shorter_guess(self, host: str, own: Kind, without: Collection[str]) -> Take | None:
         """Return the shortest job here of which as little is known as of ``own``, if it is shorter, of another host."""

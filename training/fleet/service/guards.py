@@ -18,6 +18,7 @@ from training.printable import duration
 CHANGE_DIGITS_LEAST = 6  # of an id, for a call that changes something
 DESCRIPTION_MAX = 8 * 1024  # bytes of a host's capability, as JSON; ours are about 1 KiB
 CRASHED_CLAIMS_MAX = 16  # bundles that one claim may name
+_HANDED_BACK = frozenset({EndReason.SPAWN_FAILED, EndReason.INTERRUPTED, EndReason.WORKER_SHUTDOWN})
 
 
 def check_id(name: str, value: str | None) -> None:
@@ -119,10 +120,13 @@ def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
 
 
 def trained_s(request: FailRequest, reason: EndReason) -> float | None:
-    """Return the reported running time of a trainer, which may have ended long before the report or never begun."""
+    """Return the reported running time of a trainer, which may have ended long before the report or never begun.
+
+    Nobody saw a trainer run of a job that comes back without one: the grant's answer may have been lost all this time.
+    """
     said = (request.record or {}).get("train_s")
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9
-    never = 0.0 if reason is EndReason.SPAWN_FAILED else None
+    never = 0.0 if reason in _HANDED_BACK else None
     return float(said) if good else never  # type: ignore[arg-type]
 
 

@@ -131,6 +131,7 @@ class HostRegistry:
         self._newest_poll: dict[str, dict[int, int]] = {}  # waiting host → slot → the number of its newest poll
         self._polls = 0  # so many have begun
         self.resting: dict[str, str] = {}  # host → the condition of its owner that keeps it from training
+        self.ahead: dict[str, str] = {}  # host → the data set that it fetches ahead, as its last heartbeat said
 
     @property
     def plan(self) -> Plan:
@@ -187,6 +188,7 @@ class HostRegistry:
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
         self.resting.pop(name, None)
+        self.ahead.pop(name, None)
         self._comings += 1
         self._hosts.pop(name, None)
         self._calibrate(name, {})
@@ -221,6 +223,13 @@ class HostRegistry:
         elif name in self.known:
             self.resting[name] = reason[:RESTING_CHARS]
 
+    def fetches_ahead(self, name: str, dataset: str | None) -> None:
+        """Note which data set a host fetches for a job that will probably come; None: none."""
+        if dataset is None:
+            self.ahead.pop(name, None)
+        else:
+            self.ahead[name] = dataset
+
     def shift(self, step_s: float, latest: float) -> None:
         """Shift all times by a step of the clock."""
         self.known = {
@@ -248,11 +257,19 @@ class HostRegistry:
         For each ask of each of a thousand hosts: who is alive is looked up anew when that may have changed. So it is to
         be called by the thread that hears the hosts; others call :meth:`looked_up`.
         """
-        if not self._alive.holds(self._comings, heard_since):
-            self._alive = self._heard(heard_since)
+        self._look(heard_since)
         if not self._known.holds(self._comings, known_since):
             self._known = self._heard(known_since)
         return self._fleet(self._alive, self._known, without, to)
+
+    def is_alone(self, name: str, *, heard_since: float) -> bool:
+        """Return True when no other host is alive; to be called by the thread that hears the hosts."""
+        self._look(heard_since)
+        return all(other == name for other in self._alive.hosts)
+
+    def _look(self, heard_since: float) -> None:
+        if not self._alive.holds(self._comings, heard_since):
+            self._alive = self._heard(heard_since)
 
     def looked_up(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str) -> Fleet:
         """Return :meth:`fleet` as a look at all hosts finds it; for any thread."""

@@ -266,6 +266,23 @@ class Usage(Wire, frozen=True, kw_only=True):
     gpu_memory_bytes: Count | None = None
 
 
+class NextData(Wire, frozen=True, kw_only=True):
+    """The data set that the host will probably need next, and the job that reads it: only its files are wanted."""
+
+    dataset_id: Annotated[str, Meta(max_length=128)]
+    name: Annotated[str, Meta(max_length=128)] | None = None  # in the plan
+    model: Annotated[str, Meta(max_length=128)]
+    mode: Annotated[str, Meta(max_length=128)]
+    own_trainer: bool = False  # a trainer of one's own, which may read every file
+
+
+class NextDataHeard(Wire, frozen=True, kw_only=True):
+    """A worker's word on what it fetches ahead. One that fetches nothing ahead sends none."""
+
+    named: NextData | None = None  # as the receiver named it last; null: nothing yet
+    fetching: bool = False  # it is on its way
+
+
 class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
 
@@ -281,6 +298,7 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     paused_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # … and has for so long in all
     # it has saved a state from which it can go on elsewhere, and is handed back when the answer asks for that
     resumable: bool = False
+    next_data: NextDataHeard | None = None
     log: LogLines | None = None
 
 
@@ -293,6 +311,7 @@ class HeartbeatReply(Wire, frozen=True, kw_only=True):
     terms: HostTerms | None = None  # as in a claim's answer
     # why the trainer is to be stopped politely and its job handed back, once its state was brought; null: it goes on
     hand_back: str | None = None
+    next_data: NextData | None = None  # to be fetched ahead; null: as said before, or nothing
 
 
 class OutputRequest(Wire, frozen=True, kw_only=True):

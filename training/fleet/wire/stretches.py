@@ -15,10 +15,18 @@ def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list
     of it last, or, on the same host, newer; and a trainer that began anew took none of it.
     """
     begins = own["begins"]
-    if begins is None:  # its trainer counts none, or has not said
-        kept = [dict(each) for each in earlier]
-    else:
-        kept = [dict(each) for each in earlier if (each["begins"] or 0) < begins]
-        if kept:
-            kept[-1]["ends"] = begins
+    kept: list[dict[str, Any]] = []
+    for each in earlier:
+        # Of one that never told its first epoch: it began no earlier than the one before it is known to have come.
+        first = _last_known(kept) if each["begins"] is None else each["begins"]
+        if begins is None or first < begins:  # None: its trainer counts none, or has not said
+            kept.append(dict(each))
+    if kept and begins is not None:
+        kept[-1]["ends"] = begins
     return [*kept, dict(own)][-STRETCHES_MAX:]
+
+
+def _last_known(stretches: Sequence[Mapping[str, Any]]) -> int:
+    """Return the last epoch that a training is known to have reached; 0 when nobody told of one."""
+    points = (point for each in reversed(stretches) for point in (each["ends"], each["begins"]))
+    return next((point for point in points if point is not None), 0)

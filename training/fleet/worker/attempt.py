@@ -121,7 +121,7 @@ class Attempt:
         """
         self._fetch, self._doubt = fetch, doubt
         self._fetched_parts = -1
-        self._order = Order(self._fetching, wanted=partial(reads, assignment.spec))
+        self._order = Order(self._fetching, wanted=partial(reads, assignment.spec), lacking=self._lacks_data)
         self.assignment = assignment
         self._measure_s = measure_s
         self._variables = variables
@@ -239,6 +239,7 @@ class Attempt:
                 self._transfer.note(folders.stretches)
                 if ended.code != Exit.DONE:
                     self._transfer.bring_last()
+                self._transfer.close()
             crashpoint("worker.trainer_ended")
             self._post(t.TrainerEnded(claim_id=self.assignment.claim_id, ended=ended))
             if ended.code == Exit.BAD_DATA and self.assignment.dataset is not None:
@@ -264,6 +265,9 @@ class Attempt:
             ),
         )
         return inputs
+
+    def _lacks_data(self) -> None:
+        self._post(t.Lacking(claim_id=self.assignment.claim_id))
 
     def _fetching(self, done: int, size: int) -> None:
         """Report every fiftieth part."""

@@ -9,8 +9,9 @@
     <folder>/recent.json           ids, the one used last at the end
 
 The files that a job wants appear under ``sets`` after the last byte of all was verified and synced, those of a new data
-set in one step. One worker uses the folder at a time. A receiver that is away is waited for; whoever wants nothing any
-more says so by :class:`Order`. In memory is one chunk, and the listings of the data sets here.
+set in one step. One worker uses the folder at a time, and of its fetches one goes on at a time. A receiver that is away
+is waited for; whoever wants nothing any more says so by :class:`Order`. In memory is one chunk, and the listings of the
+data sets here.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GIB = 1024**3
-FLOOR_BYTES = 256 * 1024**2  # of disk that stay free for training
+FLOOR_BYTES = 256 * 1024**2  # of disk that stay free for training …
+AHEAD_SPARE_BYTES = GIB  # … and beside a fetch ahead for what trains meanwhile, besides
 TOLD_MAX = 20  # data sets that the receiver is told of
 DAMAGED_MAX = 5  # times that one chunk may arrive damaged
 
@@ -72,11 +74,16 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """A request for a data set's files whose paths are ``wanted``. ``progress`` gets the bytes present and in all."""
+    """A request for a data set's files whose paths are ``wanted``. ``progress`` gets the bytes present and in all.
+
+    ``lacking`` is called before the fetch if not all is here. ``ahead``: no job in hand needs it.
+    """
 
     progress: Callable[[int, int], object]
     stopped: threading.Event = field(default_factory=threading.Event)
     wanted: Callable[[str], bool] = lambda _path: True
+    lacking: Callable[[], object] = lambda: None
+    ahead: bool = False
 
     def check(self) -> None:
         if self.stopped.is_set():
@@ -119,7 +126,8 @@ class DatasetCache:
         self._chance = chance
         self._free_bytes = free_bytes
         self._in_use = in_use
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = threading.Lock()  # fetches
+        self._presence = threading.RLock()  # of data sets: none goes while a job finds that it is here
         self._held: ExitStack | None = None
         self._sizes: dict[str, int] = {}
 
@@ -130,16 +138,27 @@ class DatasetCache:
         """
         if not ID.fullmatch(dataset_id):
             raise FetchError(f"{dataset_id[:80]!r} is not the id of a data set")
-        with self._one_at_a_time:
+        whole = self.folder / "sets" / dataset_id
+        with self._presence:
             self.hold()
+            known = self._known(dataset_id)
+            if known is not None and not self._lacking(known, order):
+                self._used(dataset_id)
+                return whole
+        order.lacking()
+        with self._one_at_a_time:
+            order.check()
             listing = self._listing(dataset_id, source, order)
-            whole = self.folder / "sets" / dataset_id
-            unchanged = self._unchanged(dataset_id)
-            lacking = [file for file in listing.files if order.wanted(file.path) and file.path not in unchanged]
+            lacking = self._lacking(listing, order)
             if lacking:
                 self._fetch(dataset_id, listing, lacking, source, order)
             self._used(dataset_id)
             return whole
+
+    def _lacking(self, listing: Listing, order: Order) -> list[File]:
+        """List the wanted files that are not here, whole and unchanged."""
+        unchanged = self._unchanged(listing.dataset_id)
+        return [file for file in listing.files if order.wanted(file.path) and file.path not in unchanged]
 
     def doubt(self, dataset_id: str) -> None:
         """Have every chunk of a data set hashed again before its next use: a trainer found it damaged."""
@@ -214,17 +233,18 @@ class DatasetCache:
     def _fetch(self, dataset_id: str, listing: Listing, files: Sequence[File], source: Source, order: Order) -> None:
         """Complete files: keep present chunks, copy those of other sets, fetch the rest; then give them their names."""
         folder, whole = self.folder / "fetching" / dataset_id, self.folder / "sets" / dataset_id
-        self._take_down(whole, folder, files)
-        self._make_room(dataset_id, files)
+        self._take_down(whole, folder, files, order)
+        self._make_room(dataset_id, files, order)
         find = self._near(dataset_id, listing, folder)
         wanted, done = {file.path for file in files}, 0
         for file in files:
             _make_way(folder, file.path).touch()
-        here = bytearray(self._sound(folder, place) for place in listing.places(wanted.__contains__))
+        here = bytearray(self._sound(folder, place, order) for place in listing.places(wanted.__contains__))
         size, there = sum(file.size for file in files), 0
         for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
             there += present * place.length
-        log.info("fetching data set %s: %d of %d bytes are here", dataset_id[:12], there, size)
+        way = " ahead" if order.ahead else ""
+        log.info("fetching data set %s%s: %d of %d bytes are here", dataset_id[:12], way, there, size)
         for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
             order.check()
             if not present:
@@ -232,11 +252,12 @@ class DatasetCache:
                     lambda sha256=place.sha256: source.piece(dataset_id, sha256, tries=1),  # type: ignore[misc]
                     order,
                 )
-                self._write(dataset_id, files, folder, place, data)
+                self._write(dataset_id, files, folder, place, data, order)
                 crashpoint("worker.fetch.piece")
             done += place.length
             order.progress(done, size)
         for file in files:
+            order.check()
             os.truncate(folder / file.path, file.size)
             LocalFs().sync_file(folder / file.path)
         stamps = self._stamps(dataset_id)
@@ -256,14 +277,16 @@ class DatasetCache:
         LocalFs().sync_folder(whole.parent)
         log.info("%s of data set %s are here, whole and verified", in_words(size), dataset_id[:12])
 
-    def _write(self, dataset_id: str, files: Sequence[File], folder: Path, place: Place, data: bytes) -> None:
+    def _write(
+        self, dataset_id: str, files: Sequence[File], folder: Path, place: Place, data: bytes, order: Order
+    ) -> None:
         """Write a chunk to its place. On a disk that others have filled meanwhile, make room once."""
         try:
             _write_at(folder / place.path, place.offset, data)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            self._make_room(dataset_id, files)
+            self._make_room(dataset_id, files, order)
             try:
                 _write_at(folder / place.path, place.offset, data)
             except OSError:
@@ -315,7 +338,8 @@ class DatasetCache:
         return find
 
     @staticmethod
-    def _sound(folder: Path, place: Place) -> bool:
+    def _sound(folder: Path, place: Place, order: Order) -> bool:
+        order.check()
         return _read_if_sound(folder / place.path, place) is not None
 
     # ── local state ────────────────────────────────────────────────────────────────────────
@@ -334,14 +358,20 @@ class DatasetCache:
         return {path: stamp for path, stamp in found.items() if stamp == _stamp(whole / path)}
 
     @staticmethod
-    def _take_down(whole: Path, folder: Path, files: Sequence[File]) -> None:
+    def _take_down(whole: Path, folder: Path, files: Sequence[File], order: Order) -> None:
         """Take files that were changed here away from trainers: they are checked again, chunk by chunk."""
         for file in files:
             if (whole / file.path).is_file():
+                if order.ahead:  # perhaps a trainer reads it
+                    raise FetchError(f"{whole / file.path} was changed on this host")
                 log.warning("%s was changed on this host and is mended", whole / file.path)
                 LocalFs().replace(whole / file.path, _make_way(folder, file.path))
 
-    def _make_room(self, dataset_id: str, files: Sequence[File]) -> None:
+    def _make_room(self, dataset_id: str, files: Sequence[File], order: Order) -> None:
+        with self._presence:
+            self._remove_oldest(dataset_id, files, FLOOR_BYTES + (AHEAD_SPARE_BYTES if order.ahead else 0))
+
+    def _remove_oldest(self, dataset_id: str, files: Sequence[File], floor_bytes: int) -> None:
         """Remove the least recently used data sets until limit and disk are kept. Raises FetchError if none may go."""
         wanted = sum(file.size for file in files)
         whole, arrived = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
@@ -356,7 +386,7 @@ class DatasetCache:
         used = set(self._in_use())
         while True:
             over = sum(sizes.values()) + whole + wanted - self._bytes_max
-            missing = FLOOR_BYTES + max(0, wanted - arrived) - self._free_bytes(self.folder)
+            missing = floor_bytes + max(0, wanted - arrived) - self._free_bytes(self.folder)
             if over <= 0 and missing <= 0:
                 return
             oldest = next((each for each in sizes if each.name not in used), None)
@@ -397,9 +427,10 @@ class DatasetCache:
             return []
 
     def _used(self, dataset_id: str) -> None:
-        there = set(self._ids("sets"))
-        recent = [each for each in self._recent() if each in there and each != dataset_id]
-        write_whole(self.folder / "recent.json", json.dumps([*recent, dataset_id]).encode())
+        with self._presence:
+            there = set(self._ids("sets"))
+            recent = [each for each in self._recent() if each in there and each != dataset_id]
+            write_whole(self.folder / "recent.json", json.dumps([*recent, dataset_id]).encode())
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────

@@ -22,6 +22,7 @@ from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, 
 from training.fleet.scheduling.resources import Booking
 from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
 from training.fleet.wire.constants import Action as Order
+from training.fleet.wire.dataset_listing import ID
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.terms import Terms
@@ -208,6 +209,10 @@ class Calls:
             paused=request.paused,
             paused_s=request.paused_s,
             resumable=request.resumable,
+            next_data={
+                "named": None if request.next_data is None else asdict(request.next_data),
+                "fetching": request.fetches_ahead,
+            },
             tries=1,
         )
         known = reply.action in set(Order)  # a newer receiver may have further orders
@@ -220,6 +225,7 @@ class Calls:
             slots=_slots(reply.slots),
             terms=_terms(reply.terms),
             hand_back=hand_back(reply),
+            next_data=_next_data(reply.next_data),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -306,6 +312,22 @@ def _echo(said: object) -> str | None:
 
 def _terms(said: object) -> Terms | None:
     return None if said is None else Terms.of(said)
+
+
+def _next_data(said: object) -> t.NextData | None:
+    """Read what the receiver names to be fetched ahead; what makes no sense is not fetched."""
+    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+    dataset_id, name = told.get("dataset_id"), told.get("name")
+    model, mode = told.get("model"), told.get("mode")
+    if not (isinstance(dataset_id, str) and ID.fullmatch(dataset_id) and isinstance(model, str)):
+        return None
+    return t.NextData(
+        dataset_id=dataset_id,
+        name=name if isinstance(name, str) else None,
+        model=model,
+        mode=mode if isinstance(mode, str) else "",
+        own_trainer=told.get("own_trainer") is True,
+    )
 
 
 def _slots(said: object) -> int | None:

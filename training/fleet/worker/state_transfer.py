@@ -72,6 +72,8 @@ class StateTransfer:
         self._epoch: int | None = None
         self._kept: str | None = None  # the state that was brought last
         self._busy = threading.Lock()
+        self._noting = threading.Lock()
+        self._closed = False
 
     @property
     def every_s(self) -> float:
@@ -134,15 +136,24 @@ class StateTransfer:
                 if self._begins is None:
                     self._begins = max(0, point.epoch - 1)
 
-    def begin_bringing(self) -> threading.Thread:
-        """Bring the state as it is now, on a thread of its own."""
+    def begin_bringing(self) -> None:
+        """Bring the state as it is now, on a thread of its own, unless one is on its way."""
+        if not self._busy.locked():
+            self._on_a_thread()
+
+    def bring_last(self) -> None:
+        """Bring the last state of a trainer that has ended, for so long as a stopping worker may take."""
+        self._on_a_thread().join(LAST_S)
+
+    def _on_a_thread(self) -> threading.Thread:
         thread = threading.Thread(target=self.bring, name=f"state {self._assignment.name}", daemon=True)
         thread.start()
         return thread
 
-    def bring_last(self) -> None:
-        """Bring the last state of a trainer that has ended, for so long as a stopping worker may take."""
-        self.begin_bringing().join(LAST_S)
+    def close(self) -> None:
+        """End the attempt: a thread that still brings notes nothing beside the state of another one."""
+        with self._noting:
+            self._closed = True
 
     def bring(self) -> None:
         """Bring the state as it is now, once the one before is through."""
@@ -150,7 +161,7 @@ class StateTransfer:
 
         with self._busy:
             try:
-                listing = self._listing()
+                listing = None if self._closed else self._listing()
                 if listing is None or listing.dataset_id == self._kept:
                     return
                 stretches = self._stretches()
@@ -203,9 +214,9 @@ class StateTransfer:
     def _note_here(self, stretches: Sequence[Mapping[str, Any]]) -> None:
         """Save beside the state who did what of it, for another attempt on this host."""
         path = saved_states.stretches_of(self._folder)
-        part = path.with_name(f"{path.name}.{threading.get_ident()}.part")  # two threads may be at it
-        with suppress(OSError):
-            write_whole(path, json.dumps(stretches).encode(), durable=False, part=part)
+        with self._noting, suppress(OSError):
+            if not self._closed:
+                write_whole(path, json.dumps(stretches).encode(), durable=False)
 
 
 def stretches_noted(path: Path, output: Path) -> dict[str, Any]:

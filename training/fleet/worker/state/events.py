@@ -85,6 +85,26 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NextData:
+    """A data set that a job will probably need, and what of that job tells which of its files."""
+
+    dataset_id: str
+    name: str | None = None  # in the plan
+    model: str = ""
+    mode: str = ""
+    own_trainer: bool = False
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """Return the part of the job dict that tells which files its trainer reads."""
+        return {"model": self.model, "mode": self.mode, "trainer": {} if not self.own_trainer else {"own": True}}
+
+    @property
+    def called(self) -> str:
+        return self.name or self.dataset_id[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """A finished, packed training that the receiver has not accepted yet."""
 
@@ -198,6 +218,7 @@ class HeartbeatAnswered:
     slots: int | None = None  # as in ClaimAnswered
     terms: Terms | None = None  # as in ClaimAnswered
     hand_back: str | None = None  # why the job is to be handed back; None: it goes on
+    next_data: NextData | None = None  # the data set that a job will probably need next; None: as said before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +273,22 @@ class DeliveryBroken:
 
     call: int
     detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """Not all of the job's data set is here: its fetch begins."""
+
+    claim_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedAhead:
+    """The fetch that FetchAhead began has ended: all is here, or it was stopped, or failed."""
+
+    data: NextData
+    stopped: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,8 +386,8 @@ Answer = (
     | Refused | NotAnswered | DeliveryBroken
 )  # fmt: skip
 Event = (
-    Begin | Tick | SignalReceived | Slept | Seen | Answer
-    | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
+    Begin | Tick | SignalReceived | Slept | Seen | FetchedAhead | Answer
+    | Lacking | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
 )  # fmt: skip
 
 
@@ -398,6 +435,8 @@ class SendHeartbeat:
     paused: bool = False  # the trainer stands still …
     paused_s: float = 0.0  # … and has for so long in all
     resumable: bool = False  # its job can go on elsewhere
+    next_data: NextData | None = None  # as the receiver named it last
+    fetches_ahead: bool = False  # a data set is on its way for a job that will probably come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,6 +491,18 @@ class Abort:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawn:
     assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchAhead:
+    """Begin to fetch a data set that no job in hand needs; ends in FetchedAhead."""
+
+    data: NextData
+
+
+@dataclass(frozen=True, slots=True)
+class StopAhead:
+    """Stop the fetch that FetchAhead began after its present chunk; what has arrived is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -546,5 +597,5 @@ class Exit:
 Action = (
     SendClaim | SendHeartbeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
     | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | KeepAwake | Pack | SetAside | Discard
-    | Persist | RememberAlone | WakeAt | Say | Exit
+    | FetchAhead | StopAhead | Persist | RememberAlone | WakeAt | Say | Exit
 )  # fmt: skip

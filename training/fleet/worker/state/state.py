@@ -106,6 +106,7 @@ class Work:
     dropped: bool = False
     killed: bool = False
     stop_by: float | None = None  # when patience with a stopping trainer ends
+    lacks: bool = False  # its data set is not all here, or was not when its trainer was to start
     failure: Failure | None = None  # the outcome to report
     usage: Mapping[str, Any] = field(default_factory=dict)
     beside_at: float | None = None  # when another slot's trainer last ran beside its own

@@ -114,12 +114,13 @@ def _take(transition: Transition, event: t.Event) -> None:
             _begin(transition, event)
         case t.SignalReceived():
             _signal(transition)
-        case t.Seen():
+        case t.Seen() | t.FetchedAhead():
             pass  # it is the whole worker's: see slots.py
         case t.Slept():
             worker_heartbeats.slept(transition, event.seconds)
         case (
-            t.Fetching()
+            t.Lacking()
+            | t.Fetching()
             | t.Spawned()
             | t.SpawnFailed()
             | t.Printed()

@@ -12,7 +12,7 @@ from training.fleet.worker.state.exit_code import LAST_WORDS, Failure, crowded_o
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Phase, Transition, is_due
 
 News = (
-    t.Fetching | t.Spawned | t.SpawnFailed | t.Printed | t.Measured | t.TrainerEnded | t.Unbearable
+    t.Lacking | t.Fetching | t.Spawned | t.SpawnFailed | t.Printed | t.Measured | t.TrainerEnded | t.Unbearable
     | t.Packed | t.PackFailed
 )  # fmt: skip
 
@@ -33,6 +33,8 @@ def news(transition: Transition, event: News) -> None:
             transition.set_work(used=work.used.add(event, transition.now), memory=work.memory.add(event))
             transition.set_work(resumable=event.resumable)
             _measured(transition, event.cpu_s)
+        case t.Lacking() if transition.phase is Phase.STARTING:
+            transition.set_work(lacks=True)
         case t.Fetching() if transition.phase is Phase.STARTING:
             progress = {"event": "fetch", "bytes": event.done, "bytes_total": event.size}
             transition.set_work(progress=progress)

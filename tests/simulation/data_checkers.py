@@ -1,0 +1,122 @@
+"""The promises about data sets on hosts: fetched once, one at a time, jobs first, and never from under a trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.fetching import DATA
+from simulation.worker_checkers import WorkerChecker
+from simulation.world import World
+from training.contract import reads
+from training.fleet.worker.state import events as t
+
+if TYPE_CHECKING:
+    from simulation.host import Host
+
+
+class DataChecker(WorkerChecker):
+    """Looks at fetches as well."""
+
+    def asked_ahead(self, host: Host, data: t.NextData) -> None:
+        """A worker is about to begin a fetch ahead."""
+
+    def ended_ahead(self, host: Host) -> None:
+        """A fetch ahead has ended, or its worker."""
+
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
+        """A chunk is about to be asked for."""
+
+    def chunk_came(self, host: Host, dataset_id: str) -> None:
+        """A chunk has come, or its request failed."""
+
+
+class Data:
+    """All of these checkers as one observer of a host's fetches."""
+
+    def __init__(self, checkers: list[DataChecker]) -> None:
+        self.checkers = checkers
+
+    def asked_ahead(self, host: Host, data: t.NextData) -> None:
+        for checker in self.checkers:
+            checker.asked_ahead(host, data)
+
+    def ended_ahead(self, host: Host) -> None:
+        for checker in self.checkers:
+            checker.ended_ahead(host)
+
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
+        for checker in self.checkers:
+            checker.chunk_asked(host, dataset_id, sha256, ahead=ahead)
+
+    def chunk_came(self, host: Host, dataset_id: str) -> None:
+        for checker in self.checkers:
+            checker.chunk_came(host, dataset_id)
+
+
+class OneFetchAtATime(DataChecker):
+    """On a host one data set is on its way at a time, and one fetch ahead; what has arrived is not fetched again."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._on_its_way: dict[str, str] = {}  # machine → data set
+        self._ahead: set[str] = set()  # machines
+
+    def asked_ahead(self, host: Host, data: t.NextData) -> None:
+        self.demand(host.machine not in self._ahead, f"{host.machine} begins a second fetch ahead")
+        self._ahead.add(host.machine)
+
+    def ended_ahead(self, host: Host) -> None:
+        self._ahead.discard(host.machine)
+
+    def ended(self, host: Host) -> None:
+        self._on_its_way.pop(host.machine, None)
+
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
+        other = self._on_its_way.get(host.machine)
+        self.demand(other is None, f"{host.machine} fetches {dataset_id[:8]} while {str(other)[:8]} is on its way")
+        self._on_its_way[host.machine] = dataset_id
+        if host.data is None or not sha256:
+            return
+        listing, chunks = DATA[dataset_id]
+        for place in listing.places():
+            for kind in ("sets", "fetching"):
+                path = host.data.folder / kind / dataset_id / place.path
+                if place.sha256 == sha256 and path.is_file():
+                    there = path.read_bytes()[place.offset : place.offset + place.length]
+                    self.demand(there != chunks[sha256], f"{host.machine} fetches a chunk that is there")
+
+    def chunk_came(self, host: Host, dataset_id: str) -> None:
+        self._on_its_way.pop(host.machine, None)
+
+
+class JobsGoFirst(DataChecker):
+    """Nothing is asked for ahead while a job lacks data, or while the host gets no jobs: for its owner, by an order, or
+    because its worker leaves."""
+
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
+        if not ahead:
+            return
+        state = host.state
+        self.demand(state.halt is None, f"{host.machine} fetches ahead though it rests: {state.halt}")
+        self.demand(state.terms.order is None, f"{host.machine} fetches ahead under an order")
+        self.demand(not state.leaving, f"{host.machine} fetches ahead while its worker leaves")
+        for one in state.machines.values():
+            waits = one.phase == "starting" and one.work is not None and one.work.lacks
+            self.demand(not waits, f"{host.machine} fetches {dataset_id[:8]} ahead while a job lacks data")
+
+
+class DataInUseStays(DataChecker):
+    """What a trainer reads is there for as long as it runs."""
+
+    def event(self, host: Host, event: t.Event) -> None:
+        if host.data is None:
+            return
+        for trainer in host.trainers.values():
+            job = trainer.assignment
+            if job.dataset is None or trainer.over:
+                continue
+            listing, _ = DATA[job.dataset]
+            for file in listing.files:
+                if reads(job.spec, file.path):
+                    path = host.data.folder / "sets" / job.dataset / file.path
+                    self.demand(path.is_file(), f"{file.path} is gone under the trainer of {job.job_id[:8]}")
