@@ -215,7 +215,7 @@ def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
 
     def live(epoch: int, heard_s: float, *, afresh: bool = True) -> Live:
         said = {"epoch": epoch, "epochs": 20, "seconds": heard_s}
-        return Live("id", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
+        return Live("id", "job", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
 
     def seconds(under_way: Live) -> float:
         kinds.look([one], [(under_way, desk)])
