@@ -10,8 +10,8 @@ from builders import a_host, needs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling import booking
-from training.fleet.scheduling.interruption import Trains, Urgent, interruptions, stands_until
+from training.fleet.scheduling import booking, interruption
+from training.fleet.scheduling.interruption import Trains, Urgent, stands_until
 from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.resources import Booking, Held
@@ -34,12 +34,12 @@ def urgent(job: str = "u", **facts: Any) -> Urgent:
 def asked(waiting: Urgent | list[Urgent], *training: Trains, hosts: dict[str, Host] = HOSTS) -> dict[str, str]:
     """Return who gives way to whom: urgent job → claim."""
     some = waiting if isinstance(waiting, list) else [waiting]
-    return {each.job_id: each.claim_id for each in interruptions(some, hosts, training, POLICY)}
+    return {each.job_id: each.claim_id for each in interruption.interruptions(some, hosts, training, POLICY)}
 
 
 def test_the_one_that_trains_where_the_urgent_job_fits_gives_way() -> None:
     assert asked(urgent(), trains()) == {"u": "c"}
-    (found,) = interruptions([urgent()], HOSTS, [trains()], POLICY)
+    (found,) = interruption.interruptions([urgent()], HOSTS, [trains()], POLICY)
     assert (found.host, found.done_s, found.waiting_s) == ("pi", POLICY.move_s + 100.0, 3700.0)
 
 
@@ -139,7 +139,7 @@ def test_every_interruption_keeps_every_promise(
     waiting: list[Urgent], training: list[Trains], slots: dict[str, int]
 ) -> None:
     hosts = {name: replace(HOSTS[name], slots=count) for name, count in slots.items()}
-    found = interruptions(waiting, hosts, training, POLICY)
+    found = interruption.interruptions(waiting, hosts, training, POLICY)
     jobs, runs = {each.job_id: each for each in waiting}, {each.claim_id: each for each in training}
     assert len({each.claim_id for each in found}) == len({each.job_id for each in found}) == len(found)
     for each in found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,11 +76,17 @@ class House:
         return self.views.explain(f"id-{job}").summary
 
 
-@pytest.fixture
-def house() -> Iterator[House]:
+@contextlib.contextmanager
+def a_house() -> Iterator[House]:
     made = House(a_job("long"))
     yield made
     made.queue.close()
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    with a_house() as made:
+        yield made
 
 
 def urgent(name: str = "u", **wishes: Any) -> dict[str, Any]:
@@ -161,19 +168,20 @@ def test_who_cannot_go_on_elsewhere_is_left_alone(house: House) -> None:
     assert house.asked() == ["long for u on pi"]
 
 
-def test_a_host_that_gets_no_jobs_is_asked_for_nothing(house: House) -> None:
-    long = house.trains()
-    house.reload(urgent())
-    house.service.order("pi", Order.DRAIN, "ada")
-    assert house.asked() == []
-    house.service.resume_host("pi", "ada")
-    assert house.asked() == ["long for u on pi"]
-    house.service.order("pi", Order.DRAIN, "ada")
-    assert house.beat(long).hand_back is None, "a drained host's trainers run to their end"
-    house.service.resume_host("pi", "ada")
-    house.shelf.room = False
-    assert house.beat(long).hand_back is None, "nobody would be given the place"
-    assert house.asked() == []
+def test_a_host_that_gets_no_jobs_is_asked_for_nothing() -> None:
+    with a_house() as house:
+        long = house.trains()
+        house.reload(urgent())
+        house.service.order("pi", Order.DRAIN, "ada")
+        assert house.asked() == []
+        house.service.resume_host("pi", "ada")
+        assert house.asked() == ["long for u on pi"]
+        house.service.order("pi", Order.DRAIN, "ada")
+        assert house.beat(long).hand_back is None, "a drained host's trainers run to their end"
+        house.service.resume_host("pi", "ada")
+        house.shelf.room = False
+        assert house.beat(long).hand_back is None, "nobody would be given the place"
+        assert house.asked() == []
 
 
 def test_a_held_or_cancelled_urgent_job_needs_no_place(house: House) -> None:
@@ -191,13 +199,14 @@ def test_a_held_or_cancelled_urgent_job_needs_no_place(house: House) -> None:
     assert house.beat(long).hand_back is None
 
 
-def test_nobody_gives_way_where_a_job_of_a_higher_priority_waits(house: House) -> None:
-    house.trains()
-    house.reload(urgent(), a_job("first", priority=90))
-    assert house.asked() == []
-    house.reload(a_job("elsewhere"))
-    house.service.cancel("first")
-    assert house.asked() == ["long for u on pi"]
+def test_nobody_gives_way_where_a_job_of_a_higher_priority_waits() -> None:
+    with a_house() as house:
+        house.trains()
+        house.reload(urgent(), a_job("first", priority=90))
+        assert house.asked() == []
+        house.reload(a_job("elsewhere"))
+        house.service.cancel("first")
+        assert house.asked() == ["long for u on pi"]
 
 
 def test_what_was_asked_outlives_the_receiver_and_moves_with_its_clock(house: House) -> None:
