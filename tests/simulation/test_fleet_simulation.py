@@ -22,6 +22,7 @@ from simulation.mutate import Mutant
 from simulation.planted_bugs import BUGS
 from simulation.report import Report, run_many
 from simulation.run import run_seed
+from simulation.witness import Checker
 from simulation.world import Violation, World
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.service.service import Plan, Service
@@ -125,6 +126,20 @@ def test_a_planted_bug_is_seen(bug: Mutant) -> None:
         assert seen_by_a_fleet(bug.seed), (
             f"no fleet sees {bug.name!r} any more; `python -m tests.simulation --bugs` looks further"
         )
+
+
+def test_the_page_tells_of_every_promise() -> None:
+    """Of each class that is made for a fleet and whose name is no part of another one's."""
+    page = (ROOT / "docs" / "simulation.md").read_text("utf-8")
+    modules = [
+        importlib.import_module(f"simulation.{path.stem}")
+        for path in (ROOT / "tests" / "simulation").glob("*checkers.py")
+    ]
+    classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
+    bases = {base for each in classes for base in each.__mro__[1:]}
+    made = {each.__name__ for each in classes - bases if issubclass(each, Checker)}
+    assert len(made) >= 50
+    assert [name for name in sorted(made) if f"`{name}`" not in page] == []
 
 
 def test_there_are_enough_planted_bugs() -> None:
