@@ -18,7 +18,7 @@ MOVE_BUGS = (
         StateFile._unlike,
         "- PROCESSOR",
         '- PROCESSOR - {"code"}',
-        seed=119,
+        seed=143,
     ),
     Mutant(
         "a job is handed the state of another one",
@@ -71,9 +71,16 @@ MOVE_BUGS = (
     Mutant(
         "a run that began anew counts what it left",
         stretches.joined,
-        'if (each["begins"] or 0) < begins',
-        "if True",
+        "if begins is None or first < begins:",
+        "if True:",
         seen_by=_DIRECTLY + "stretches_join_so_that_each_epoch_belongs_to_one",
+    ),
+    Mutant(
+        "a stretch that told no epoch begins with the training",
+        stretches.joined,
+        "_last_known(kept) if",
+        "0 if",
+        seen_by=_DIRECTLY + "a_stretch_without_an_epoch_begins_no_earlier_than_the_one_before_came",
     ),
     Mutant(
         "a killed worker's stretch has no end",

@@ -274,6 +274,30 @@ def sliding(line: np.ndarray, begin: int, *, samples: int, stride: int) -> np.nd
     return np.stack([line[:, start : start + samples] for start in starts])
 
 
+def test_windows_are_compared_a_part_at_a_time(
+    trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other data may be larger than memory."""
+    document = json.loads(trained[1].read_text())
+    X, recording = cut_again(3)
+    other = inputs_of(write(tmp_path / "o", X, recording))
+    at_once = seen.sides_by_content(document, other)
+    read: list[int] = []
+
+    def noted(X: np.ndarray, *args: Any, **how: Any) -> Any:
+        read.append(X.size)
+        return marks_of(X, *args, **how)
+
+    monkeypatch.setattr(seen, "marks_of", noted)
+    monkeypatch.setattr(seen, "PART_VALUES", 5 * X[0].size)
+    in_parts = seen.sides_by_content(document, other)
+    assert (max(read), len(set(read))) == (5 * X[0].size, 2 if len(X) % 5 else 1)
+    assert at_once is not None
+    assert in_parts is not None
+    assert in_parts.tolist() == at_once.tolist()
+    assert "train" in in_parts.tolist()
+
+
 def test_a_checkpoint_that_keeps_no_marks_knows_whole_windows(
     trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -20,11 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.identity import marks_of, run_length, window_digests
+from training.data.scratch import spans
 from training.data.split import Side, Split
 from training.trainer.inputs import Inputs
 
 BYTES = 6
 MOST_WINDOWS = 4_000_000  # beyond, a checkpoint would be larger than what is read of one
+PART_VALUES = 1 << 24  # samples whose marks are worked on at a time
 MARKS = 8  # at most as many in a window, before those that neighbours share are counted once
 MOST_MARKS = 1 << 20
 NEW = "new"  # the side of a window that is on none
@@ -129,11 +132,14 @@ def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.
         side[np.isin(short, seen.digests(name))] = name.value
     if seen.marks is None or not (side == NEW).any():
         return side
-    rows = np.flatnonzero(side == NEW)
-    marks = marks_of(inputs.tensors[rows], inputs.channel_names, seen.every, telling=False)
-    short = _short(marks.digest)
-    for name in reversed(Side):
-        side[rows[marks.window[np.isin(short, seen.marked(name))]]] = name.value
+    marked = {name: seen.marked(name) for name in reversed(Side)}
+    step = max(1, PART_VALUES // math.prod(inputs.tensors.shape[1:]))
+    for here in spans(new := np.flatnonzero(side == NEW), step=step):
+        rows = new[here]
+        marks = marks_of(inputs.tensors[rows], inputs.channel_names, seen.every, telling=False)
+        short = _short(marks.digest)
+        for name, found in marked.items():
+            side[rows[marks.window[np.isin(short, found)]]] = name.value
     return side
 
 

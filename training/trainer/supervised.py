@@ -265,13 +265,16 @@ def loop_spec(task: Task) -> loop.LoopSpec:
 
 def mean_logits(net: Net, given: Windows) -> FloatArray:
     """(n, K): logarithms of the members' mean probabilities, on the CPU."""
-    parts = []
+    found = torch.empty(0, dtype=torch.float64, device=given.place)
     with torch.no_grad():
         for rows in torch.arange(len(given), device=given.place).split(AT_ONCE):
             logits = net.body(given.take(rows))
             mean = torch.softmax(logits.double(), dim=-1).mean(dim=0)
-            parts.append(mean.clamp_min(1e-12).log())
-    return torch.cat(parts).cpu().numpy()
+            if not found.numel():
+                # At once: many small results would lie between what each pass frees, and the heap would grow with them.
+                found = torch.empty((len(given), mean.shape[1]), dtype=mean.dtype, device=mean.device)
+            found[rows.to(mean.device)] = mean.clamp_min(1e-12).log()
+    return found.cpu().numpy()
 
 
 def _integrated(net: Net, asked: Asked, device: torch.device) -> FloatArray:
