@@ -27,7 +27,7 @@ HEALING_BUGS = (
         seed=44,
     ),
     Mutant(
-        "what goes well does not break the row", Quarantines.assess, "if weight is Weight.WELL:", "if False:", seed=None
+        "what goes well does not break the row", Quarantines.assess, "if weight is Weight.WELL:", "if False:", seed=292
     ),
     Mutant("jobs pay for what a sick host did", Quarantines.assess, "self._refund(claims)", "pass", seed=6),
     Mutant(
@@ -49,7 +49,7 @@ HEALING_BUGS = (
         "end_quarantine",
         "WHERE host = :host AND ended_at IS NULL",
         "WHERE host = :host AND ended_at IS NOT NULL",
-        seed=7,
+        seed=390,
     ),
     Mutant(
         "a host that is well again stays out",

@@ -7,10 +7,18 @@ from training.fleet.scheduling import retention as rules
 from training.fleet.service import retention
 from training.fleet.service.retention import Retention
 
+_DIRECTLY = "test_fleet_keeping:test_"
+
 RETENTION_BUGS = (
     Mutant("the best goes, the worst stays", rules._beyond_the_best, "(-pair[0],", "(pair[0],", seed=9),
     Mutant("what a job yet needs goes", retention._delivery, "ended=ended", "ended=True", seed=39),
-    Mutant("a held job's model goes", retention._delivery, 'held=row["held_at"] is not None', "held=False", seed=929),
+    Mutant(
+        "a held job's model goes",
+        retention._delivery,
+        'held=row["held_at"] is not None',
+        "held=False",
+        seen_by=_DIRECTLY + "a_held_model_stays_until_its_hold_ends",
+    ),
     Mutant(
         "nothing beside a bundle says that it went",
         Retention._noted,
@@ -19,7 +27,13 @@ RETENTION_BUGS = (
         seed=9,
     ),
     Mutant("only the row goes", Retention._unlink, 'self._store.remove(Artifact.at(row["subject"]))', "pass", seed=9),
-    Mutant("what came again stays removed", "removal_back", "SET back_at = :now", "SET back_at = back_at", seed=None),
+    Mutant(
+        "what came again stays removed",
+        "removal_back",
+        "SET back_at = :now",
+        "SET back_at = back_at",
+        seen_by=_DIRECTLY + "a_late_upload_of_what_went_makes_the_index_say_that_it_is_back",
+    ),
     Mutant(
         "who lost a model is trained again",
         Retention._let_bundle_go,

@@ -149,7 +149,7 @@ WORKER_BUGS = (
         Telemetry.after,
         "return self.first + len(self.lines or ())",
         "return self.first + 2 * len(self.lines or ())",
-        seed=None,
+        seed=461,
     ),
     Mutant(
         "what was printed unseen is not looked for", Outbox._catch_up, "source = Path(spool.source)", "return", seed=44

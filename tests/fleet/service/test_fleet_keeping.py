@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,17 @@ def house(tmp_path: Path) -> Iterator[House]:
 @pytest.fixture
 def two(house: House) -> House:
     """Two models of a kind, ``worse`` by its validation figure, and a plan that keeps one."""
+    return _with_two(house)
+
+
+@contextlib.contextmanager
+def _two() -> Iterator[House]:
+    """Hold the fixture ``two`` for a test that a planted bug runs by itself."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(House(Path(folder) / "state")) as house:
+        yield _with_two(house)
+
+
+def _with_two(house: House) -> House:
     house.train("worse", 0.25, 0.5)
     house.train("better", 0.75, 0.625)
     house.keeps(best=1)
@@ -119,6 +132,14 @@ def test_a_bundle_of_two_jobs_goes_when_neither_keeps_it(house: House) -> None:
     assert gone.name == "one, two"
     assert house.removed("one") == house.removed("two") is not None
     assert house.findings(notes=True) == []
+
+
+def test_a_held_model_stays_until_its_hold_ends() -> None:
+    with _two() as two:
+        two.queue.hold("id-worse", by="ada")
+        assert two.collect() == []
+        two.queue.unhold("id-worse", by="ada")
+        assert [gone.name for gone in two.collect()] == ["worse"]
 
 
 def test_what_was_requeued_is_trained_anew_and_back(two: House) -> None:
@@ -212,17 +233,18 @@ def test_an_upload_whose_bundle_goes_before_it_is_owned_is_sent_again(two: House
     assert two.here("worse")
 
 
-def test_a_late_upload_of_what_went_makes_the_index_say_that_it_is_back(two: House) -> None:
+def test_a_late_upload_of_what_went_makes_the_index_say_that_it_is_back() -> None:
     """Found by the simulation: the line went on saying that it had been removed."""
-    two.collect()
-    (attempt,) = two.reader.connection.execute("SELECT claim_id FROM attempts WHERE job_id = 'id-worse'").fetchall()
-    claim_id = str(attempt["claim_id"])
-    late = two.upload(claim_id, b"worse", "id-worse")
-    delivery = Delivery(two.service, two.store, two.reader, two.clock)
-    permission = two.service.upload_permission("id-worse", claim_id, "pi")
-    two.run(delivery._made_its_own(permission, late))
-    assert delivery.index_stale
-    assert two.removed("worse") is None
+    with _two() as two:
+        two.collect()
+        (attempt,) = two.reader.connection.execute("SELECT claim_id FROM attempts WHERE job_id = 'id-worse'").fetchall()
+        claim_id = str(attempt["claim_id"])
+        late = two.upload(claim_id, b"worse", "id-worse")
+        delivery = Delivery(two.service, two.store, two.reader, two.clock)
+        permission = two.service.upload_permission("id-worse", claim_id, "pi")
+        two.run(delivery._made_its_own(permission, late))
+        assert delivery.index_stale
+        assert two.removed("worse") is None
 
 
 def test_a_job_that_goes_on_meanwhile_keeps_its_bundle(two: House) -> None:
