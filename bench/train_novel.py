@@ -170,10 +170,9 @@ class Trial:
     def _anomaly(self, task: Any, _keeper: Any) -> Kept:
         def made() -> Any:
             model = self._real[1](task, Forgetful()).settled(task.ordinary)
-            blocks = model.seen(task.X, np.arange(task.y.size), task.features, task.host, model.members)
-            return np.concatenate([model.surprises.only(model.members).of(block) for block in blocks])
+            return model.surprised(task.X, np.arange(task.y.size), features=task.features, host=task.host)
 
-        return Kept(surprise=self._answers("a", task, "sur", made))
+        return Kept(surprises=self._answers("a", task, "sur", made))
 
     def _answers(self, kind: str, task: Any, name: str, made: Any) -> Any:
         """Scores of all windows by a training, kept by what it learnt from."""
@@ -195,14 +194,26 @@ class Kept:
     """The answers of a model, as far as combining and ranking ask for them."""
 
     proba: Any = None  # (N, K)
-    surprise: Any = None  # (N, V)
+    surprises: Any = None  # (N, V)
+    lead: float = 0.0
     history: tuple[()] = ()
 
     def predict(self, _X: Any, rows: Any, *, features: Any, host: Any) -> Any:  # noqa: ARG002 - as a model's
         from training.trainer.task import Outputs
 
-        score = None if self.surprise is None else self.surprise[rows].mean(axis=1)
+        score = None if self.surprises is None else self.weighed(self.surprises[rows])
         return Outputs(proba=None if self.proba is None else self.proba[rows], score=score)
+
+    def surprised(self, _X: Any, rows: Any, *, features: Any, host: Any) -> Any:  # noqa: ARG002 - as a model's
+        return self.surprises[rows]
+
+    def weighed(self, surprises: Any) -> Any:
+        from training.trainer.anomaly import shares_of
+
+        return surprises @ np.array(list(shares_of(range(surprises.shape[1]), self.lead).values()))
+
+    def led(self, lead: float) -> Kept:
+        return replace(self, lead=lead)
 
     def settled(self, _ordinary: Any) -> Kept:
         return self

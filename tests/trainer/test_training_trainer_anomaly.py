@@ -114,23 +114,46 @@ def chosen(*, good: dict[str, float], network: tuple[str, ...] = ("net",)) -> an
 
 
 def test_the_view_that_tells_best_is_chosen() -> None:
-    assert chosen(good={"a": 3, "b": 0, "c": 0, "net": 0}).members == ("a",)
-    assert chosen(good={"a": 2, "b": 2, "c": 2, "net": 0}).members == ("a", "b", "c")
-    assert chosen(good={"a": 1, "b": 1, "c": 1, "net": 1}).members == ("a", "b", "c", "net")
+    assert chosen(good={"a": 3, "b": 0, "c": 0, "net": 0}).shares == {"a": 1.0}
+    assert chosen(good={"a": 2, "b": 2, "c": 2, "net": 0}).shares == dict.fromkeys("abc", 1 / 3)
+    assert chosen(good={"a": 1, "b": 1, "c": 1, "net": 1}).shares == dict.fromkeys(("a", "b", "c", "net"), 0.25)
+
+
+def test_the_first_view_may_count_as_much_as_all_together() -> None:
+    assert chosen(good={"a": 2, "b": 0.7, "c": 0.7, "net": 0}).shares == pytest.approx(
+        {"a": 2 / 3, "b": 1 / 6, "c": 1 / 6}
+    )
+    assert chosen(good={"a": 2, "b": 0.6, "net": 0.6}).shares == pytest.approx({"a": 2 / 3, "b": 1 / 6, "net": 1 / 6})
+    assert chosen(good={"a": 0.7, "b": 2, "c": 0.7, "net": 0}).shares != pytest.approx(
+        {"a": 1 / 6, "b": 2 / 3, "c": 1 / 6}
+    )
+
+
+@given(st.integers(1, 8), st.floats(0, 1))
+def test_shares_add_up_to_one_and_no_other_view_leads(views: int, lead: float) -> None:
+    shares = list(anomaly.shares_of([str(one) for one in range(views)], lead).values())
+    assert sum(shares) == pytest.approx(1)
+    assert all(shares[0] >= one >= 0 for one in shares)
+    assert len(set(shares[1:])) <= 1
+
+
+def test_the_score_is_the_sum_of_surprises_in_their_shares() -> None:
+    column = {"a": np.array([1.0, 2.0]), "b": np.array([3.0, 5.0]), "c": np.array([100.0, 100.0])}
+    assert anomaly.weighed({"a": 0.75, "b": 0.25}, column).tolist() == [1.5, 2.75]
 
 
 def test_the_network_stays_only_where_it_adds() -> None:
-    for net, members in ((0, ("a",)), (4, ("a", "b", "net"))):
+    for net, members in ((0, ["a"]), (4, ["a", "b", "net"])):
         found = chosen(good={"a": 3, "b": 0, "net": net})
         assert found.network_adds is not None
-        assert (found.network_adds > 0) == ("net" in found.members) == (net > 0)
-        assert found.members == members
+        assert (found.network_adds > 0) == ("net" in found.shares) == (net > 0)
+        assert list(found.shares) == members
         assert f"{found.network_adds:+.3f}" in found.why
 
 
 def test_without_labels_it_is_the_mean_of_all() -> None:
     found = choose(["a", "net"], np.ones((5, 2)), np.zeros(5, dtype=np.bool_), network=["net"])
-    assert found.members == ("a", "net")
+    assert found.shares == {"a": 0.5, "net": 0.5}
     assert (found.network_adds, found.auroc) == (None, {})
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from trainer_builders import SHORT, arguments, files, make_data, run
 
 from training.contract import Exit
-from training.trainer import combined
+from training.trainer import combined, ssl
+from training.trainer.anomaly import shares_of
 from training.trainer.combined import FIXED, Folds, Parts, Weights, choose
 from training.trainer.contract import Progress, Stop
 from training.trainer.score import score
@@ -61,9 +63,9 @@ def test_the_report_says_who_chose_the_weights(trained: Path) -> None:
 def test_a_choice_on_the_test_side_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = combined._chosen
 
-    def planted(task: combined.Task, found: list, left_out: tuple[str, ...]) -> Weights:
-        honest = chosen(task, found, left_out)
-        return replace(honest, rows=np.append(honest.rows, task.split.test[:2]))
+    def planted(task: combined.Task, *others: Any) -> tuple[Weights, float]:
+        honest, lead = chosen(task, *others)
+        return replace(honest, rows=np.append(honest.rows, task.split.test[:2])), lead
 
     monkeypatch.setattr(combined, "_chosen", planted)
     ended = run(arguments("combined", data, tmp_path, *SPLIT))
@@ -118,10 +120,40 @@ def test_a_part_that_tells_nothing_weighs_less_than_one_that_tells(seed: int) ->
     alarming = np.arange(200) % 2 == 0
     tells, noise = rng.normal(size=200) + 3.0 * alarming, rng.normal(size=200)
     even = np.full(200, 1.0)
-    _, first, second = choose(tells, noise, alarming, even)
+    (_, first, second), _ = choose(tells, noise, alarming, even)
     assert first > second >= 0
-    _, first, second = choose(noise, tells, alarming, even)
+    (_, first, second), loss = choose(noise, tells, alarming, even)
     assert second > first >= 0
+    assert loss < choose(noise, noise, alarming, even)[1]
+
+
+class Views:
+    """The part of an anomaly detector that the choice asks for: views of one weight, or led by the first."""
+
+    def __init__(self, lead: float = 0.0) -> None:
+        self._lead = lead
+
+    def led(self, lead: float) -> Views:
+        return Views(lead)
+
+    def weighed(self, surprises: np.ndarray) -> np.ndarray:
+        return surprises @ np.array(list(shares_of(["a", "b", "c"], self._lead).values()))
+
+
+@pytest.mark.parametrize(("telling", "lead"), [(0, 0.5), (1, 0.0)])
+def test_the_channel_means_lead_where_they_tell_more_than_the_other_views(telling: int, lead: float) -> None:
+    rng = np.random.default_rng(0)
+    alarming, rows = np.arange(400) % 2 == 0, np.arange(400)
+    surprises = np.abs(rng.normal(size=(400, 3)))
+    surprises[:, telling] += 3.0 * alarming
+    named = np.where(alarming, np.where(rows % 4 == 0, "dig", "send"), "")
+    task: Any = SimpleNamespace(is_benign=~alarming, behaviour=named, number=lambda _: 0.3)
+    odds = rng.normal(size=400) + alarming
+    found = [(rows, odds, surprises, False), (rows, odds - alarming, surprises, True)]
+    weights, led = combined._chosen(task, found, ("dig", "send"), cast("ssl.Anomaly", Views()))
+    assert led == lead
+    assert ("the channel means are more than half" in weights.why) == (lead > 0)
+    assert weights.rows.tolist() == rows.tolist()
 
 
 class Memory:

@@ -4,7 +4,8 @@ A classifier does not catch behaviours that it was not shown; distances from a h
 what was shown. Both parts are surprises on one scale, log odds and -log p among benign windows, and a logistic
 regression makes a probability of them. Its weights are chosen on the training side alone, by windows that neither part
 has learnt from: of behaviours that the supervised part was shown, and of behaviours that were left out of it, in the
-shares that ``new_share`` expects. How the alarm divides among the classes is the supervised part's word.
+shares that ``new_share`` expects. The same windows choose how much of the anomaly part the channel means are. How the
+alarm divides among the classes is the supervised part's word.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ FOLDS = 3
 MOST_LEFT_OUT = 8  # behaviours: of more, evenly drawn
 FARTHEST = 8.0  # a log odds or a surprise beyond this says no more: one part must not drown the other
 RIDGE = 1e-3
+LEADS = (0.0, 0.5)  # of the channel means in the anomaly part; see `anomaly.shares_of`
 FIXED = (-0.8, 0.8, 0.4)  # weights where none can be chosen; see `Weights`
 
 
@@ -78,8 +80,8 @@ def _bounded(values: FloatArray) -> FloatArray:
 
 def choose(
     odds: FloatArray, surprise: FloatArray, alarming: NDArray[np.bool_], weight: FloatArray
-) -> tuple[float, float, float]:
-    """``start``, ``odds`` and ``surprise`` of `Weights`: the logistic regression of least weighted loss.
+) -> tuple[tuple[float, float, float], float]:
+    """``start``, ``odds`` and ``surprise`` of `Weights`: the logistic regression of least weighted loss, and this loss.
 
     All arrays (n,). Neither part ever speaks against an alarm for being more surprised.
     """
@@ -96,8 +98,8 @@ def choose(
     found = minimize(loss, np.array(FIXED), jac=True, method="L-BFGS-B", bounds=[(None, None), (0, None), (0, None)])
     start, own, unlike = (round(float(one), 6) for one in found.x)
     if own + unlike == 0:  # nothing told the windows apart
-        return FIXED
-    return start, own, unlike
+        return FIXED, float(found.fun)
+    return (start, own, unlike), float(found.fun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,8 @@ def fit(task: Task) -> Combined:
     parts.end()
     classes = np.unique(task.y[task.is_benign])
     alarm = ~np.isin(np.arange(task.classes), classes)
-    return Combined(supervised, name, anomaly, _weights(task, folds, parts, alarm), alarm)
+    weights, lead = _weights(task, folds, parts, alarm, anomaly)
+    return Combined(supervised, name, anomaly.led(lead), weights, alarm)
 
 
 def _supervised(task: Task, keeper: Keeper) -> Fitted:
@@ -285,9 +288,12 @@ class Folds:
         return cls(rows, gone, judge)
 
 
-def _weights(task: Task, folds: Folds, parts: Parts, alarm: NDArray[np.bool_]) -> Weights:
+def _weights(
+    task: Task, folds: Folds, parts: Parts, alarm: NDArray[np.bool_], anomaly: ssl.Anomaly
+) -> tuple[Weights, float]:
+    """The weights of the parts, and the lead of the channel means within the anomaly part."""
     if folds.why:
-        return Weights.fixed(folds.why)
+        return Weights.fixed(folds.why), 0.0
 
     def split_without(gone: NDArray[np.bool_]) -> Task:
         train, val = (rows[~gone[rows]] for rows in (task.split.train, task.split.val))
@@ -306,15 +312,14 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: NDArray[np.bool_]) -
 
     def unlike(gone: NDArray[np.bool_], rows: IntArray, keeper: Keeper) -> FloatArray:
         model = _anomaly(split_without(gone), keeper).settled(task.ordinary)
-        score = model.predict(task.X, rows, features=task.features, host=task.host).score
-        assert score is not None
-        return score
+        return model.surprised(task.X, rows, features=task.features, host=task.host)
 
-    found: list[tuple[IntArray, FloatArray, FloatArray, bool]] = []  # rows, log odds, surprises, of a new behaviour
+    found: list[tuple[IntArray, FloatArray, FloatArray, bool]] = []  # rows, log odds, surprises (n, V), if new
     surprises: list[FloatArray | None] = []
     for number, (rows, gone) in enumerate(zip(folds.rows, folds.gone, strict=True)):
         odds = parts.answer(f"fold {number}", partial(known, gone, rows))
-        unusual = parts.answer(f"surprise {number}", partial(unlike, gone, rows))
+        unusual = parts.answer(f"views {number}", partial(unlike, gone, rows))
+        unusual = None if unusual is None else unusual.reshape(rows.size, -1)
         surprises.append(unusual)
         if odds is not None and unusual is not None:
             found.append((rows, odds, unusual, False))
@@ -329,14 +334,18 @@ def _weights(task: Task, folds: Folds, parts: Parts, alarm: NDArray[np.bool_]) -
             found.append((rows[mine], odds, unusual[mine], True))
             left_out.append(name)
     if len(left_out) < 2 or all(new for *_, new in found):
-        return Weights.fixed("in folds of the training side too little is left to learn from without a behaviour")
-    return _chosen(task, found, tuple(left_out))
+        why = "in folds of the training side too little is left to learn from without a behaviour"
+        return Weights.fixed(why), 0.0
+    return _chosen(task, found, tuple(left_out), anomaly)
 
 
 def _chosen(
-    task: Task, found: list[tuple[IntArray, FloatArray, FloatArray, bool]], left_out: tuple[str, ...]
-) -> Weights:
-    rows, odds, surprise = (np.concatenate([one[place] for one in found]) for place in range(3))
+    task: Task,
+    found: list[tuple[IntArray, FloatArray, FloatArray, bool]],
+    left_out: tuple[str, ...],
+    anomaly: ssl.Anomaly,
+) -> tuple[Weights, float]:
+    rows, odds, surprises = (np.concatenate([one[place] for one in found]) for place in range(3))
     new = np.concatenate([np.full(one[0].size, one[3]) for one in found])
     benign = task.is_benign[rows]
     share = task.number("new_share")
@@ -347,14 +356,16 @@ def _chosen(
     for name in left_out:
         mine = ~benign & new & (task.behaviour[rows] == name)
         weight[mine] = share / len(left_out) / max(int(mine.sum()), 1)
-    numbers = choose(odds, surprise, ~benign, weight)
+    tried = {lead: choose(odds, anomaly.led(lead).weighed(surprises), ~benign, weight) for lead in LEADS}
+    lead = min(tried, key=lambda one: tried[one][1])
     chosen = np.unique(rows)
+    much = ", of which the channel means are more than half" if lead else ""
     why = (
         f"The weights of the two parts were chosen by {chosen.size:,} windows of the training side in folds, with "
         f"{', '.join(left_out)} left out of the supervised part in turn; {share:.0%} of what is malicious-like is "
-        "expected to be new."
+        f"expected to be new. The anomaly part is the mean of its views{much}."
     )
-    return Weights(*numbers, why, left_out, chosen)
+    return Weights(*tried[lead][0], why, left_out, chosen), lead
 
 
 class _Kept(msgspec.Struct):

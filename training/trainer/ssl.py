@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from training.trainer import loop
-from training.trainer.anomaly import MOST_FITTED, Chosen, Sided, Surprises, choose
+from training.trainer.anomaly import MOST_FITTED, Chosen, Sided, Surprises, choose, shares_of, weighed
 from training.trainer.contract import BadData
 from training.trainer.flags import Value
 from training.trainer.masked import MaskedModel
@@ -87,7 +87,7 @@ class Detector(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A detector, what is usual in each of its views, and the views whose mean surprise is the score.
+    """A detector, what is usual in each of its views, and the share of each view's surprise in the score.
 
     Hosts without a centre are measured from the middle of the training windows; see ``settled``.
     """
@@ -95,7 +95,7 @@ class Anomaly:
     detector: Detector
     sizes: Sizes
     surprises: Surprises
-    members: tuple[str, ...]
+    shares: Mapping[str, float]  # of the score, by view
     judgement: Mapping[str, Any]
     device: torch.device
     history: History
@@ -111,12 +111,26 @@ class Anomaly:
     def predict(
         self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
     ) -> Outputs:
-        score, at = np.empty(rows.size), 0
-        asked = self.surprises.only(self.members)
-        for part in self.seen(X, rows, features, host, self.members):
-            score[at : at + part.host.size] = asked.of(part).mean(axis=1)
+        return Outputs(score=self.weighed(self.surprised(X, rows, features=features, host=host)))
+
+    def surprised(
+        self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
+    ) -> FloatArray:
+        """(n, V): the surprise of these windows in each view that has a share."""
+        found, at = np.empty((rows.size, len(self.shares))), 0
+        asked = self.surprises.only(tuple(self.shares))
+        for part in self.seen(X, rows, features, host, tuple(self.shares)):
+            found[at : at + part.host.size] = asked.of(part)
             at += part.host.size
-        return Outputs(score=score)
+        return found
+
+    def weighed(self, surprises: FloatArray) -> FloatArray:
+        """(n,) the score of windows by their surprises (n, V)."""
+        return weighed(self.shares, dict(zip(self.shares, surprises.T, strict=True)))
+
+    def led(self, lead: float) -> Anomaly:
+        """The same, with this lead of its first view (see `anomaly.shares_of`)."""
+        return replace(self, shares=shares_of(tuple(self.shares), lead))
 
     def settled(self, ordinary: Ordinary) -> Anomaly:
         """The same, measuring the hosts of these reference windows from them."""
@@ -133,15 +147,15 @@ class Anomaly:
 
         Nothing of an embedding, which knows no channels.
         """
-        seen = _joined(list(self.seen(asked.X, asked.rows, asked.features, asked.host, self.members)))
-        surprise = self.surprises.only(self.members).of(seen)
+        seen = _joined(list(self.seen(asked.X, asked.rows, asked.features, asked.host, tuple(self.shares))))
+        surprise = self.surprises.only(tuple(self.shares)).of(seen)
         found = np.zeros(asked.X.shape[:2])
-        for number, name in enumerate(self.members):
+        for number, (name, share) in enumerate(self.shares.items()):
             if name == "embedding":
                 continue
-            shares = self.surprises.shares(seen, name)
-            found += surprise[:, number, None] * (shares if name in BY_CHANNEL else shares @ asked.parts)
-        return found / len(self.members)
+            own = self.surprises.shares(seen, name)
+            found += share * surprise[:, number, None] * (own if name in BY_CHANNEL else own @ asked.parts)
+        return found
 
     def sidecar(self) -> bytes:
         return to_bytes(
@@ -153,7 +167,7 @@ class Anomaly:
             "normaliser": self.detector.normalise.describe(),
             "sizes": asdict(self.sizes),
             "views": list(self.surprises.views),
-            "members": list(self.members),
+            "shares": dict(self.shares),
             "judgement": dict(self.judgement),
         }
 
@@ -241,7 +255,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
         history = _pretrain(task, detector, learn, judge, device)
     detector.eval()
     # Views are looked at from here on as they will be when windows are scored: one path for both.
-    blank = Anomaly(detector, sizes, Surprises({}), (), {}, device, history)
+    blank = Anomaly(detector, sizes, Surprises({}), {}, {}, device, history)
 
     def sided(rows: IntArray) -> Sided:
         task.stop.check()
@@ -257,7 +271,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
         chosen = replace(chosen, why="no label is asked: the mean of all views")
     rows = np.union1d(judged, asked) if asked.size else asked
     return replace(
-        blank, surprises=surprises, members=chosen.members, judgement=chosen.to_dict(), chosen_by=rows.astype(np.int64)
+        blank, surprises=surprises, shares=chosen.shares, judgement=chosen.to_dict(), chosen_by=rows.astype(np.int64)
     )
 
 
@@ -321,5 +335,6 @@ def load(facts: Mapping[str, Any], sidecar: bytes, *, hyper: Mapping[str, Value]
     detector.eval()
     arrays = {name.removeprefix(SURPRISES): one for name, one in learnt.items()}
     surprises = Surprises.load(facts["views"], arrays).recalled(facts.get("centres", {}))
-    members = tuple(facts["members"])
-    return Anomaly(detector, sizes, surprises, members, facts["judgement"], torch.device("cpu"), [])
+    # Checkpoints of before had views of equal shares, and their names alone.
+    shares = dict(facts["shares"]) if "shares" in facts else shares_of(facts["members"])
+    return Anomaly(detector, sizes, surprises, shares, facts["judgement"], torch.device("cpu"), [])
