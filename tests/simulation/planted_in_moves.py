@@ -35,7 +35,13 @@ MOVE_BUGS = (
         "and self._kept",
         seed=111,
     ),
-    Mutant("the state before is not removed", StateStore._remove, "self._sets.remove(state_id)", "pass", seed=None),
+    Mutant(
+        "the state before is not removed",
+        StateStore._remove,
+        "self._sets.remove(state_id)",
+        "pass",
+        seen_by="test_fleet_states:test_of_a_job_one_state_alone_takes_room",
+    ),
     Mutant("states of jobs that ended are kept", states.over, "job.status in OVER", "False", seed=75),
     Mutant(
         "a host keeps the notes of states that are gone", saved_states.forget, ", stretches_of(folder))", ",)", seed=123

@@ -32,7 +32,7 @@ OWNER_BUGS = (
         trainer._ended,
         "- halts.stood_s(work, transition.now), 3)",
         ", 3)",
-        seed=None,
+        seen_by="test_fleet_worker_owner:test_paused_time_is_no_training_time_and_no_silence",
     ),
     Mutant(
         "a paused trainer is taken for one that hangs",
@@ -60,7 +60,7 @@ OWNER_BUGS = (
         state.Transition.let_go_on,
         "and not self.work.paused and self.work.halted_at is None:",
         "and not self.work.paused:",
-        seed=None,
+        seen_by="test_fleet_worker_owner:test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine",
     ),
     Mutant(
         "a pause has no end",

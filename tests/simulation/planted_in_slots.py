@@ -24,7 +24,7 @@ SLOT_BUGS = (
         policy.is_full,
         "if training < most and",
         "if training < most + 1 and",
-        seed=None,
+        seen_by="test_fleet_policy:test_a_host_trains_no_more_jobs_than_it_has_slots",
         also=Mutant(
             "a worker asks for a job more than it may train",
             slots._Turn._has_room,

@@ -40,7 +40,7 @@ WORKER_BUGS = (
         Service.deliver,
         "(made.attempt, made.generation) != place",
         "made.attempt != again.attempt",
-        seed=None,
+        seen_by="test_fleet_set_aside:test_work_by_hand_is_no_result_of_the_generation_before_a_requeue",
     ),
     Mutant(
         "work that is brought by hand is not counted as a grant", "deliver_job", "grants = grants + 1, ", "", seed=8
@@ -139,7 +139,7 @@ WORKER_BUGS = (
         worker_heartbeats.answered,
         "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:",
         "case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase == 'uploading':",
-        seed=None,
+        seen_by="test_fleet_worker_state:test_lease_that_is_lost_while_packing_drops_nothing",
     ),
     Mutant(
         "how a job failed is not on the disk", Transition.fail, "self.persist(t.Saved(report=report))", "pass", seed=196
@@ -166,7 +166,7 @@ WORKER_BUGS = (
         worker_trainer._measured,
         "elif most_quiet_s and quiet_s >= most_quiet_s:",
         "elif False:",
-        seed=None,
+        seen_by="test_fleet_worker_owner:test_a_trainer_that_neither_speaks_nor_computes_is_stopped",
     ),
     Mutant(
         "late output is taken for a sign of life of the claim",

@@ -9,6 +9,7 @@ from builders import a_gpu_host, a_host, a_row, an_attempt, needs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training.fleet.scheduling import policy
 from training.fleet.scheduling.job import FAULT_OF, FINAL, EndReason, Fault, Host, JobStatus
 from training.fleet.scheduling.policy import (
     NOBODY_ELSE,
@@ -368,3 +369,11 @@ def test_a_third_of_a_lease_counts_at_most_between_two_heartbeats(gaps: list[flo
     assert heard_s(None, 1.0, None, POLICY) is None, "it delivers"
     assert heard_s(heard, 1.0, {"event": "fetch"}, POLICY) == 0.0, "nothing is trained yet"
     assert heard_s(heard, 1.0, {"event": "waiting"}, POLICY) == 0.0, "for the other trainers of its host"
+
+
+def test_a_host_trains_no_more_jobs_than_it_has_slots() -> None:
+    host = a_host(slots=2)
+    training = [an_attempt(claim_id=f"claim-{number}", heard_s=0.0) for number in range(3)]
+    assert policy.is_full(host, training[:1]) is None
+    assert "holds 2 jobs and has 2 slots" in (policy.is_full(host, training[:2]) or "")
+    assert policy.is_full(host, training)

@@ -159,6 +159,31 @@ def test_paused_time_is_no_training_time_and_no_silence() -> None:
     assert delivery.record["train_s"] == 20.0 + FIRST_BEAT_S
 
 
+def test_a_trainer_that_neither_speaks_nor_computes_is_stopped() -> None:
+    one = a_job(1)
+    worker = Worker(allowed=1, max_silence_s=60.0).training(one)
+    worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=5.0)
+    assert not worker.all(t.StopTrainer)
+    worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=61.0)
+    assert [each.claim_id for each in worker.all(t.StopTrainer)] == [one.claim_id]
+
+
+def test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine() -> None:
+    one = a_job(1)
+    worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(one)
+    worker.slots = replace(worker.slots, terms=replace(ASKED, pause_max_s=1e6))
+    worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
+    assert worker.all(t.PauseTrainer)
+    worker.take(t.Tick(), after_s=5000.0)
+    work = next(iter(worker.slots.works.values()))
+    assert work.paused
+    assert work.beat_call is not None
+    worker.take(t.HeartbeatAnswered(call=work.beat_call, lease_s=600.0, terms=worker.slots.terms))
+    assert not next(iter(worker.slots.works.values())).paused
+    assert not worker.all(t.ResumeTrainer)
+    assert worker.take(t.Seen(QUIET), after_s=100.0).all(t.ResumeTrainer)
+
+
 def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:
     one = a_job(1)
     worker = Worker(allowed=1).training(one)
