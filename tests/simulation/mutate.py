@@ -22,9 +22,8 @@ class Mutant:
     where: Any  # a function, a method as `Class.method`, or a statement's name
     old: str
     new: str
-    # The simulated fleet that sees it; None: none is known since the code around it changed, and only
-    # `python -m tests.simulation --bugs` looks for one. See test_fleet_simulation.py.
-    seed: int | None = 0
+    # The simulated fleet that sees it; see test_fleet_simulation.py. `python -m tests.simulation --bugs` finds one.
+    seed: int = 0
     also: Mutant | None = None  # where two lines guard the same, both are changed
     # A test that sees it, as `module:function`, where no fleet among many hundred meets what it takes.
     seen_by: str = ""
