@@ -119,16 +119,6 @@ def test_the_view_that_tells_best_is_chosen() -> None:
     assert chosen(good={"a": 1, "b": 1, "c": 1, "net": 1}).shares == dict.fromkeys(("a", "b", "c", "net"), 0.25)
 
 
-def test_the_first_view_may_count_as_much_as_all_together() -> None:
-    assert chosen(good={"a": 2, "b": 0.7, "c": 0.7, "net": 0}).shares == pytest.approx(
-        {"a": 2 / 3, "b": 1 / 6, "c": 1 / 6}
-    )
-    assert chosen(good={"a": 2, "b": 0.6, "net": 0.6}).shares == pytest.approx({"a": 2 / 3, "b": 1 / 6, "net": 1 / 6})
-    assert chosen(good={"a": 0.7, "b": 2, "c": 0.7, "net": 0}).shares != pytest.approx(
-        {"a": 1 / 6, "b": 2 / 3, "c": 1 / 6}
-    )
-
-
 @given(st.integers(1, 8), st.floats(0, 1))
 def test_shares_add_up_to_one_and_no_other_view_leads(views: int, lead: float) -> None:
     shares = list(anomaly.shares_of([str(one) for one in range(views)], lead).values())

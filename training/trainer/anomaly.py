@@ -301,8 +301,7 @@ class Surprises:
 def shares_of(names: Sequence[str], lead: float = 0.0) -> dict[str, float]:
     """Each view's share of the score, 1 in all: the mean of ``names``, a ``lead`` (0 to 1) of it given to the first.
 
-    With a lead of one half the first, the channel means, counts as much as all of them together: it alone tells a
-    behaviour by what a host does more of, and the others often repeat one another.
+    With a lead of one half the first, the channel means, counts as much as all of them together.
     """
     return {name: (1 - lead) / len(names) + (lead if place == 0 else 0.0) for place, name in enumerate(names)}
 
@@ -319,7 +318,6 @@ class Chosen:
     def to_dict(self) -> dict[str, Any]:
         return {
             "chosen": list(self.shares),
-            "shares": dict(self.shares),
             "why": self.why,
             "auroc": dict(self.auroc),
             "network_adds": self.network_adds,
@@ -331,32 +329,25 @@ def choose(
 ) -> Chosen:
     """Choose by windows of the training side that nothing was fitted on, by their surprises (n, V).
 
-    Those ``strange`` (n,) are not benign. Candidates: each view alone, the mean of all without the ``network``, the
-    mean of all, and both means with the first view at one half; of equal ones the first. Views of a network alone, and
-    pairs, are none: the best of many on a few windows is mostly luck. Without a strange window it is the mean of all.
+    Those ``strange`` (n,) are not benign. Candidates: each view alone, the mean of all without the ``network``, and the
+    mean of all; of equal ones the first. Views of a network alone, and pairs, are none: the best of many on a few
+    windows is mostly luck. Without a strange window it is the mean of all.
     """
     column = {name: surprises[:, number] for number, name in enumerate(names)}
 
-    def judged(shares: Mapping[str, float]) -> float:
-        return auroc(strange, weighed(shares, column)) or 0.0
+    def judged(members: Sequence[str]) -> float:
+        return auroc(strange, weighed(shares_of(members), column)) or 0.0
 
     every, plain = tuple(names), tuple(name for name in names if name not in network)
     if not strange.any() or strange.all():
         why = "no malicious-like window on the training side to choose by: the mean of all"
         return Chosen(shares_of(every), {}, None, why)
-    without = {name: shares_of((name,)) for name in plain} | _means(plain, "all without the network")
-    alone = {name: judged(shares_of((name,))) for name in names}
-    found = {said: judged(shares) for said, shares in without.items()}
-    whole = _means(every, "all")
-    among = {said: judged(shares) for said, shares in whole.items()}
-    best, most = max(found, key=lambda said: found[said]), max(among, key=lambda said: among[said])
-    adds = among[most] - found[best]
+    without = {group: judged(group) for group in (*((name,) for name in plain), plain)}
+    best, whole = max(without, key=lambda group: without[group]), judged(every)
+    adds = whole - without[best]
+    said = {name: judged((name,)) for name in names} | {"all without the network": without[plain], "all": whole}
     why = f"the best by labelled windows of the training side, where the network {'adds' if adds > 0 else 'would add'}"
-    return Chosen(whole[most] if adds > 0 else without[best], alone | found | among, adds, f"{why} {adds:+.3f}")
-
-
-def _means(names: Sequence[str], said: str) -> dict[str, dict[str, float]]:
-    return {said: shares_of(names), f"{said}, {names[0]} one half": shares_of(names, 0.5)}
+    return Chosen(shares_of(every if adds > 0 else best), said, adds, f"{why} {adds:+.3f}")
 
 
 def weighed(shares: Mapping[str, float], column: Mapping[str, FloatArray]) -> FloatArray:

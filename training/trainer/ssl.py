@@ -130,7 +130,10 @@ class Anomaly:
 
     def led(self, lead: float) -> Anomaly:
         """The same, with this lead of its first view (see `anomaly.shares_of`)."""
-        return replace(self, shares=shares_of(tuple(self.shares), lead))
+        shares = shares_of(tuple(self.shares), lead)
+        first, share = next(iter(shares.items()))
+        why = f"no label is asked: the mean of all views, {first} with {share:.0%} of it" if lead else None
+        return replace(self, shares=shares, judgement={**self.judgement, **({"why": why} if why else {})})
 
     def settled(self, ordinary: Ordinary) -> Anomaly:
         """The same, measuring the hosts of these reference windows from them."""
