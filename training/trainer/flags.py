@@ -232,7 +232,7 @@ MODELS: Mapping[str, tuple[Hyper, ...]] = {
         _TARGET_FPR,
         _choice("supervised", "gbt", SUPERVISED, "family of the part that knows classes"),
         _choice("anomaly", "views", ANOMALIES, "part that knows benign windows: plain views, or with a network's"),
-        _fraction("new_share", 0.25, "share of the malicious-like windows to come that show a new behaviour"),
+        _fraction("new_share", 0.35, "share of the malicious-like windows to come that show a new behaviour"),
         _int("neighbours", 10, 1, 1_000, "neighbours that the anomaly part looks at"),
         _int("epochs", 0, 0, 10_000, "most epochs (gbt: trees) of a part; 0: its family's own default"),
         _int("patience", 0, 0, None, "epochs (gbt: trees) without improvement before a part stops; 0: its own default"),
