@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from training.leaving import leave
 from training.streams import replace_unprintable
 from training.trainer import flags
 from training.trainer.arguments import parse
@@ -37,4 +38,4 @@ def main(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

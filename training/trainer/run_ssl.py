@@ -6,12 +6,12 @@ are looked for beside the tensors.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 
+from training.leaving import leave
 from training.trainer import flags, run
 
 main = partial(run.main, program="training.trainer.run_ssl", models=flags.SSL_MODELS)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

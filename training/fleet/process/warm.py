@@ -39,6 +39,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from training.fleet.process import launcher
+from training.leaving import leave
 
 MESSAGE_BYTES = 65_536
 PYTHONS_OWN: dict[str, Any] = {
@@ -59,7 +60,7 @@ class ForkedLauncher(launcher.PosixLauncher):
     once = True
 
     def become(self, spec: dict[str, Any], fail: int) -> None:
-        """Import the trainer's program and run it; its end is this process's, by way of the interpreter's own."""
+        """Import the trainer's program and run it; its end is this process's."""
         try:
             launcher.start_clean(spec)
             for number in self.own_pipes:
@@ -71,7 +72,7 @@ class ForkedLauncher(launcher.PosixLauncher):
             os.write(fail, launcher.in_words(error).encode(errors="replace") or b"?")
             os._exit(127)
         gc.enable()  # what was frozen stays so: a last look through it would copy it all
-        sys.exit(program.main())
+        leave(program.main())
 
 
 def prepare(spec: dict[str, Any]) -> Any:
