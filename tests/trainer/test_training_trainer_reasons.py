@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
+from training.trainer import anomaly as views
 from training.trainer import flags
 from training.trainer import score as scoring
 from training.trainer.anomaly import Neighbours, Sided, Surprises
@@ -170,13 +171,13 @@ def test_anomaly_scores_are_parted_but_for_what_embeddings_say() -> None:
     x, host = torch.from_numpy(X), np.array(["a"] * 12)
     seen = Sided(detector.eval().tables(detector.normalise(x), torch.from_numpy(F), VIEWS), host)
     surprises = Surprises.fit(seen, seen, seen, neighbours=5)
-    anomaly = Anomaly(detector, sizes, surprises, VIEWS[:-1], {}, torch.device("cpu"), [])
+    anomaly = Anomaly(detector, sizes, surprises, views.shares_of(VIEWS[:-1], 0.5), {}, torch.device("cpu"), [])
     X, F = X + rng.normal(size=X.shape).astype(np.float32), F * 3
     parts = parts_of(FEATURES, ("a", "b"))
     asked = Asked(X=X, features=F, host=host, usual=lambda: X, parts=parts, alarm=np.array([False, True]))
     score = anomaly.predict(X, asked.rows, features=F, host=host).score
     np.testing.assert_allclose(anomaly.carried(asked).sum(axis=1), score, rtol=1e-6)
-    every = replace(anomaly, members=VIEWS)
+    every = replace(anomaly, shares=views.shares_of(VIEWS))
     said = every.predict(X, asked.rows, features=F, host=host).score
     assert said is not None
     assert (every.carried(asked).sum(axis=1) < said).all()
