@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from training.data.alone import LOCK
 from training.data.dataset import MEMORY_FOLDER, NEW_FOLDER
 from training.data.scratch import quantile
 from training.data.windows import Grid, placed_rows
+
+FEATURES = Path("features_window_v1.parquet")
 
 
 def build(recorded, out, **options):
@@ -109,6 +112,27 @@ def test_an_episode_that_comes_or_goes_costs_its_own_part(tmp_path, monkeypatch)
     build(recorded, out)
     assert (len(computed), outputs(out)) == (1, first)
     assert set((out / MEMORY_FOLDER).iterdir()) == remembered, "what is gone is forgotten"
+
+
+def test_a_reference_that_comes_changes_what_its_host_is_measured_by(tmp_path):
+    """What was remembered of the host's episodes is of another measure, and the features are those of a fresh build."""
+    recorded, out = tmp_path / "in", tmp_path / "out"
+    made.write_fleet(recorded, hosts=("h0",))
+    build(recorded, out)
+    before = outputs(out)
+    about = {
+        "host": "h0",
+        "baseline": True,
+        "duration_s": 30.0,
+        "labels": [(0.0, "idle")],
+        "phases": {"idle": "benign"},
+    }
+    made.write_episode(recorded, number=8, seed=8, started_at=9000.0, **about)
+    build(recorded, out)
+    build(recorded, tmp_path / "fresh")
+    after = outputs(out)
+    assert after == outputs(tmp_path / "fresh")
+    assert after[FEATURES] != before[FEATURES]
 
 
 def test_features_that_were_damaged_are_computed_again(tmp_path):
