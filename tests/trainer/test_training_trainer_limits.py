@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support.trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 from training.contract import Exit
-from training.trainer import gbt, score
+from training.trainer import gbt, score, windows
 from training.trainer.limits import LIMITS, Limits
 from training.trainer.normalise import RobustAsinh
 from training.trainer.windows import Pooled, Resident, to_learn_from
@@ -134,6 +134,20 @@ def test_a_pool_holds_runs_from_all_over_the_data() -> None:
     first = windows.order(torch.Generator().manual_seed(0), 64)[:512].numpy()
     assert np.bincount(first // 512, minlength=8).min() > 0
     assert (np.diff(first) != 1).mean() > 0.9  # and neighbours are apart
+
+
+@pytest.mark.parametrize("block", [1, 3, 1_024])
+@pytest.mark.parametrize("limits", [Limits(), Limits(held_bytes=0, pool_bytes=640, run=4)], ids=["held", "pooled"])
+def test_windows_are_read_in_blocks_of_any_size(limits: Limits, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "BLOCK", block)
+    X = np.random.default_rng(0).normal(size=(23, 2, 4)).astype(np.float32)
+    normal = RobustAsinh(2)
+    normal.fit(X, np.arange(20))
+    found = to_learn_from(X, np.arange(20) + 3, normal, CPU, limits)
+    for _ in range(2):
+        order = found.order(torch.Generator().manual_seed(0), 5)
+        taken = np.concatenate([found.take(part).numpy() for part in order.split(5)])
+        np.testing.assert_array_equal(taken, normal(torch.from_numpy(X[3:]))[order].numpy())
 
 
 @pytest.mark.parametrize(("held", "kind"), [(320, Resident), (319, Pooled)])
