@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 import xgboost
@@ -263,3 +264,11 @@ def test_a_report_says_what_carried_true_and_false_alarms(place: Path) -> None:
     assert f"{found['true']['alarms']} true" in page
     assert "channel0 " in page
     assert "Which channels carried" not in render({**report, "reasons": None})
+
+
+def test_reasons_of_parts_are_those_of_the_whole(trees: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = why(trees)
+    whole = scoring.table(trees, None, reasons)
+    assert 0 < whole["why"].null_count() < whole.height
+    monkeypatch.setattr(scoring, "PART_ROWS", 7)
+    assert pl.concat(scoring.parts(trees, None, reasons)).equals(whole)
