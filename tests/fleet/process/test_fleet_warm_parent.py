@@ -21,6 +21,7 @@ from places import CHILDREN
 from training.checkout import ROOT
 from training.contract import THEN, preloads, program
 from training.fleet.process.ended import Ended, EndKind
+from training.fleet.process.launcher import children_of
 from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -156,11 +157,67 @@ def test_two_at_once_come_from_one_parent(fleet: Fleet) -> None:
     both[1].stop(PATIENCE_S)
 
 
+def launcher_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def spare_of(fleet: Fleet, *used: LocalProcess) -> tuple[int, int]:
+    """Return the spare launcher and its trainer to be; ``used`` are the trainers that run."""
+    (parent,) = fleet.warm.pids
+    taken = {launcher_of(each.pid) for each in used}
+    until(lambda: len(set(children_of(parent)) - taken) == 1)
+    (spare,) = set(children_of(parent)) - taken
+    until(lambda: len(children_of(spare)) == 1)
+    return spare, children_of(spare)[0]
+
+
+def test_the_next_trainer_was_forked_ahead(fleet: Fleet) -> None:
+    first = fleet.start("wait", 0, name="first")
+    spare, to_be = spare_of(fleet, first)
+    second = fleet.start("tell", 0, name="second")
+    assert second.pid == to_be
+    assert ended(second).code == 0
+    assert json.loads(fleet.printed("second"))["files"] == [0, 1, 2]
+    assert spare_of(fleet, first)[0] != spare, "and there is one for the next"
+    first.stop(PATIENCE_S)
+
+
+def test_a_spare_that_was_killed_is_replaced(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    ended(fleet.start("word", 0))
+    spare, to_be = spare_of(fleet)
+    os.kill(spare, signal.SIGKILL)
+    until(lambda: not is_running(spare) and not is_running(to_be))
+    assert ended(fleet.start("tell", 0, name="next")).code == 0
+    assert json.loads(fleet.printed("next"))["imported"]
+    assert sentences(caplog) == []
+
+
+def test_a_trainer_to_be_that_was_killed_is_a_fault(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    ended(fleet.start("word", 0))
+    _, to_be = spare_of(fleet)
+    os.kill(to_be, signal.SIGKILL)
+    until(lambda: not is_running(to_be))
+    assert ended(fleet.start("word", 0, name="next")).code == 0
+    assert fleet.printed("next") == "word\n"
+    (sentence,) = sentences(caplog)
+    assert "its child ended on the way (-9)" in sentence
+
+
+@pytest.mark.parametrize("way", ["killed", "closed"])
+def test_a_spare_ends_with_its_parent(fleet: Fleet, way: str) -> None:
+    ended(fleet.start("word", 0))
+    spare = spare_of(fleet)
+    if way == "killed":
+        os.kill(fleet.warm.pids[0], signal.SIGKILL)
+    else:
+        fleet.runner.close()
+    until(lambda: not any(map(is_running, spare)))
+
+
 def test_a_killed_launcher_takes_its_forked_trainer_along(fleet: Fleet) -> None:
     process = fleet.start("wait", 0)
     until(lambda: "ready" in fleet.printed())
-    launcher = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(launcher, signal.SIGKILL)
+    os.kill(launcher_of(process.pid), signal.SIGKILL)
     assert ended(process).kind is EndKind.LOST
     until(lambda: not is_running(process.pid))
     assert ended(fleet.start("word", 0, name="next")).code == 0
@@ -258,8 +315,9 @@ def test_a_parent_that_nobody_needs_gives_its_memory_back(
     (parent,) = fleet.warm.pids
     threading.Event().wait(0.2)
     assert is_running(parent), "it ends while a trainer of it runs"
+    spare = spare_of(fleet, waits)
     waits.stop(PATIENCE_S)
-    until(lambda: not is_running(parent))
+    until(lambda: not any(map(is_running, (parent, *spare))))
     assert ended(fleet.start("tell", 0, name="next")).code == 0
     assert json.loads(fleet.printed("next"))["imported"]
     assert sentences(caplog) == []

@@ -112,7 +112,7 @@ class _Parent:
             raise
         try:
             order = {"import": kind.modules, "idle_s": idle_s, "own_kib_max": own_kib_max}
-            self._ask(json.dumps(order).encode(), [], READY_S)
+            self._ask(order, READY_S)
         except BaseException:
             self.end()
             raise
@@ -122,37 +122,28 @@ class _Parent:
         return self._popen.pid
 
     def fork(self) -> Forked:
-        """Fork a launcher."""
-        theirs_in, ours_in = os.pipe()
-        ours_out, theirs_out = os.pipe()
-        stdin, stdout = os.fdopen(ours_in, "wb"), os.fdopen(ours_out, "rb")
-        try:
-            pid = int(self._ask(b'{"fork": true}', [theirs_in, theirs_out], FORK_S)["forked"])
-        except BaseException:
-            stdin.close()
-            stdout.close()
-            raise
-        finally:
-            os.close(theirs_in)
-            os.close(theirs_out)
-        return Forked(pid, stdin, stdout)
+        """Take a launcher that it forked."""
+        answer, (stdin, stdout) = self._ask({"fork": True}, FORK_S)
+        return Forked(int(answer["forked"]), os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb"))
 
-    def _ask(self, message: bytes, ends: list[int], within_s: float) -> Mapping[str, Any]:
+    def _ask(self, message: Mapping[str, Any], within_s: float) -> tuple[Mapping[str, Any], list[int]]:
+        """Return its answer, and the open files that came with it."""
         self._control.settimeout(within_s)
+        said, files = b"", list[int]()
         try:
             with suppress(BrokenPipeError):  # it may have said why
-                socket.send_fds(self._control, [message], ends)
-            said = self._control.recv(65_536)
+                self._control.send(json.dumps(message).encode())
+            said, files, _, _ = socket.recv_fds(self._control, 65_536, 2, socket.MSG_CMSG_CLOEXEC)
         except TimeoutError:
             raise ParentError(f"it did not answer within {within_s:.0f} s") from None
         except ConnectionError:
-            said = b""
+            pass
         answer = json.loads(said) if said else {"unfit": "it has ended"}
         if "idle" in answer:
             raise _GoneError
         if "unfit" in answer:
             raise ParentError(answer["unfit"])
-        return answer
+        return answer, files
 
     def end(self) -> None:
         """End it; launchers that it forked go on."""

@@ -2,9 +2,11 @@
 
 Importing torch takes more than a second, forking a process that has it a hundredth of that. What is forked here is a
 launcher (launcher.py) for each trainer, which forks the trainer: so a trainer is held by the same dead man's pipe,
-tree, control group and limits as one that was started afresh, and several launchers share the memory of one parent. The
-trainer's program itself is imported after the fork, so that it is never older than what lies on the disk; and the
-parent ends when a package was installed or removed since it began.
+tree, control group and limits as one that was started afresh, and several launchers share the memory of one parent. Two
+forks of a process of this size still count between two short jobs. So both happen ahead: the parent keeps one *spare*
+launcher, whose trainer is forked as well and waits for its order. The trainer's program itself is imported after the
+order, so that it is never older than what lies on the disk; and the parent ends when a package was installed or removed
+since it began.
 
 A fork copies one thread and the memory of all. So nothing may have run before it: no thread, no CUDA. The parent looks
 at both before each fork, and rather ends than forks. Which libraries start a thread when they are imported (Polars
@@ -15,8 +17,8 @@ trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON value eac
 
     {"import": [...], "idle_s": S, "own_kib_max": N}
         -> {"ready": KIB}     once they are imported: memory that is its own, not a file's
-    {"fork": true}, with the two ends of pipes that will be the launcher's standard input and output
-        -> {"forked": PID}
+    {"fork": true}
+        -> {"forked": PID}    a launcher, with the ends of pipes to its standard input and from its standard output
     on any of them
         -> {"unfit": "why"}   it ends then, and a trainer has to be started afresh
     after ``idle_s`` without a launcher, and where packages have changed
@@ -36,7 +38,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.fleet.process import launcher
 from training.leaving import leave
@@ -58,6 +60,37 @@ class ForkedLauncher(launcher.PosixLauncher):
 
     ready = b"\0"  # there is no exec that would close the pipe of one that lives
     once = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = 0, 0, 0  # the trainer to be: its process, the pipe of its order, and that of its answer
+
+    def fork_ahead(self) -> None:
+        """Fork the trainer to be; it waits for its order, and ends when this process does before it had one."""
+        read, write = os.pipe()
+        failed, fail = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(write)
+            os.close(failed)
+            with open(read, "rb") as order:  # noqa: PTH123 - a pipe
+                said = order.read()
+            if not said:
+                os._exit(0)
+            spec = json.loads(said)
+            self.group.folder = spec["group"]
+            self.group.enter()
+            self.become(spec, fail)
+        os.close(read)
+        os.close(fail)
+        self.ahead = child, write, failed
+
+    def fork(self, spec: dict[str, Any]) -> tuple[int, int]:
+        """Give the one that was forked ahead its order; if it has ended, its pipe says so."""
+        child, write, failed = self.ahead
+        with contextlib.suppress(BrokenPipeError), open(write, "wb") as order:  # noqa: PTH123 - a pipe
+            order.write(json.dumps(spec | {"group": self.group.folder}).encode())
+        return child, failed
 
     def become(self, spec: dict[str, Any], fail: int) -> None:
         """Import the trainer's program and run it; its end is this process's."""
@@ -149,19 +182,32 @@ def own_memory_kib() -> int:
     return 0
 
 
+class Spare(NamedTuple):
+    """A launcher that has no trainer yet: its process, and this side's ends of its pipes."""
+
+    pid: int
+    ends: tuple[int, int]
+
+    def forget(self) -> None:
+        """Close this side's ends: a launcher that nobody else holds ends with them."""
+        for end in self.ends:
+            os.close(end)
+
+
 class Parent:
     """The parent's loop."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
-        self.launchers: set[int] = set()
+        self.launchers: set[int] = set()  # those that the worker has
+        self.spare: Spare | None = None
         self.idle_s = 0.0
         self.own_kib_max = 0
         self.packages: list[int] = []
 
-    def say(self, message: dict[str, Any]) -> None:
+    def say(self, message: dict[str, Any], ends: Sequence[int] = ()) -> None:
         with contextlib.suppress(OSError):
-            self.control.send(json.dumps(message).encode())
+            socket.send_fds(self.control, [json.dumps(message).encode()], ends)
 
     def serve(self) -> None:
         """Import, then fork for each order until the worker is gone, nobody needs this any more, or it is unfit."""
@@ -211,38 +257,52 @@ class Parent:
             raise UnfitError(why)
 
     def obey(self, pipes: tuple[int, ...]) -> bool:
-        """Fork a launcher; False when the worker is gone."""
-        message, ends, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 2)
-        if not message:
+        """Hand a launcher to the worker and fork the next; False when the worker is gone."""
+        if not self.control.recv(MESSAGE_BYTES):
             return False
         if dates_of_packages() != self.packages:
             self.say({"idle": True})
             return False
         self.check()
+        given = self.spare or self.fork(pipes)
+        self.launchers.add(given.pid)
+        self.say({"forked": given.pid}, given.ends)
+        given.forget()
+        self.spare = None
+        with contextlib.suppress(OSError):  # no room for another process: the next order tries again
+            self.spare = self.fork(pipes)  # no other launcher inherits its ends: none but the spare has any here
+        return True
+
+    def fork(self, pipes: tuple[int, ...]) -> Spare:
+        """Fork a launcher."""
+        its_in, our_in = os.pipe()
+        our_out, its_out = os.pipe()
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: looked at just now
             pid = os.fork()
         if pid == 0:
             self.control.close()
             signal.set_wakeup_fd(-1)
-            for number in pipes:
+            for number in (*pipes, our_in, our_out):
                 os.close(number)
-            launcher.put_at(0, ends[0])
-            launcher.put_at(1, ends[1])
+            launcher.put_at(0, its_in)
+            launcher.put_at(1, its_out)
             ForkedLauncher().serve()  # its child leaves by SystemExit
             os._exit(0)
-        for end in ends:
-            os.close(end)
-        self.launchers.add(pid)
-        self.say({"forked": pid})
-        return True
+        os.close(its_in)
+        os.close(its_out)
+        return Spare(pid, (our_in, our_out))
 
     def reap(self) -> None:
         """Reap launchers that ended; and kill what one left behind that was killed itself, as it would have."""
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self.launchers.discard(pid)
+                if self.spare is not None and self.spare.pid == pid:
+                    self.spare.forget()
+                    self.spare = None
+        kept = self.launchers | ({self.spare.pid} if self.spare else set())
         for pid in launcher.children_of(os.getpid()):
-            if pid not in self.launchers:
+            if pid not in kept:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
 
