@@ -134,6 +134,12 @@ def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet: Fleet) -> None:
     assert "CIS490_STATE_DIR" in a_fork["environ"]
 
 
+def test_a_fork_finalizes_what_is_its_own(fleet: Fleet) -> None:
+    assert ended(fleet.start("finalize", 0, modules=("finalizes",))).code == 0
+    assert fleet.warm.pids
+    assert fleet.printed() == "of the trainer\n"
+
+
 def test_it_is_supervised_like_any_other(fleet: Fleet) -> None:
     """Judged by its exit, stopped politely, ended whole, counted."""
     raised = fleet.start("raise", 0, name="raised")

@@ -37,6 +37,7 @@ import signal
 import socket
 import sys
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -148,6 +149,15 @@ def bring_in(modules: Sequence[str]) -> None:
             raise UnfitError(f"importing {name} started a thread: {', '.join(threads)}")
 
 
+def spare_finalizers() -> None:
+    """Let no fork finalize at its end what the imports made: torch's take 45 ms to unregister each operator of its own.
+
+    A child that ``multiprocessing`` forks does not do so either. Those that the trainer makes are called.
+    """
+    for each in list(getattr(weakref.finalize, "_registry", ())):
+        each.atexit = False
+
+
 # The thread of jemalloc, which pyarrow brings and scikit-learn imports where it is installed. A fork is no harm to it:
 # jemalloc holds its locks meanwhile, and the child goes on without the thread (jemalloc's issue 2125).
 FORK_SAFE = frozenset({"jemalloc_bg_thd"})
@@ -248,6 +258,7 @@ class Parent:
         gc.disable()  # what is collected in the parent is copied in every child
         bring_in(order["import"])
         self.check()
+        spare_finalizers()
         gc.freeze()
         self.say({"ready": own_memory_kib()})
 
