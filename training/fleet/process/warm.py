@@ -45,6 +45,7 @@ from training.fleet.process import launcher
 from training.leaving import leave
 
 MESSAGE_BYTES = 65_536
+SPARE_S = 0.05  # after an order, until the next spare is forked: the trainer that begins comes first
 PYTHONS_OWN: dict[str, Any] = {
     "SIGPIPE": signal.SIG_IGN,
     "SIGXFSZ": signal.SIG_IGN,
@@ -211,6 +212,7 @@ class Parent:
         self.control = control
         self.launchers: set[int] = set()  # those that the worker has
         self.spare: Spare | None = None
+        self.lacks_spare = False
         self.idle_s = 0.0
         self.own_kib_max = 0
         self.packages: list[int] = []
@@ -234,7 +236,7 @@ class Parent:
             signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
             signal.signal(signal.SIGCHLD, lambda *_: None)
             while True:
-                patience = None if self.launchers else self.idle_s
+                patience = SPARE_S if self.lacks_spare else None if self.launchers else self.idle_s
                 watched: list[Any] = [self.control, woken]
                 ready, _, _ = select.select(watched, [], [], patience)
                 if woken in ready:
@@ -244,6 +246,10 @@ class Parent:
                 if self.control in ready:
                     if not self.obey((woken, waker)):
                         return
+                elif not ready and self.lacks_spare:
+                    self.lacks_spare = False
+                    with contextlib.suppress(OSError):  # no room for another process: the next order tries again
+                        self.spare = self.fork((woken, waker))
                 elif not ready and not self.launchers:
                     self.say({"idle": True})
                     return
@@ -268,7 +274,7 @@ class Parent:
             raise UnfitError(why)
 
     def obey(self, pipes: tuple[int, ...]) -> bool:
-        """Hand a launcher to the worker and fork the next; False when the worker is gone."""
+        """Hand a launcher to the worker; False when the worker is gone."""
         if not self.control.recv(MESSAGE_BYTES):
             return False
         if dates_of_packages() != self.packages:
@@ -279,13 +285,11 @@ class Parent:
         self.launchers.add(given.pid)
         self.say({"forked": given.pid}, given.ends)
         given.forget()
-        self.spare = None
-        with contextlib.suppress(OSError):  # no room for another process: the next order tries again
-            self.spare = self.fork(pipes)  # no other launcher inherits its ends: none but the spare has any here
+        self.spare, self.lacks_spare = None, True
         return True
 
     def fork(self, pipes: tuple[int, ...]) -> Spare:
-        """Fork a launcher."""
+        """Fork a launcher. It inherits no other's ends: none but a spare has any here, and there is one at a time."""
         its_in, our_in = os.pipe()
         our_out, its_out = os.pipe()
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: looked at just now
