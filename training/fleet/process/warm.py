@@ -45,6 +45,8 @@ from training.fleet.process import launcher
 from training.leaving import leave
 
 MESSAGE_BYTES = 65_536
+HUGE_PAGE_BYTES = 2**21  # the least that any processor has
+MADV_COLLAPSE = 25
 SPARE_S = 0.05  # after an order, until the next spare is forked: the trainer that begins comes first
 PYTHONS_OWN: dict[str, Any] = {
     "SIGPIPE": signal.SIG_IGN,
@@ -193,6 +195,34 @@ def own_memory_kib() -> int:
     return 0
 
 
+def collapse() -> None:
+    """Gather this process's memory in huge pages: a fork of 200 MiB, and its end, then take half their time.
+
+    Linux can do so since 6.1 (MADV_COLLAPSE of madvise(2)), as far as it has huge pages to give; else nothing changes.
+    A fork that writes to such a page copies 4 KiB of it, as of any other.
+    """
+    import ctypes
+
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    for begin, end in own_regions():
+        first, last = -(-begin // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES, end // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
+        if first < last:
+            madvise(first, last - first, MADV_COLLAPSE)
+
+
+def own_regions() -> list[tuple[int, int]]:
+    """Return the addresses of this process's memory that it may write to and that is no file's."""
+    found = []
+    with open("/proc/self/maps", "rb") as file:  # noqa: PTH123
+        for line in file:
+            addresses, rights, _offset, _device, inode, *_name = line.split()
+            if rights == b"rw-p" and inode == b"0":
+                begin, _, end = addresses.partition(b"-")
+                found.append((int(begin, 16), int(end, 16)))
+    return found
+
+
 class Spare(NamedTuple):
     """A launcher that has no trainer yet: its process, and this side's ends of its pipes."""
 
@@ -266,6 +296,7 @@ class Parent:
         self.check()
         spare_finalizers()
         gc.freeze()
+        collapse()
         self.say({"ready": own_memory_kib()})
 
     def check(self) -> None:
