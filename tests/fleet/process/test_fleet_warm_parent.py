@@ -109,6 +109,13 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def inherits(number: int) -> bool:
+    try:
+        return os.get_inheritable(number)
+    except OSError:  # closed meanwhile, as the one that lists them
+        return False
+
+
 def ended(process: LocalProcess) -> Ended:
     end = process.wait(PATIENCE_S)
     assert end is not None
@@ -199,6 +206,24 @@ def test_the_next_trainer_was_forked_ahead(fleet: Fleet) -> None:
     assert json.loads(fleet.printed("second"))["files"] == [0, 1, 2]
     assert spare_of(fleet, first)[0] != spare, "and there is one for the next"
     first.stop(PATIENCE_S)
+
+
+def test_one_forked_ahead_enters_its_control_group(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = fleet.folder / "group"
+    monkeypatch.setattr(fleet.runner, "_group", lambda: group)
+    ended(fleet.start("word", 0))
+    assert fleet.warm.pids
+    assert (group / "cgroup.procs").read_text() == "0", "the kernel takes this for the process that writes it"
+
+
+def test_no_other_child_inherits_the_pipes_of_a_launcher(fleet: Fleet) -> None:
+    def inheritable() -> list[str]:
+        return sorted(each.name for each in Path("/proc/self/fd").iterdir() if inherits(int(each.name)))
+
+    before = inheritable()
+    process = fleet.start("wait", 0)
+    assert inheritable() == before
+    process.stop(PATIENCE_S)
 
 
 def test_a_spare_that_was_killed_is_replaced(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
@@ -295,6 +320,15 @@ def test_a_trainer_that_cannot_be_forked_starts_afresh(
     assert sentence.startswith("a trainer starts afresh, because its warm parent failed: ")
 
 
+def test_a_parent_that_started_a_thread_later_forks_no_more(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    ended(fleet.start("word", 0, modules=("starts_a_thread_later",)))
+    (parent,) = fleet.warm.pids
+    until(lambda: len(list(Path(f"/proc/{parent}/task").iterdir())) == 2)
+    assert ended(fleet.start("word", 0, modules=("starts_a_thread_later",))).code == 0
+    (sentence,) = sentences(caplog)
+    assert "it has further threads" in sentence
+
+
 def test_an_allocators_thread_which_a_fork_does_not_harm_keeps_no_trainer_from_being_forked(
     fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -367,6 +401,7 @@ def test_installed_packages_end_a_parent(fleet: Fleet, tmp_path: Path, caplog: p
     (first,) = fleet.warm.pids
     ended(fleet.start("word", 0, env=env))
     assert fleet.warm.pids == [first]
+    spare_of(fleet)
     (packages / "torch").mkdir()
     assert ended(fleet.start("tell", 0, env=env, name="next")).code == 0
     assert fleet.warm.pids != [first]

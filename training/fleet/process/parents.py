@@ -133,7 +133,9 @@ class _Parent:
         try:
             with suppress(BrokenPipeError):  # it may have said why
                 self._control.send(json.dumps(message).encode())
-            said, files, _, _ = socket.recv_fds(self._control, 65_536, 2, socket.MSG_CMSG_CLOEXEC)
+            said, files, _, _ = socket.recv_fds(self._control, 65_536, 2)  # which ignores MSG_CMSG_CLOEXEC
+            for each in files:
+                os.set_inheritable(each, False)
         except TimeoutError:
             raise ParentError(f"it did not answer within {within_s:.0f} s") from None
         except ConnectionError:
