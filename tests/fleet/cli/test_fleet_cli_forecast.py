@@ -37,16 +37,6 @@ ANSWER: dict[str, Any] = {
 }  # fmt: skip
 
 
-REVIEW: dict[str, Any] = {
-    "now": NOW,
-    "told": [{"told": "plan", "jobs": 4, "within": 3, "later": 1, "longer": 1.1, "off": 0.2, "same_host": 4},
-             {"told": "grant", "jobs": 0, "within": 0, "later": 0, "longer": None, "off": None, "same_host": 0}],
-    "jobs": [{"job_id": "a", "name": "net\x1b[2J", "told": "plan", "told_at": NOW - 9000, "host": "desk",
-              "ends_at": NOW - 7200, "low_at": NOW - 7300, "high_at": NOW - 7000, "ended_at": NOW - 3600,
-              "ended_on": "pi"}],
-}  # fmt: skip
-
-
 def asked(*argv: str, answer: dict[str, Any] = ANSWER, code: int = 0) -> tuple[str, list[Any]]:
     questions: list[Any] = []
 
@@ -55,9 +45,7 @@ def asked(*argv: str, answer: dict[str, Any] = ANSWER, code: int = 0) -> tuple[s
         return answer
 
     out, err = io.StringIO(), io.StringIO()
-    world = CommandContext(
-        connect=lambda url, token: SimpleNamespace(forecast=forecast, forecast_review=lambda: REVIEW), environ={}
-    )  # type: ignore[arg-type,return-value]
+    world = CommandContext(connect=lambda url, token: SimpleNamespace(forecast=forecast), environ={})  # type: ignore[arg-type,return-value]
     assert program.main(["forecast", *argv], context=replace(world, out=out, err=err)) == code, err.getvalue()
     return out.getvalue() + err.getvalue(), questions
 
@@ -147,19 +135,6 @@ def test_nothing_to_do_and_nothing_known_are_said() -> None:
 def test_an_answer_of_another_release_or_of_nonsense_is_shown_all_the_same() -> None:
     odd = {"jobs": [{"host": None, "begins_at": "soon", "ends_at": 1e18}], "hosts": [{"host": 3}], "done_at": "x"}
     assert asked(answer=odd)[0].startswith("Nothing is to be trained.")
-
-
-def test_the_review_says_how_good_the_forecasts_were() -> None:
-    said = " ".join(asked("--review")[0].split())
-    assert "4 jobs were foretold while waiting: 75% ended within the interval (80 % are meant to), 1 later" in said
-    assert "off by at most 20%, and the middle one took 1.10 times as long as foretold; 4 on the host" in said
-    assert "net\\x1b[2J while waiting 20:13 on desk 20:11 to 20:16 21:13 on pi 1 h 00 min" in said
-    assert "when begun" not in said
-    assert json.loads(asked("--review", "--json")[0]) == REVIEW
-
-
-def test_the_review_looks_back_only() -> None:
-    assert "--review looks back" in asked("--review", "--without", "pi", code=2)[0]
 
 
 def test_the_demos_last_screen_shows_its_forecasts_whole_in_80_columns() -> None:

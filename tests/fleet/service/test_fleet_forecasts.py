@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from fakes import Counting, FakeClock, FakeShelf
 from service_running import refused
 
 from training.fleet.queue.declines import Declined, Declines
-from training.fleet.queue.forecasts import keep
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.queue.kinds import kind_of
 from training.fleet.scheduling.job import Host
@@ -184,54 +182,6 @@ def test_so_many_kinds_are_told_apart_by_their_model_alone() -> None:
     many.queue.close()
 
 
-def test_what_was_foretold_is_kept_once_and_held_against_what_came(fleet: Fleet) -> None:
-    assert [each.jobs for each in fleet.forecasts.review().told] == [0, 0]
-    keep(fleet.queue.db, fleet.forecasts.to_keep())
-    assert fleet.forecasts.to_keep() == []
-    granted = fleet.claim("desk")
-    fleet.clock.advance(11)
-    (begun,) = fleet.forecasts.to_keep()
-    keep(fleet.queue.db, [replace(begun, at=begun.at - 11)])  # early enough to be judged
-    assert (begun.job_id, begun.attempt, begun.host) == (granted.job.job_id, 1, "desk")
-    fleet.clock.advance(60)
-    fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 30.0})
-    said = fleet.forecasts.review()
-    waited, ran = said.told
-    assert (waited.told, waited.jobs, ran.told, ran.jobs) == ("plan", 1, "grant", 1)
-    assert (ran.within, ran.later, ran.same_host) == (0, 1, 1)
-    assert ran.longer is not None
-    assert ran.longer > 2
-    assert [(each.told, each.name, each.ended_on) for each in said.jobs] == [
-        ("plan", granted.job.name, "desk"),
-        ("grant", granted.job.name, "desk"),
-    ]
-
-
-def test_what_is_foretold_near_the_end_of_a_job_is_not_judged(fleet: Fleet) -> None:
-    granted = fleet.claim("desk")
-    fleet.clock.advance(11)
-    (begun,) = [each for each in fleet.forecasts.to_keep() if each.attempt]
-    whole = begun.ends_at - granted.attempt.granted_at
-    late = replace(begun, at=granted.attempt.granted_at + 0.51 * whole)
-    keep(fleet.queue.db, [late])
-    fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 30.0})
-    assert [each.jobs for each in fleet.forecasts.review().told] == [0, 0]
-
-
-def test_a_job_that_another_host_ends_sooner_counts_as_neither(fleet: Fleet) -> None:
-    keep(fleet.queue.db, fleet.forecasts.to_keep())
-    granted = fleet.claim("pi")
-    fleet.clock.advance(2)
-    fleet.queue.accept(granted.job, granted.attempt, "a" * 64, {"train_s": 2.0})
-    said = fleet.forecasts.review()
-    waited, _ = said.told
-    assert (waited.jobs, waited.within, waited.later, waited.same_host) == (1, 0, 0, 0)
-    assert waited.longer is not None
-    assert waited.longer < 0.5
-    assert waited.off == pytest.approx(1 - waited.longer)
-    assert [(each.host, each.ended_on) for each in said.jobs] == [("desk", "pi")]
-
-
 def test_of_too_many_jobs_the_most_urgent_are_foretold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training.fleet.service.forecasts.ASKED_MOST", 3)
     fleet = Fleet(*(a_job(f"j{n}", priority=n % 5) for n in range(4)))
@@ -239,14 +189,6 @@ def test_of_too_many_jobs_the_most_urgent_are_foretold(monkeypatch: pytest.Monke
     said = fleet.ask()
     assert ({job.name for job in said.jobs}, said.left_out) == ({"j3", "j2", "j1"}, 1)
     fleet.queue.close()
-
-
-def test_only_the_newest_forecasts_are_kept(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("training.fleet.queue.forecasts.KEPT_MOST", 4)
-    told = fleet.forecasts.to_keep()
-    keep(fleet.queue.db, told)
-    kept = fleet.queue._conn.execute("SELECT count(*) FROM forecasts").fetchone()[0]
-    assert (len(told), kept) == (6, 4)
 
 
 def test_a_forecast_that_costs_much_is_made_seldom(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

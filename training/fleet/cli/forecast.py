@@ -31,7 +31,6 @@ _SHOWN = 20  # jobs named below the picture
 _HOST_MAX = 24  # characters of a host's name
 _PICTURE_LEAST = 10
 _NOWHERE_SHOWN = 10
-_WHEN = {"plan": "while waiting", "grant": "when begun"}
 
 
 def hook(app: typer.Typer) -> None:
@@ -51,18 +50,11 @@ def forecast(
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="As if this were the manifest; read here.")
     ] = None,
-    review: Annotated[bool, typer.Option("--review", help="How good the forecasts were.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
     """Foretell who trains what when, and when all is done. Four of five such forecasts hold what comes."""
     context: CommandContext = ctx.obj
-    if review:
-        if without or imagined or plan is not None:
-            raise CannotError("--review looks back: without --without, --with and --plan", USAGE)
-        said = context.client(receiver_url).forecast_review()
-        context.show(as_json, said, lambda: rendered_review(said))
-        return DONE
     hosts: dict[str, dict[str, Any]] = {}
     for each in imagined or ():
         name, can = spec_of(each)
@@ -183,39 +175,6 @@ def _next(jobs: Sequence[Json], now: float) -> RenderableType:
         )
     more = len(jobs) - _SHOWN
     return made if more <= 0 else Group(made, Text(f"… and {more} more: --json has them", "dim"))
-
-
-def rendered_review(answer: Json) -> RenderableType:
-    """Render how good the forecasts were: a sentence for each sort, then the newest."""
-    now = number(answer.get("now")) or 0.0
-    sorts = [each for each in answer.get("told") or () if number(each.get("jobs"))]
-    if not sorts:
-        return Text("nothing that was foretold has been completed yet")
-    made = table("JOB", "FORETOLD", "FOR", "80 %", "CAME", "LATER BY", right=("LATER BY",))
-    for each in list(answer.get("jobs") or ())[:_SHOWN]:
-        ends, low, high, ended = (number(each.get(key)) or now for key in ("ends_at", "low_at", "high_at", "ended_at"))
-        made.add_row(
-            cell(each.get("name"), chars_max=60),
-            cell(_WHEN.get(str(each.get("told")), "")),
-            cell(f"{clock(ends, now)} on {one_line(each.get('host'), _HOST_MAX)}"),
-            Text(f"{clock(low, now)} to {clock(high, now)}", "" if low <= ended <= high else "yellow"),
-            cell(f"{clock(ended, now)} on {one_line(each.get('ended_on'), _HOST_MAX)}"),
-            Text(("-" if ended < ends else "") + duration(abs(ended - ends))),
-        )
-    return Group(*(Text(judged(each)) for each in sorts), Text(), made)
-
-
-def judged(told: Json) -> str:
-    """Say how good the forecasts of one sort were."""
-    jobs, within, later, same = (int(number(told.get(key)) or 0) for key in ("jobs", "within", "later", "same_host"))
-    longer, off = number(told.get("longer")) or 1.0, number(told.get("off")) or 0.0
-    verb = "was" if jobs == 1 else "were"
-    share = within / max(jobs, 1)
-    return (
-        f"{counted(jobs, 'jobs')} {verb} foretold {_WHEN.get(str(told.get('told')), '')}: {share:.0%} ended within the "
-        f"interval (80 % are meant to), {later} later; half were off by at most {off:.0%}, and the middle one took "
-        f"{longer:.2f} times as long as foretold; {same} on the host that was named"
-    )
 
 
 class Gantt:

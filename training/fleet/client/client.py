@@ -507,10 +507,6 @@ class FleetClient:
             return self._get("/v1/forecast", timeout_s=SLOW_S, needed=("jobs", "hosts"))
         return self._post("/v1/forecast", question, timeout_s=SLOW_S, needed=("jobs", "hosts"))
 
-    def forecast_review(self) -> dict[str, Any]:
-        """Tell how good the forecasts were (``ForecastReviewReply``)."""
-        return self._get("/v1/forecast/review", needed=("told", "jobs"))
-
     def health(self) -> dict[str, Any]:
         """Get the receiver's own state (``HealthReply``)."""
         return self._get("/v1/health")

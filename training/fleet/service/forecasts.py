@@ -13,18 +13,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Literal
+from typing import Any
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.ahead import PLACES_MOST
 from training.fleet.queue.classes import Classes, Drafts, JobClass
 from training.fleet.queue.declines import Declines
-from training.fleet.queue.forecasts import Came, Foretold, reviewed, untold
 from training.fleet.queue.foresee import Foreseen, name_of
 from training.fleet.queue.kinds import AtOnce, Kinds, Live, kind, kind_of, places_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
-from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast, quantile
+from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast
 from training.fleet.scheduling.job import Host, JobStatus, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
 from training.fleet.scheduling.resources import Booking
@@ -39,9 +38,6 @@ from training.fleet.wire.forecasts import (
     DeclineView,
     ForecastReply,
     ForecastRequest,
-    ForecastReview,
-    ForecastReviewReply,
-    ForecastsReviewed,
     ForetoldHost,
     ForetoldJob,
     ImaginedHost,
@@ -51,9 +47,8 @@ from training.printable import duration
 
 ASKED_MOST = 20_000  # jobs of one forecast
 KEPT_S = 30.0  # for which an answer is good, a third of that once something happened, …
-KEPT_PER_COST = 150.0  # … and longer for each second that it took: page and review cost 0.7 % of a core at most
+KEPT_PER_COST = 150.0  # … and longer for each second that it took: the page costs 0.7 % of a core at most
 EDITED_PER_COST = 10.0  # the same once an operator changed the queue, who looks at what that did
-REVIEWED_MOST, REVIEWED_SHOWN = 2_000, 100  # forecasts that are judged, and shown one by one
 NOWHERE_MAX = 1_000  # jobs named with their reason
 # An imagined host of which nothing is said has enough of all but GPUs.
 _PLAIN: Mapping[str, Any] = {"cpu_cores": 100_000, "ram_total_gib": 1e6, "ram_available_gib": 1e6}
@@ -166,38 +161,6 @@ class Forecasts:
             learned_from=self._kinds.learned.attempts,
         ).reply()
 
-    def to_keep(self) -> list[Foretold]:
-        """Foretell what nothing was foretold of yet, as far as the answer of this moment tells."""
-        missing = untold(self.reader)
-        if not missing:
-            return []
-        answer = self.now()
-        return [
-            Foretold(
-                job.job_id,
-                *missing[job.job_id],
-                at=answer.now,
-                host=job.host,
-                ends_at=job.ends_at,
-                low_at=job.low_at,
-                high_at=job.high_at,
-            )
-            for job in answer.jobs
-            if job.job_id in missing and job.live == (missing[job.job_id][1] > 0)
-        ]
-
-    def review(self) -> ForecastReviewReply:
-        """Hold the forecasts of completed jobs against what came."""
-        came = reviewed(self.reader, REVIEWED_MOST)
-        return ForecastReviewReply(
-            told=[
-                _judged("plan", [each for each in came if each.told.attempt == 0]),
-                _judged("grant", [each for each in came if each.told.attempt > 0]),
-            ],
-            jobs=[_reviewed(each) for each in came[:REVIEWED_SHOWN]],
-            now=self.service.queue.clock.now(),
-        )
-
     # ── facts ───────────────────────────────────────────────────────────────────────────────
 
     def _head(self) -> int:
@@ -252,39 +215,6 @@ def _planned(each: Foreseen, drafts: Drafts) -> _Asked:
     spec = dict(each.spec)
     needs = Needs.of(spec) if each.job is None else replace(each.job, spec=spec).needs
     return _Asked(spec["job_id"], name_of(spec), drafts.of(needs, spec), int(spec.get("priority") or 0))
-
-
-def _judged(told: Literal["plan", "grant"], came: Sequence[Came]) -> ForecastsReviewed:
-    ratios = [max(each.ended_at - each.told.at, 0.1) / max(each.told.ends_at - each.told.at, 0.1) for each in came]
-    return ForecastsReviewed(
-        told=told,
-        jobs=len(came),
-        within=sum(each.told.low_at <= each.ended_at <= each.told.high_at for each in came),
-        later=sum(each.ended_at > each.told.high_at for each in came),
-        longer=_middle(ratios),
-        off=_middle([abs(ratio - 1.0) for ratio in ratios]),
-        same_host=sum(each.ended_on == each.told.host for each in came),
-    )
-
-
-def _middle(values: Sequence[float]) -> float | None:
-    return quantile(sorted(values), 0.5) if values else None
-
-
-def _reviewed(each: Came) -> ForecastReview:
-    told = each.told
-    return ForecastReview(
-        job_id=told.job_id,
-        name=each.name,
-        told="grant" if told.attempt else "plan",
-        told_at=told.at,
-        host=told.host,
-        ends_at=told.ends_at,
-        low_at=told.low_at,
-        high_at=told.high_at,
-        ended_at=each.ended_at,
-        ended_on=each.ended_on,
-    )
 
 
 # ── the answer ──────────────────────────────────────────────────────────────────────────────

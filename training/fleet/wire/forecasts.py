@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, field
 
@@ -85,38 +85,3 @@ class ForecastReply(Wire, frozen=True, kw_only=True):
     held: int = 0  # jobs that wait until they are unheld, and are left out
     left_out: int = 0  # jobs that wait behind the first 20,000, and are left out
     learned_from: int = 0  # completed attempts that the durations rest on
-
-
-class ForecastsReviewed(Wire, frozen=True, kw_only=True):
-    """The quality of the forecasts of one sort: those when a plan was taken over, or when a job began."""
-
-    told: Literal["plan", "grant"]
-    jobs: int  # that were completed since
-    within: int  # of them, in the interval of four of five
-    later: int  # after it
-    longer: float | None  # the middle of the time that it took over the one that was foretold; null: none was completed
-    off: float | None  # the middle of how far it was off, as a share of the foretold time
-    same_host: int  # on the host that was foretold
-
-
-class ForecastReview(Wire, frozen=True, kw_only=True):
-    """The forecast of a job beside what came. Times in epoch seconds."""
-
-    job_id: str
-    name: str
-    told: Literal["plan", "grant"]
-    told_at: float
-    host: str
-    ends_at: float
-    low_at: float
-    high_at: float
-    ended_at: float
-    ended_on: str
-
-
-class ForecastReviewReply(Wire, frozen=True, kw_only=True):
-    """``GET /v1/forecast/review``: of the newest 2,000 forecasts whose jobs were completed since."""
-
-    told: list[ForecastsReviewed]
-    jobs: list[ForecastReview]  # the first hundred of them, the newest end first
-    now: float

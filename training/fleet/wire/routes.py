@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from training.fleet.wire import messages as wire
-from training.fleet.wire.forecasts import ForecastReply, ForecastRequest, ForecastReviewReply
+from training.fleet.wire.forecasts import ForecastReply, ForecastRequest
 from training.fleet.wire.incidents import (
     ChangeView,
     CloseChangeRequest,
@@ -190,9 +190,6 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/v1/forecast", Access.READER, "forecast",
         "Foretell who trains what when, and when all is done", reply=ForecastReply,
         problem_types=(ProblemType.NOT_YOURS,)),
-    Route(
-        "GET", "/v1/forecast/review", Access.READER, "forecast_review",
-        "Tell how good the forecasts were", reply=ForecastReviewReply, problem_types=(ProblemType.NOT_YOURS,)),
     Route(
         "POST", "/v1/forecast", Access.READER, "forecast_of",
         "Foretell it for other hosts, or for a given plan; no command in it is run", ForecastRequest, ForecastReply,

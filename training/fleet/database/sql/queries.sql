@@ -155,34 +155,6 @@ WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :mos
 SELECT j.job_id, j.name, j.priority, j.class_id, c.needs FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
 WHERE j.status = 'pending' AND j.held_at IS NULL ORDER BY j.priority DESC, j.claimable_at, j.seq LIMIT :most
 
--- name: untold_waiting — jobs that wait and of which nothing was foretold yet
-SELECT job_id, generation FROM jobs AS j
-WHERE status = 'pending' AND held_at IS NULL AND NOT EXISTS (
-  SELECT 1 FROM forecasts AS f WHERE f.job_id = j.job_id AND f.generation = j.generation AND f.attempt = 0)
-ORDER BY priority DESC, claimable_at, seq LIMIT :most
-
--- name: untold_live — attempts under way of which nothing was foretold yet
-SELECT job_id, generation, attempt FROM attempts AS a
-WHERE ended_at IS NULL AND NOT EXISTS (
-  SELECT 1 FROM forecasts AS f WHERE f.job_id = a.job_id AND f.generation = a.generation AND f.attempt = a.attempt)
-ORDER BY granted_at LIMIT :most
-
--- name: foretell — a forecast is kept, the first of its sort
-INSERT INTO forecasts (job_id, generation, attempt, at, host, ends_at, low_at, high_at)
-VALUES (:job_id, :generation, :attempt, :at, :host, :ends_at, :low_at, :high_at)
-ON CONFLICT (job_id, generation, attempt) DO NOTHING
-
--- name: forget_forecasts — but for the newest
-DELETE FROM forecasts WHERE seq <= (SELECT max(seq) FROM forecasts) - :most
-
--- name: forecasts_reviewed — the forecasts of completed attempts, the newest end first; none made when half of it was over
-SELECT f.job_id, j.name, f.attempt, f.at, f.host, f.ends_at, f.low_at, f.high_at, a.ended_at, a.host AS ended_on
-FROM attempts AS a JOIN forecasts AS f
-  ON f.job_id = a.job_id AND f.generation = a.generation AND f.attempt IN (0, a.attempt)
-  AND (f.attempt = 0 OR 2 * f.at <= a.granted_at + f.ends_at)
-JOIN jobs AS j ON j.job_id = a.job_id
-WHERE a.end_reason = 'completed' ORDER BY a.ended_at DESC, f.attempt, f.seq LIMIT :most
-
 -- name: waiting_by_class — how many jobs of each requirement class wait; into an index alone
 SELECT class_id, count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NULL GROUP BY class_id
 

@@ -26,9 +26,3 @@ async def forecast_of(context: Context, request: Request) -> Response:
     if body.plan is not None:  # where plans are judged, so that no reload writes meanwhile
         return reply(await context.preview(lambda _: context.forecasts.answer(body)))
     return reply(await context.foretell(lambda forecasts: forecasts.answer(body)))
-
-
-async def forecast_review(context: Context, request: Request) -> Response:
-    """Hold forecasts against what came."""
-    check_reader(request)
-    return reply(await context.foretell(lambda forecasts: forecasts.review()))

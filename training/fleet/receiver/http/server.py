@@ -21,7 +21,7 @@ from training.fleet.database.writer import DatabaseError
 from training.fleet.receiver.hangups import EARLY
 from training.fleet.receiver.http.connection import GuardedProtocol
 from training.fleet.receiver.http.context import Context
-from training.fleet.receiver.http.keeping import ForecastKeeper, keep_house
+from training.fleet.receiver.http.keeping import keep_house
 from training.fleet.receiver.http.notify import LOOK_S, Notifier
 from training.fleet.receiver.http.steps import carry_out
 from training.fleet.receiver.security.tls import Security
@@ -31,7 +31,6 @@ from training.fleet.wire.messages import HEADER_DATABASE, Refusal
 logger = logging.getLogger(__name__)
 
 PART_SWEEP_S = 3600.0
-FORETELL_S = 20.0  # between two looks for jobs of which nothing was foretold yet
 FOLD_S = 10.0
 KEEP_ALIVE_S = 75  # longer than the pause between two heartbeats
 CERTIFICATE_S = 3600.0  # between two looks at the receiver's own certificate
@@ -157,7 +156,6 @@ class Server(UvicornServer):
         self._start(self._every(PART_SWEEP_S, self._context.sweep_parts))
         self._start(self._every(0.0, self._fold))
         self._start(self._every(PART_SWEEP_S, partial(keep_house, self._context)))
-        self._start(self._every(FORETELL_S, ForecastKeeper(self._context).look))
         self._start(self._every(LOOK_S, self._notifier.tick))
         self._start(self._every(PART_SWEEP_S, self._notifier.forget_old))
         if self._security is not None:
