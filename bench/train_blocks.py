@@ -20,7 +20,7 @@ from pathlib import Path
 from trainers import ROOT, Table, arguments, mean_and_spread, own_python, workplace
 
 from training.clock import SystemClock
-from training.trainer import flags
+from training.trainer import families
 from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads
 from training.trainer.limits import LIMITS, Limits
@@ -76,7 +76,7 @@ def trained(model: str, data: Path, out: Path, seed: int, limits: Limits) -> flo
     argv += ["--summary", str(data / "features_window_v1.parquet")]
     argv += ["--tensors", str(data / "tensor_window_v1"), "--n-resamples", "0"]
     argv += ["--out-dir", str(out), "--reports-dir", str(out)]
-    args = parse(argv, program="training.trainer.run", models=flags.RUN_MODELS)
+    args = parse(argv, program="training.trainer.run", models=families.RUN_MODELS)
     train(args, Progress(io.StringIO(), SystemClock()), Stop(), limits=limits)
     report = json.loads((out / f"{model}_oracle_train.json").read_text())
     return float(report["metrics"]["test"]["auroc"]["value"])

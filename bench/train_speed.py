@@ -122,7 +122,7 @@ def prepare(case: Case, device: str, threads: int) -> Work:
 
     from training.data.features import extract
     from training.data.schema import ChannelSpec
-    from training.trainer import flags
+    from training.trainer import families
     from training.trainer.normalise import QuantileNormal, RobustAsinh
 
     rng = np.random.default_rng(0)
@@ -139,7 +139,7 @@ def prepare(case: Case, device: str, threads: int) -> Work:
     normalise.fit(raw, np.arange(WINDOWS))
     with torch.no_grad():
         x = normalise(torch.from_numpy(raw))
-    hyper = {each.key: each.default for each in flags.MODELS[case.model]} | case.hyper
+    hyper = families.FAMILIES[case.model].defaults() | case.hyper
     work = Work(case, x.to(device), torch.from_numpy(y).to(device), raw, features, hyper, 1, device, threads)
     plain(work)
     seconds = plain(work)
@@ -428,14 +428,14 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     import xgboost
 
     from training.clock import SystemClock
-    from training.trainer import flags, gbt
+    from training.trainer import families, gbt
     from training.trainer.contract import Progress, Stop
     from training.trainer.task import Ordinary, Task
 
     rng = np.random.default_rng(0)
     X = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
     y = (X[:, :5].sum(axis=1) + rng.normal(size=ROWS) > 0).astype(np.int64)
-    hyper = {each.key: each.default for each in flags.MODELS["gbt"]}
+    hyper = families.FAMILIES["gbt"].defaults()
 
     class Keeper:
         def load(self) -> None: ...

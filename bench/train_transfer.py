@@ -299,14 +299,14 @@ class Trial:
 
     def _args(self) -> Any:
         from training.trainer.arguments import parse
-        from training.trainer.flags import MODELS
+        from training.trainer.families import FAMILIES
 
         trains = [flag for other in self.others for flag in ("--train-hosts", other)]
         data = ["--validation", str(self.data / "validation_v1.parquet")]
         data += ["--summary", str(self.data / "features_window_v1.parquet")]
         data += ["--tensors", str(self.data / "tensor_window_v1"), "--out-dir", ".", "--reports-dir", "."]
         argv = ["--model", self.model, "--mode", self.mode, *data, "--split-recipe", "host", "--seed", str(self.seed)]
-        return parse([*argv, *trains], program="bench", models=tuple(MODELS))
+        return parse([*argv, *trains], program="bench", models=tuple(FAMILIES))
 
     def _data(self) -> Any:
         return inputs_of(self.data, self.mode, "features")

@@ -13,7 +13,7 @@ import numpy as np
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
-from training.trainer import flags
+from training.trainer import families
 from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
 from training.trainer.limits import LIMITS, Limits
@@ -122,7 +122,7 @@ def _channel(number: int, realistic: int, rename: str | None, unit: str) -> Chan
 
 def arguments(model: str, data: Path, out: Path, *more: str, mode: str = "oracle") -> list[str]:
     """The command line that a worker gives; without ``--model`` for the self-supervised trainer."""
-    named = [] if model in flags.SSL_MODELS else ["--model", model]
+    named = [] if model in families.SSL_MODELS else ["--model", model]
     return [
         *named,
         *("--mode", mode),
@@ -138,7 +138,7 @@ def arguments(model: str, data: Path, out: Path, *more: str, mode: str = "oracle
 
 SHORT = (
     {"gbt": ("--n-estimators", "45")}
-    | {model: ("--epochs", "3", "--batch-size", "32") for model in flags.MODELS if model != "gbt"}
+    | {model: ("--epochs", "3", "--batch-size", "32") for model in families.FAMILIES if model != "gbt"}
     | {"combined": ("--epochs", "6")}
 )
 
@@ -166,7 +166,7 @@ class StopAfter(Stop):
 
 
 def run(argv: Sequence[str], *, stop: Stop | None = None, limits: Limits = LIMITS) -> Ended:
-    models = flags.RUN_MODELS if "--model" in argv else flags.SSL_MODELS
+    models = families.RUN_MODELS if "--model" in argv else families.SSL_MODELS
     args = parse(argv, program="training.trainer", models=models)
     out, err = io.StringIO(), io.StringIO()
     code = perform(lambda p, s: train(args, p, s, limits=limits), out=out, err=err, stop=stop or Stop())

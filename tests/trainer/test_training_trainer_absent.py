@@ -15,7 +15,7 @@ from trainer_builders import SHORT, arguments, files, make_data, run
 
 from training.contract import Exit
 from training.data import build
-from training.trainer import flags
+from training.trainer import families
 from training.trainer import score as scoring
 from training.trainer.blocks import Perturb
 from training.trainer.judging import judge
@@ -41,7 +41,7 @@ def without_second(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_data(tmp_path_factory.mktemp("lacking"), lacks={"beta": (1,)})
 
 
-@pytest.mark.parametrize("model", flags.MODELS)
+@pytest.mark.parametrize("model", families.FAMILIES)
 def test_a_family_learns_from_hosts_that_lack_a_channel(model: str, without_second: Path, tmp_path: Path) -> None:
     first = run(arguments(model, without_second, tmp_path / "a", *SHORT[model]))
     again = run(arguments(model, without_second, tmp_path / "b", *SHORT[model]))
@@ -103,7 +103,7 @@ def test_an_absent_feature_adds_nothing_to_a_margin() -> None:
 
 def test_an_embedding_marks_what_is_absent_as_the_training_marks_what_it_hides() -> None:
     torch.manual_seed(0)
-    hyper = {one.key: one.default for one in flags.MODELS["transformer_ssl"]}
+    hyper = families.FAMILIES["transformer_ssl"].defaults()
     net = MaskedModel(3, 20, hyper).eval()
     x, hidden = torch.randn(2, 3, 20), torch.tensor([[False, True, False]] * 2)
     lacking = x.clone()
@@ -134,7 +134,7 @@ def test_what_is_hidden_in_training_reads_as_absent() -> None:
 
 def test_members_count_what_is_absent_as_usual_and_learn_without_it() -> None:
     torch.manual_seed(0)
-    hyper = {one.key: one.default for one in flags.MODELS["mlp"]} | {"dropout": 0.0}
+    hyper = families.FAMILIES["mlp"].defaults() | {"dropout": 0.0}
     net = Mlp(4, 2, hyper, [[1, 3]])
     x = torch.randn(64, 4)
     without = torch.where(torch.tensor([False, True, False, True]), torch.nan, x)

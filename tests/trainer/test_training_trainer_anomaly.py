@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from training.trainer import anomaly, flags
+from training.trainer import anomaly, families
 from training.trainer.anomaly import FEW, Centres, Neighbours, Sided, Surprise, Surprises, choose
 from training.trainer.masked import MaskedModel
 
@@ -149,7 +149,7 @@ def test_without_labels_it_is_the_mean_of_all() -> None:
 
 def masked(channels: int, samples: int) -> MaskedModel:
     torch.manual_seed(0)
-    hyper = {hyper.key: hyper.default for hyper in flags.MODELS["transformer_ssl"]}
+    hyper = families.FAMILIES["transformer_ssl"].defaults()
     return MaskedModel(channels, samples, hyper).eval()
 
 

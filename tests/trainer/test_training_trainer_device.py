@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from trainer_builders import StopAfter
 
 from training.clock import SystemClock
-from training.trainer import flags, loop, machine
+from training.trainer import families, loop, machine
 from training.trainer.contract import Progress
 from training.trainer.loop import LoopSpec, train
 from training.trainer.masked import MaskedModel
@@ -96,7 +96,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 def prepared(model: str, *, fits: bool = True) -> tuple[torch.nn.Module, Windows]:
     """A family's network and its windows, on the device or read batch by batch; one of the channels is spared."""
-    hyper = {hyper.key: hyper.default for hyper in flags.MODELS[model]}
+    hyper = families.FAMILIES[model].defaults()
     shape = (6,) if model == "mlp" else (3, 5)
     X = np.random.default_rng(0).normal(size=(N, *shape)).astype(np.float32)
     if model == "transformer_ssl":

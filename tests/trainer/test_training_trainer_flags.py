@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
-from training.flag import BoundBy
-from training.trainer import arguments, flags
+from training import contract
+from training.fleet.scheduling.threads import PARALLEL
+from training.trainer import arguments, families, flags
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -22,16 +23,16 @@ NEEDED = [
     *("--mode", "oracle", "--validation", "v", "--summary", "folder/s", "--tensors", "t"),
     *("--out-dir", "o", "--reports-dir", "r"),
 ]
-EVERY = [(model, hyper) for model, table in flags.MODELS.items() for hyper in table]
+EVERY = [(model, hyper) for model, table in families.FAMILIES.items() for hyper in table.hyper]
 
 
 def parse(*argv: str) -> arguments.TrainerArgs:
-    models = flags.RUN_MODELS if "--model" in argv else flags.SSL_MODELS
+    models = families.RUN_MODELS if "--model" in argv else families.SSL_MODELS
     return arguments.parse([*NEEDED, *argv], program="p", models=models)
 
 
 def described(program: str, models: tuple[str, ...]) -> dict[str, dict[str, dict[str, dict]]]:
-    return flags.describe(program, models)["models"]
+    return families.describe(program, models)["models"]
 
 
 @pytest.mark.parametrize("program", ["run", "run_ssl"])
@@ -45,16 +46,24 @@ def test_describe_needs_no_ml_library(program: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, check=True, text=True)
     said = json.loads(done.stdout)
-    canonical = json.dumps(said["models"], sort_keys=True, separators=(",", ":"))
+    hyper = {model: {"hyper": one["hyper"]} for model, one in said["models"].items()}
+    canonical = json.dumps(hyper, sort_keys=True, separators=(",", ":"))
     assert said["digest"] == hashlib.sha256(canonical.encode()).hexdigest()
     assert said["describe_version"] == 1
-    assert said["bound_by"].keys() == said["models"].keys()
-    assert set(said["bound_by"].values()) <= set(BoundBy)
     assert said["program"] == f"training.trainer.{program}"
 
 
+def test_the_fleet_knows_each_family_as_it_declares_itself() -> None:
+    for model, family in families.FAMILIES.items():
+        assert contract.sidecar_ending(model) == family.sidecar
+        assert (model in contract.CPU_MODELS) is not family.cuda
+        assert contract.preloads(model) == tuple(family.describe()["preload"])
+        assert contract.reads_features(model) is family.supervised
+    assert {model: family.parallel for model, family in families.FAMILIES.items()} == PARALLEL
+
+
 def test_every_family_is_described_once() -> None:
-    run, ssl = described("run", flags.RUN_MODELS), described("ssl", flags.SSL_MODELS)
+    run, ssl = described("run", families.RUN_MODELS), described("ssl", families.SSL_MODELS)
     assert set(run) == {"gbt", "mlp", "cnn", "gru", "lstm", "transformer", "combined"}
     assert set(ssl) == {"transformer_ssl"}
     for model in (run | ssl).values():
@@ -145,12 +154,12 @@ def test_help_shows_every_flag_with_its_range(capsys: pytest.CaptureFixture[str]
         parse("--model", "gbt", "--help")
     assert end.value.code == 0
     said = capsys.readouterr().out
-    assert all(hyper.flag in said for hyper in flags.MODELS["gbt"])
+    assert all(hyper.flag in said for hyper in families.FAMILIES["gbt"].hyper)
 
 
 def test_the_documentation_shows_the_table() -> None:
     page = ROOT / "docs" / "trainer-contract.md"
-    assert page.read_text(encoding="utf-8").endswith(flags.markdown())
+    assert page.read_text(encoding="utf-8").endswith(families.markdown())
 
 
 def test_the_trainer_of_ones_own_keeps_the_contract(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 
 from training.contract import Exit
-from training.trainer import flags, gbt, linear, machine, supervised
+from training.trainer import families, gbt, linear, machine, supervised
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_data(tmp_path_factory.mktemp("data"))
 
 
-@pytest.mark.parametrize("model", flags.MODELS)
+@pytest.mark.parametrize("model", families.FAMILIES)
 def test_a_family_learns_repeats_and_reads_itself_back(model: str, data: Path, tmp_path: Path) -> None:
     first = run(arguments(model, data, tmp_path / "a", *SHORT[model]))
     again = run(arguments(model, data, tmp_path / "b", *SHORT[model]))
@@ -45,13 +45,13 @@ def test_a_family_learns_repeats_and_reads_itself_back(model: str, data: Path, t
     assert scored.height == 216
     assert scored["score"].is_finite().all()
     # Reading back gives the scores that the report was made of: they separate the classes as it says.
-    kind = "pretrain" if model in flags.SSL_MODELS else "train"
+    kind = "pretrain" if model in families.SSL_MODELS else "train"
     report = json.loads((tmp_path / "a" / "reports" / f"{model}_oracle_{kind}.json").read_text())
     assert report["model"] == model
     assert report["quarantined"]
 
 
-@pytest.mark.parametrize("model", flags.MODELS)
+@pytest.mark.parametrize("model", families.FAMILIES)
 def test_an_interrupted_run_ends_like_one_that_never_stopped(model: str, data: Path, tmp_path: Path) -> None:
     assert run(arguments(model, data, tmp_path / "a", *SHORT[model])).code == Exit.DONE
     for points in chain((1, 3, 8, 24, 31), repeat(10**6)):
@@ -98,7 +98,7 @@ def test_a_run_that_moved_to_another_processor_goes_on_and_never_passes_for_a_ru
 @pytest.mark.parametrize("model", OVER_TIME)
 @pytest.mark.parametrize(("channels", "samples", "classes", "batch"), [(1, 16, 2, 1), (64, 50, 5, 3), (64, 2000, 2, 2)])
 def test_networks_take_every_permitted_shape(model: str, channels: int, samples: int, classes: int, batch: int) -> None:
-    hyper = {hyper.key: hyper.default for hyper in flags.MODELS[model]}
+    hyper = families.FAMILIES[model].defaults()
     body = build(model, (channels, samples), classes, hyper).body.train()
     logits = body(torch.randn(batch, channels, samples))
     assert logits.shape == (1, batch, classes)

@@ -17,7 +17,7 @@ from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
 from training.trainer import anomaly as views
-from training.trainer import flags
+from training.trainer import families
 from training.trainer import score as scoring
 from training.trainer.anomaly import Neighbours, Sided, Surprises
 from training.trainer.evaluation.page import render
@@ -144,7 +144,7 @@ def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model:
     X, usual = rng.normal(size=(2, 6, *shape)).astype(np.float32)
     X[1] = usual[1]
     X[2, 1] = np.nan
-    hyper = {one.key: one.default for one in flags.MODELS[model]}
+    hyper = families.FAMILIES[model].defaults()
     net = build(model, shape, 3, hyper)
     net.normalise.fit(usual, np.arange(6))
     fitted = Classifier(net, model, shape, 3, hyper, 1.0, torch.device("cpu"), [])
@@ -163,7 +163,7 @@ def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model:
 def test_anomaly_scores_are_parted_but_for_what_embeddings_say() -> None:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
-    hyper = {one.key: one.default for one in flags.MODELS["transformer_ssl"]}
+    hyper = families.FAMILIES["transformer_ssl"].defaults()
     sizes = Sizes(channels=2, samples=16, features=4)
     detector = Detector(sizes, hyper)
     X, F = rng.normal(size=(12, 2, 16)).astype(np.float32), rng.normal(size=(12, 4)).astype(np.float32)

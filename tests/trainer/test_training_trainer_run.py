@@ -14,7 +14,7 @@ import pytest
 from trainer_builders import SHORT, arguments, files, make_data, run
 
 from training.contract import Exit
-from training.trainer import flags
+from training.trainer import families
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -25,7 +25,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(model: str, data: Path, out: Path, *more: str) -> list[str]:
-    program = "run_ssl" if model in flags.SSL_MODELS else "run"
+    program = "run_ssl" if model in families.SSL_MODELS else "run"
     trainer = [sys.executable, "-m", f"training.trainer.{program}"]
     return [*trainer, *arguments(model, data, out, *more)]
 

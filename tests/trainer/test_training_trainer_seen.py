@@ -19,7 +19,7 @@ from training.data.rows import Rows
 from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side
 from training.trainer import compare as comparing
-from training.trainer import flags, judging, seen
+from training.trainer import families, judging, seen
 from training.trainer import score as scoring
 from training.trainer.arguments import parse
 from training.trainer.contract import BadData
@@ -78,7 +78,7 @@ def noise(windows: int = 80, channels: int = 2, samples: int = 8, seed: int = 0)
 
 
 def inputs_of(data: Path, mode: str = "oracle") -> Inputs:
-    args = parse(arguments("gbt", data, data, mode=mode), program="x", models=flags.RUN_MODELS)
+    args = parse(arguments("gbt", data, data, mode=mode), program="x", models=families.RUN_MODELS)
     return read_inputs(args, takes=Takes.FEATURES)
 
 

@@ -84,7 +84,7 @@ def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> Trai
     """The command line that a checkpoint was trained with, on the data and into the folders that ``names`` say."""
     from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
     from training.trainer.arguments import TrainerArgs
-    from training.trainer.flags import MODELS
+    from training.trainer.families import FAMILIES
 
     model, split, data = str(document["model"]), document["split"], names.data
     return TrainerArgs(
@@ -104,7 +104,7 @@ def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> Trai
         seed=int(split["seed"]),
         threads=max(names.threads, 1),
         device="cpu",
-        hyper={one.key: document["hyper"].get(one.key, one.default) for one in MODELS[model]},
+        hyper={one.key: document["hyper"].get(one.key, one.default) for one in FAMILIES[model].hyper},
     )
 
 
@@ -223,7 +223,7 @@ def set_level(model: Model, added: Added, out_dir: Path) -> Path:
     told = {**document["threshold"]["hosts"], "levels": hosts.to_dict()["levels"]}
     document["threshold"] = {**document["threshold"], "hosts": told}
     document["adapted"] = {**added.to_dict(), "trained": False}
-    return checkpoint.write(out_dir, without_envelope(document), model.checkpoint.sidecar, model.family.suffix)
+    return checkpoint.write(out_dir, without_envelope(document), model.checkpoint.sidecar, model.family.sidecar)
 
 
 def without_envelope(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
-from training.flag import FlagType
-from training.trainer.flags import FEWEST_RESAMPLES, MODELS, Hyper, Value, describe
+from training.trainer.families import FAMILIES, describe
+from training.trainer.flags import FEWEST_RESAMPLES, Value
+from training.trainer.flags import whole as whole_flag
 
 STATE_VARIABLE = "CIS490_STATE_DIR"
 
@@ -99,7 +100,7 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
     _add_contract(parser, full=not single)
     parser.add_argument("--describe", action="store_true", help="print every hyperparameter as JSON and stop")
     group = parser.add_argument_group(f"hyperparameters of {model}" if model else "hyperparameters")
-    for hyper in MODELS[model] if model else ():
+    for hyper in FAMILIES[model].hyper if model else ():
         group.add_argument(
             hyper.flag,
             dest="hyper_" + hyper.key,
@@ -112,7 +113,7 @@ def _parser(program: str, models: Sequence[str], model: str | None) -> _Parser:
 
 
 def _whole(low: int, high: int) -> Callable[[str], Value]:
-    return Hyper(key="number", type=FlagType.INT, default=low, min=low, max=high, help="").parse
+    return whole_flag("number", low, low, high, "").parse
 
 
 def _add_contract(parser: _Parser, *, full: bool) -> None:
@@ -183,5 +184,5 @@ def _arguments(names: argparse.Namespace, model: str) -> TrainerArgs:
         seed=names.seed,
         threads=names.threads,
         device=names.device,
-        hyper={hyper.key: getattr(names, "hyper_" + hyper.key) for hyper in MODELS[model]},
+        hyper={hyper.key: getattr(names, "hyper_" + hyper.key) for hyper in FAMILIES[model].hyper},
     )

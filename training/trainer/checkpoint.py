@@ -26,7 +26,7 @@ from training.data.split import Side
 from training.files import write_whole
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_thresholds import Rule
-from training.trainer.flags import MODELS
+from training.trainer.families import FAMILIES
 from training.trainer.ranges import Range
 from training.trainer.seen import Seen
 
@@ -170,7 +170,7 @@ def _check(members: _Members) -> None:
     if members.seen is not None:
         for side in Side:
             members.seen.digests(side)
-    for one in MODELS.get(members.model, ()):
+    for one in FAMILIES[members.model].hyper if members.model in FAMILIES else ():
         if one.key in members.hyper:
             try:
                 one.parse(str(members.hyper[one.key]))

@@ -24,15 +24,14 @@ from scipy.optimize import minimize
 
 from training.contract import Recipe
 from training.data.coded import among
-from training.trainer import families, ssl
+from training.trainer import ssl
 from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
-from training.trainer.flags import MODELS, Value
+from training.trainer.families import FAMILIES, Takes
+from training.trainer.flags import Value
 from training.trainer.reasons import Asked, log_odds
 from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Storied, Task
 
-SIDECAR = ".pt"
-LIBRARIES = ("torch", "xgboost", "xgboost-cpu")
 FOLDS = 3
 MOST_LEFT_OUT = 8  # behaviours: of more, evenly drawn
 FARTHEST = 8.0  # a log odds or a surprise beyond this says no more: one part must not drown the other
@@ -183,28 +182,28 @@ class Combined:
 
 
 def by_features(name: str) -> bool:
-    return families.find(name).takes is families.Takes.FEATURES
+    return FAMILIES[name].takes is Takes.FEATURES
 
 
-def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, hyper: Mapping[str, Value]) -> Combined:
+def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Combined:
     """Both parts of a verified sidecar, on the CPU."""
     found = torch.load(io.BytesIO(sidecar), weights_only=True)
     parts = {name: found[name].numpy().tobytes() for name in ("supervised", "anomaly")}
     own = dict(facts["supervised"])
     name = str(own.pop("model"))
-    supervised = families.find(name).load(own, parts["supervised"], classes, _hyper(name, hyper))
+    supervised = FAMILIES[name].load(name, own, parts["supervised"], classes, _hyper(name, hyper))
     unlike = {**facts["anomaly"], "centres": facts.get("centres", {})}
-    anomaly = ssl.load(unlike, parts["anomaly"], hyper=_hyper("transformer_ssl", hyper))
+    anomaly = ssl.load("transformer_ssl", unlike, parts["anomaly"], classes, _hyper("transformer_ssl", hyper))
     alarm = np.isin(np.arange(classes), facts["alarm"])
     return Combined(supervised, name, anomaly, Weights.recorded(facts["weights"]), alarm)
 
 
 def _hyper(part: str, hyper: Mapping[str, Value]) -> dict[str, Value]:
     """The hyperparameters of a part: its family's defaults, and those asked for."""
-    found: dict[str, Value] = {one.key: one.default for one in MODELS[part]}
+    found = FAMILIES[part].defaults()
     most = int(hyper.get("epochs", 0))
     if most:
-        found["n_estimators" if part == "gbt" else "epochs"] = most
+        found["epochs" if "epochs" in found else "n_estimators"] = most
     if int(hyper.get("patience", 0)):
         found["patience"] = hyper["patience"]
     return found | {key: hyper[key] for key in ("target_fpr", "neighbours") if key in found and key in hyper}
@@ -239,7 +238,7 @@ def _supervised(task: Task, keeper: Keeper) -> Fitted:
     features = by_features(name)
     X, names = (task.features, task.feature_names) if features else (task.X, task.names)
     own = replace(task, model=name, X=X, names=names, hyper=_hyper(name, task.hyper), keeper=keeper)
-    return families.find(name).fit(own)
+    return FAMILIES[name].fit(own)
 
 
 def _anomaly(task: Task, keeper: Keeper) -> ssl.Anomaly:

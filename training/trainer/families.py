@@ -1,14 +1,31 @@
-"""The eight families behind one face. Asking for one imports only the library that it needs."""
+"""The eight families, each declared once: its flags, and what session, fleet and documentation must know of it.
+
+The command line, ``--describe`` and docs/trainer-contract.md follow from ``FAMILIES``. Standard library only, as a
+receiver without torch or NumPy asks ``--describe``: a family's library is imported when it trains.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from training.trainer.flags import SSL_MODELS, Value
-from training.trainer.task import Fitted, Task
+from training import strict_json
+from training.contract import TREES_ENDING, WEIGHTS_ENDING
+from training.flag import DESCRIBE_VERSION, BoundBy, FlagType
+from training.trainer.flags import Hyper, Value, choice, fraction, learning_rate, share, weight, whole
+
+if TYPE_CHECKING:
+    from training.trainer.task import Fitted, Task
+
+# What a process imports from which trainers are forked, beside a family's library: only what starts no thread.
+PRELOAD = (
+    *("numpy", "msgspec", "jinja2", "scipy.stats", "sklearn.ensemble", "sklearn.linear_model"),
+    *("sklearn.covariance", "sklearn.neighbors", "sklearn.preprocessing", "threadpoolctl"),
+)
 
 
 class Takes(StrEnum):
@@ -20,82 +37,260 @@ class Takes(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """``load(facts, sidecar, classes, hyper)`` rebuilds what ``fit`` made, on the CPU."""
+    """One model family.
 
-    takes: Takes
-    supervised: bool
-    suffix: str  # of the sidecar
-    libraries: tuple[str, ...]
-    prefers_cuda: bool
+    ``module`` has ``fit(task)`` and ``load(model, facts, sidecar, classes, hyper)``, which rebuilds on the CPU what
+    ``fit`` made. ``parallel`` is the part of a training that several threads share, by bench/threads.py (from its time
+    with one and with two threads, by Amdahl's law); of families not measured it is 0.
+    """
+
+    module: str
+    hyper: tuple[Hyper, ...]
+    takes: Takes = Takes.TENSORS
+    supervised: bool = True  # else `run_ssl` trains it, from windows alone
+    body: str = ""  # of a network: the class that learns, as module:class
+    libraries: tuple[str, ...] = ("torch",)  # distributions; the first is preloaded
+    sidecar: str = WEIGHTS_ENDING
+    cuda: bool = True  # trains on the GPU where there is one
     quick: bool = False  # trains in seconds what others take minutes for
-    fit: Callable[[Task], Fitted]
-    load: Callable[[Mapping[str, Any], bytes, int, Mapping[str, Value]], Fitted]
+    bound_by: BoundBy = BoundBy.STEPS
+    parallel: float = 0.0
+
+    def fit(self, task: Task) -> Fitted:
+        fitted: Fitted = import_module(self.module).fit(task)
+        return fitted
+
+    def load(
+        self, model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]
+    ) -> Fitted:
+        fitted: Fitted = import_module(self.module).load(model, facts, sidecar, classes, hyper)
+        return fitted
+
+    def defaults(self) -> dict[str, Value]:
+        return {hyper.key: hyper.default for hyper in self.hyper}
+
+    def describe(self) -> dict[str, Any]:
+        """JSON values for the fleet, beside the hyperparameters."""
+        return {
+            "bound_by": self.bound_by.value,
+            "cuda": self.cuda,
+            "features": self.supervised,
+            "parallel": self.parallel,
+            "preload": [*PRELOAD, self.libraries[0]],
+            "sidecar": self.sidecar,
+        }
 
 
-def find(model: str) -> Family:
-    """The family of a model that ``flags.MODELS`` names."""
-    if model == "gbt":
-        return _gbt()
-    if model == "combined":
-        return _combined()
-    return _ssl() if model in SSL_MODELS else _network(model)
+_TARGET_FPR = Hyper(
+    key="target_fpr",
+    type=FlagType.FLOAT,
+    default=0.05,
+    min=0,
+    max=0.5,
+    min_open=True,
+    max_open=True,
+    help="share of benign windows that the operating point may flag",
+)
 
 
-def _gbt() -> Family:
-    from training.trainer import gbt
+def _common(patience: int) -> tuple[Hyper, ...]:
+    unit = "epochs (gbt: trees) without improvement on the validation side before training stops"
+    return (_TARGET_FPR, whole("patience", patience, 1, None, unit))
 
-    return Family(
+
+def _torch(
+    *,
+    epochs: int,
+    batch: int,
+    lr: float,
+    decay: float,
+    dropout: float,
+    patience: int,
+    step: str = "windows in one step",
+) -> tuple[Hyper, ...]:
+    """The flags that every network takes; the defaults are chosen per family (see docs/trainer-contract.md)."""
+    return (
+        *_common(patience),
+        whole("epochs", epochs, 1, 10_000, "most passes over the training windows"),
+        whole("batch_size", batch, 1, 65_536, step),
+        learning_rate(lr, 10, "peak learning rate of AdamW"),
+        weight("weight_decay", decay, "weight decay of AdamW"),
+        fraction("dropout", dropout, "share of activations dropped while training"),
+    )
+
+
+def _smoothing(default: float) -> Hyper:
+    return fraction("label_smoothing", default, "probability moved from the label to all classes")
+
+
+def _perturb() -> Hyper:
+    text = "how far training windows are disturbed, in deviations of a channel"
+    return Hyper(key="perturb", type=FlagType.FLOAT, default=0.3, min=0, max=10, help=text)
+
+
+def _attention(hidden: int) -> tuple[Hyper, ...]:
+    return (
+        whole("hidden", hidden, 4, 1_024, "width of a token"),
+        whole("layers", 2, 1, 12, "attention blocks"),
+        whole("heads", 4, 1, 64, "attention heads"),
+        whole("patch", 0, 0, 2_000, "samples in a patch; 0 chooses about 16 patches a window"),
+    )
+
+
+SUPERVISED, SELF_SUPERVISED = "training.trainer.supervised", "training.trainer.ssl"
+
+_PARTS = {
+    "gbt": Family(
+        module="training.trainer.gbt",
         takes=Takes.FEATURES,
-        supervised=True,
-        suffix=gbt.SIDECAR,
-        libraries=gbt.LIBRARIES,
-        # Below some hundred thousand windows the CPU is as fast, and its models repeat anywhere.
-        prefers_cuda=False,
+        libraries=("xgboost", "xgboost-cpu"),
+        sidecar=TREES_ENDING,
+        cuda=False,  # below some hundred thousand windows the CPU is as fast, and its models repeat anywhere
         quick=True,
-        fit=gbt.fit,
-        load=lambda facts, sidecar, classes, _hyper: gbt.load(facts, sidecar, classes=classes),
-    )
-
-
-def _network(model: str) -> Family:
-    from training.trainer import supervised
-
-    return Family(
-        takes=Takes.FEATURES if model == "mlp" else Takes.TENSORS,
-        supervised=True,
-        suffix=supervised.SIDECAR,
-        libraries=supervised.LIBRARIES,
-        prefers_cuda=True,
-        fit=supervised.fit,
-        load=lambda facts, sidecar, classes, hyper: supervised.load(
-            model, facts, sidecar, classes=classes, hyper=hyper
+        bound_by=BoundBy.BRANCHES,
+        parallel=0.13,
+        hyper=(
+            *_common(patience=40),
+            whole("n_estimators", 300, 1, 20_000, "most boosting rounds"),
+            whole("max_depth", 4, 1, 16, "depth of a tree"),
+            learning_rate(0.1, 1, "shrinkage of each tree"),
+            share("subsample", 0.8, "share of the windows that a tree sees"),
+            share("colsample", 0.5, "share of the features that a tree sees"),
+            weight("min_child_weight", 1.0, "least weight of windows in a leaf"),
+            weight("reg_lambda", 1.0, "penalty on the squares of the leaves' values"),
+            whole("max_bin", 128, 2, 1_024, "bins a feature is sorted into"),
         ),
-    )
+    ),
+    "mlp": Family(
+        module=SUPERVISED,
+        takes=Takes.FEATURES,
+        body="training.trainer.mlp:Mlp",
+        hyper=(
+            *_torch(
+                epochs=60,
+                batch=256,
+                lr=0.003,
+                decay=0.02,
+                dropout=0.3,
+                patience=12,
+                step="most windows in one step: of few never more than a quarter, or 8",
+            ),
+            _smoothing(0.2),
+            whole("hidden", 64, 1, 4_096, "width of a hidden layer"),
+            whole("layers", 2, 1, 8, "hidden layers"),
+            whole("members", 8, 1, 64, "networks trained side by side and averaged"),
+        ),
+    ),
+    "cnn": Family(
+        module=SUPERVISED,
+        body="training.trainer.cnn:Cnn",
+        hyper=(
+            *_torch(epochs=40, batch=64, lr=0.003, decay=0.01, dropout=0.2, patience=10),
+            _smoothing(0.05),
+            _perturb(),
+            whole("hidden", 48, 1, 1_024, "channels of a convolution"),
+            whole("layers", 3, 1, 8, "convolutions"),
+            whole("kernel", 5, 1, 63, "samples under a convolution"),
+        ),
+    ),
+    "gru": Family(
+        module=SUPERVISED,
+        body="training.trainer.recurrent:Gru",
+        hyper=(
+            *_torch(epochs=40, batch=128, lr=0.004, decay=0.01, dropout=0.2, patience=10),
+            _smoothing(0.05),
+            _perturb(),
+            whole("hidden", 40, 1, 1_024, "width of the state, each direction"),
+            whole("layers", 1, 1, 4, "recurrent layers"),
+        ),
+    ),
+    "lstm": Family(
+        module=SUPERVISED,
+        body="training.trainer.recurrent:Lstm",
+        hyper=(
+            *_torch(epochs=40, batch=64, lr=0.004, decay=0.01, dropout=0.2, patience=10),
+            _smoothing(0.05),
+            _perturb(),
+            whole("hidden", 48, 1, 1_024, "width of the state, each direction"),
+            whole("layers", 1, 1, 4, "recurrent layers"),
+        ),
+    ),
+    "transformer": Family(
+        module=SUPERVISED,
+        body="training.trainer.transformer:Transformer",
+        hyper=(
+            *_torch(epochs=40, batch=64, lr=0.002, decay=0.02, dropout=0.1, patience=10),
+            _smoothing(0.05),
+            _perturb(),
+            *_attention(hidden=48),
+        ),
+    ),
+}
 
-
-def _combined() -> Family:
-    from training.trainer import combined
-
-    return Family(
-        takes=Takes.TENSORS,
-        supervised=True,
-        suffix=combined.SIDECAR,
-        libraries=combined.LIBRARIES,
-        prefers_cuda=False,
-        fit=combined.fit,
-        load=lambda facts, sidecar, classes, hyper: combined.load(facts, sidecar, classes=classes, hyper=hyper),
-    )
-
-
-def _ssl() -> Family:
-    from training.trainer import ssl
-
-    return Family(
-        takes=Takes.TENSORS,
+FAMILIES: Mapping[str, Family] = {
+    **_PARTS,
+    "combined": Family(
+        module="training.trainer.combined",
+        libraries=("torch", "xgboost", "xgboost-cpu"),
+        cuda=False,
+        bound_by=BoundBy.BRANCHES,
+        hyper=(
+            _TARGET_FPR,
+            choice("supervised", "gbt", tuple(_PARTS), "family of the part that knows classes"),
+            choice(
+                "anomaly",
+                "views",
+                ("views", "transformer_ssl"),
+                "part that knows benign windows: plain views, or with a network's",
+            ),
+            fraction("new_share", 0.35, "share of the malicious-like windows to come that show a new behaviour"),
+            whole("neighbours", 10, 1, 1_000, "neighbours that the anomaly part looks at"),
+            whole("epochs", 0, 0, 10_000, "most epochs (gbt: trees) of a part; 0: its family's own default"),
+            whole(
+                "patience",
+                0,
+                0,
+                None,
+                "epochs (gbt: trees) without improvement before a part stops; 0: its own default",
+            ),
+        ),
+    ),
+    "transformer_ssl": Family(
+        module=SELF_SUPERVISED,
         supervised=False,
-        suffix=ssl.SIDECAR,
-        libraries=ssl.LIBRARIES,
-        prefers_cuda=True,
-        fit=ssl.fit,
-        load=lambda facts, sidecar, _classes, hyper: ssl.load(facts, sidecar, hyper=hyper),
-    )
+        hyper=(
+            *_torch(epochs=40, batch=64, lr=0.002, decay=0.02, dropout=0.0, patience=8),
+            *_attention(hidden=48),
+            fraction("mask_ratio", 0.4, "share of the patches hidden in pre-training", low_open=True),
+            whole("neighbours", 10, 1, 1_000, "neighbours that the distance scores look at"),
+        ),
+    ),
+}
+RUN_MODELS = tuple(model for model, family in FAMILIES.items() if family.supervised)
+SSL_MODELS = tuple(model for model, family in FAMILIES.items() if not family.supervised)
+
+
+def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
+    """Return the answer to ``--describe``: every model's hyperparameters, and a digest to compare hosts by."""
+    hyper = {model: {"hyper": {each.key: each.describe() for each in FAMILIES[model].hyper}} for model in models}
+    return {
+        "describe_version": DESCRIBE_VERSION,
+        "program": program,
+        "models": {model: {**own, **FAMILIES[model].describe()} for model, own in hyper.items()},
+        # Of what changes a result: the rest is advice to the fleet.
+        "digest": hashlib.sha256(strict_json.canonical(hyper).encode()).hexdigest(),
+    }
+
+
+def markdown() -> str:
+    """The hyperparameters as the tables of docs/trainer-contract.md."""
+    lines: list[str] = []
+    for model, family in FAMILIES.items():
+        lines += [f"### `{model}`", "", "| key | value | default | meaning |", "|---|---|---|---|"]
+        lines += [f"| `{one.key}` | {one.allowed} | `{one.default}` | {one.help} |" for one in family.hyper]
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

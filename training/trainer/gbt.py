@@ -47,8 +47,6 @@ from training.trainer.task import (
     tempered,
 )
 
-SIDECAR = ".xgb.json"
-LIBRARIES = ("xgboost", "xgboost-cpu")
 STARTS = ("nothing", "linear model")
 # A booster's generator cannot be saved. So every run, interrupted or not, makes its booster again
 # after this many rounds, with a seed of its own: from there a resumed run goes on identically.
@@ -253,9 +251,9 @@ def _fit(task: Task, train: IntArray, both: IntArray, memory: Memory, bins: Bins
     return Gbt(tuple(parts), task.classes, task.threads, memory.searches[0].history, lacked)
 
 
-def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int = 1) -> Gbt:
+def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, _hyper: object) -> Gbt:
     """The boosters of a verified sidecar; their formats are data only. Raises ValueError for other bytes."""
-    first, second = (xgboost.Booster({"nthread": threads}) for _ in STARTS)
+    first, second = (xgboost.Booster({"nthread": 1}) for _ in STARTS)
     try:
         first.load_model(bytearray(sidecar))
         line, raw = first.attr("line"), first.attr("over_the_line")
@@ -267,7 +265,7 @@ def load(facts: Mapping[str, Any], sidecar: bytes, *, classes: int, threads: int
     heat, heat_over = (float(value) for value in facts["temperatures"])
     weight, weight_over = (float(value) for value in facts.get("weights", (0.5, 0.5)))
     parts = (Part(first, None, heat, weight), Part(second, Linear.from_json(line), heat_over, weight_over))
-    return Gbt(parts, classes, threads, [], np.array(facts.get("lacked", []), dtype=np.int64))
+    return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)

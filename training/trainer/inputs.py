@@ -25,8 +25,7 @@ from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.evaluation.behaviours import behaviours_of
 from training.trainer.evaluation.scored import Classes
-from training.trainer.families import Takes
-from training.trainer.flags import RUN_MODELS
+from training.trainer.families import RUN_MODELS, Takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,22 +92,22 @@ class Model:
 
 def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoint], object] | None = None) -> Model:
     """Verify the checkpoint, let ``refuse`` raise for data that it does not fit, and load it. Raises ``BadData``."""
-    from training.trainer import families, machine
+    from training.trainer import machine
     from training.trainer.checkpoint import read
-    from training.trainer.flags import MODELS
+    from training.trainer.families import FAMILIES
 
     found = read(checkpoint)
-    if found.model not in MODELS:
+    if found.model not in FAMILIES:
         raise BadData(f"{checkpoint} was made by {found.model!r}, which is not one of these trainers")
     if refuse is not None:
         refuse(found)
-    family = families.find(found.model)
+    family = FAMILIES[found.model]
     if "torch" in family.libraries:
         machine.settle_torch(threads)
     document = found.document
     labels = document["label_map"]
     try:
-        fitted = family.load(document["facts"], found.sidecar, len(labels), document["hyper"])
+        fitted = family.load(found.model, document["facts"], found.sidecar, len(labels), document["hyper"])
     except pickle.UnpicklingError:  # PyTorch's own words would tell the reader how to run it
         raise BadData(
             f"{checkpoint} holds something other than weights of {found.model}, which was not run: "

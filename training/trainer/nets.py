@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 
 from torch import nn
 
 from training.trainer.blocks import Perturb
-from training.trainer.cnn import Cnn
+from training.trainer.families import FAMILIES, Takes
 from training.trainer.flags import Value
-from training.trainer.mlp import Mlp
 from training.trainer.normalise import QuantileNormal, RobustAsinh
-from training.trainer.recurrent import Recurrent
-from training.trainer.transformer import Transformer
 
 
 class Net(nn.Module):
@@ -36,22 +34,10 @@ def build(
     ``spare``, of use while training: the places of each channel that some training windows lack, of its features or its
     own.
     """
-    if model == "mlp":
-        return Net(QuantileNormal(shape[0]), Mlp(shape[0], classes, hyper, spare))
-    channels, samples = shape
-    body = _over_time(model, channels, samples, classes, hyper)
+    family = FAMILIES[model]
+    module, _, name = family.body.partition(":")
+    body = getattr(import_module(module), name)
+    if family.takes is Takes.FEATURES:
+        return Net(QuantileNormal(shape[0]), body(shape[0], classes, hyper, spare))
     perturb = Perturb(float(hyper["perturb"]), [place for places in spare for place in places])
-    return Net(RobustAsinh(channels), nn.Sequential(perturb, body))
-
-
-def _over_time(model: str, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> nn.Module:
-    match model:
-        case "cnn":
-            return Cnn(channels, samples, classes, hyper)
-        case "gru":
-            return Recurrent(nn.GRU, channels, samples, classes, hyper)
-        case "lstm":
-            return Recurrent(nn.LSTM, channels, samples, classes, hyper)
-        case "transformer":
-            return Transformer(channels, samples, classes, hyper)
-    raise AssertionError(f"no network is called {model}")
+    return Net(RobustAsinh(shape[0]), nn.Sequential(perturb, body(*shape, classes, hyper)))

@@ -17,16 +17,16 @@ MOST_STEPS = 64
 
 
 class Recurrent(nn.Module):
-    """Windows (B, C, T) → logits (1, B, K). ``cell`` is ``nn.GRU`` or ``nn.LSTM``."""
+    """Windows (B, C, T) → logits (1, B, K)."""
 
-    def __init__(
-        self, cell: type[nn.GRU] | type[nn.LSTM], channels: int, samples: int, classes: int, hyper: Mapping[str, Value]
-    ) -> None:
+    cell: type[nn.GRU] | type[nn.LSTM]
+
+    def __init__(self, channels: int, samples: int, classes: int, hyper: Mapping[str, Value]) -> None:
         super().__init__()
         hidden, layers = int(hyper["hidden"]), int(hyper["layers"])
         dropout = float(hyper["dropout"])
         self.steps = Patches(channels, hidden, steps_of(samples, MOST_STEPS))
-        self.read = cell(
+        self.read = self.cell(
             hidden, hidden, layers, batch_first=True, bidirectional=True, dropout=dropout if layers > 1 else 0.0
         )
         self.pool = MeanMax()
@@ -35,3 +35,15 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         states, _ = self.read(self.steps(x).transpose(1, 2))
         return self.head(self.pool(states.transpose(1, 2))).unsqueeze(0)
+
+
+class Gru(Recurrent):
+    """A network of gated recurrent units."""
+
+    cell = nn.GRU
+
+
+class Lstm(Recurrent):
+    """A network of long short-term memory."""
+
+    cell = nn.LSTM

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 
 from training.leaving import leave
 from training.streams import replace_unprintable
-from training.trainer import flags
 from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads, perform
+from training.trainer.families import RUN_MODELS
 
 
 def main(
     argv: Sequence[str] | None = None,
     *,
     program: str = "training.trainer.run",
-    models: Sequence[str] = flags.RUN_MODELS,
+    models: Sequence[str] = RUN_MODELS,
 ) -> int:
     """Train what the command line asks for; the exit code is the contract's."""
     replace_unprintable()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import partial
 
 from training.leaving import leave
-from training.trainer import flags, run
+from training.trainer import run
+from training.trainer.families import SSL_MODELS
 
-main = partial(run.main, program="training.trainer.run_ssl", models=flags.SSL_MODELS)
+main = partial(run.main, program="training.trainer.run_ssl", models=SSL_MODELS)
 
 if __name__ == "__main__":
     leave(main())

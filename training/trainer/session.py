@@ -18,7 +18,7 @@ from training.contract import Mode
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
 from training.files import write_whole
-from training.trainer import checkpoint, families, machine
+from training.trainer import checkpoint, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import Own, run_baselines
 from training.trainer.contract import BadArguments, Interrupted, Keeper, Progress, Stop, TrainerError
@@ -32,6 +32,7 @@ from training.trainer.evaluation.report import Judgement, Run, Source, build_rep
 from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.evaluation.verdict import TOO_GOOD
+from training.trainer.families import FAMILIES, Family, Takes
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.lacking import prices
 from training.trainer.levels import Levels
@@ -72,10 +73,10 @@ def train(
     began = clock.now()
     progress.event("start", model=args.model, mode=args.mode.value, seed=args.seed)
     with stop.at_once():
-        family = families.find(args.model)
+        family = FAMILIES[args.model]
         if "torch" in family.libraries:
             machine.settle_torch(args.threads)
-        device = machine.pick_device(args.device, prefers_cuda=family.prefers_cuda)
+        device = machine.pick_device(args.device, prefers_cuda=family.cuda)
         inputs = read_inputs(args, takes=family.takes)
         split = split_of(args, inputs, supervised=family.supervised)
         if added is not None:
@@ -125,7 +126,7 @@ def train(
         document["facts"] = {**document["facts"], **fitted.own()}
     document |= {} if added is None else {"adapted": {**added.to_dict(), "trained": True}}
     document["incidents"] = None if choice is None else choice.to_dict()
-    path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.suffix)
+    path = checkpoint.write(args.out_dir, document, fitted.sidecar(), family.sidecar)
     stem = f"{args.model}_{args.mode}_{'train' if family.supervised else 'pretrain'}"
     write_report(report, args.reports_dir, stem)
     timing = {"host": platform.node(), "started_at": began, "ended_at": clock.now()}
@@ -240,7 +241,7 @@ class Judged:
 def _without_each(
     args: TrainerArgs,
     left_out: Plan,
-    family: families.Family,
+    family: Family,
     task: Task,
     judged: Judged,
     stages: Stages,
@@ -278,7 +279,7 @@ def _judge(
     left_out: Plan,
     tried: Sequence[tuple[str, Unshown | str]],
     *,
-    takes: families.Takes,
+    takes: Takes,
 ) -> tuple[OperatingPoint | None, Choice | None, dict[str, Any], dict[str, Any]]:
     """Thresholds and rule of incidents from the calibration side; the price of channels, and the report."""
     inputs, split, classes = judged.inputs, judged.split, judged.inputs.classes

@@ -29,8 +29,6 @@ from training.trainer.supervised import AT_ONCE, best_epoch, loop_spec, to_bytes
 from training.trainer.task import FloatArray, History, IntArray, Ordinary, Outputs, Task
 from training.trainer.windows import Windows, to_learn_from, windows
 
-SIDECAR = ".pt"
-LIBRARIES = ("torch",)
 LEAST_BENIGN = 8  # windows to learn from, and LEAST_JUDGED to calibrate p-values with
 LEAST_JUDGED = 2
 MOST_JUDGED = 50_000  # and at most: they hardly move a p-value any more
@@ -323,13 +321,8 @@ def mean_error(errors: Tensor) -> Tensor:
     return errors.nanmean(dim=1) if errors.isnan().any() else errors.mean(dim=1)
 
 
-def load(facts: Mapping[str, Any], sidecar: bytes, *, hyper: Mapping[str, Value]) -> Anomaly:
-    """The detector of a verified sidecar, on the CPU. Raises ``BadData`` for one of an earlier version."""
-    if "views" not in facts:
-        raise BadData(
-            "an earlier version made this checkpoint of transformer_ssl, whose score did not measure a host from its "
-            "own reference and is no longer computed: train it again"
-        )
+def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, _classes: int, hyper: Mapping[str, Value]) -> Anomaly:
+    """The detector of a verified sidecar, on the CPU."""
     sizes = Sizes(**facts["sizes"])
     detector = Detector(sizes, hyper, network=bool(set(facts["views"]) & set(NETWORK)))
     state = torch.load(io.BytesIO(sidecar), weights_only=True)

@@ -33,8 +33,6 @@ from training.trainer.task import (
 )
 from training.trainer.windows import Windows, moved, to_learn_from, windows
 
-SIDECAR = ".pt"
-LIBRARIES = ("torch",)
 MOST_REFITTED = 20_000  # windows; with more, the validation windows are not missed
 LEAST_SHARE = 3  # the second training has at least one in so many of the epochs allowed
 LEAST_STEPS = 4  # of mlp in an epoch,
@@ -241,9 +239,7 @@ def _recall(keeper: Keeper) -> Found | None:
     return None if facts is None else Found(**facts)
 
 
-def load(
-    model: str, facts: Mapping[str, Any], sidecar: bytes, *, classes: int, hyper: Mapping[str, Value]
-) -> Classifier:
+def load(model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Classifier:
     """The network of a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
     net = build(model, shape, classes, hyper)

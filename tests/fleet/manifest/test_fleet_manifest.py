@@ -34,7 +34,7 @@ from training.fleet.manifest import load as manifest
 from training.fleet.manifest import toml as manifest_syntax
 from training.fleet.manifest.load import Manifest, ManifestError, Mistake, load_manifest
 from training.locking import exclusive
-from training.trainer import flags as trainer_flags
+from training.trainer import families
 
 EXAMPLE = ROOT / "etc" / "training_manifest.toml.example"
 HEAD = 'schema_version = 1\nname = "plan"\n'
@@ -48,14 +48,14 @@ class TableDescriber:
 
     def __call__(self, command: Sequence[str]) -> Description:
         if tuple(command) == describe_command("training.trainer.run"):
-            models = trainer_flags.RUN_MODELS
+            models = families.RUN_MODELS
         elif tuple(command) == describe_command("training.trainer.run_ssl"):
-            models = trainer_flags.SSL_MODELS
+            models = families.SSL_MODELS
         elif command[0] in self.further:
             return self.further[command[0]]
         else:
             raise DescribeError(f"`{command[0]}` cannot be started: no such file")
-        return parse_description(json.dumps(trainer_flags.describe(command[2], models)))
+        return parse_description(json.dumps(families.describe(command[2], models)))
 
 
 def load(text: str, **further: Description) -> Manifest:
@@ -88,7 +88,7 @@ def test_the_example_has_fourteen_jobs_with_fourteen_ids():
     plan = load_manifest(EXAMPLE, describer=TableDescriber())
     assert len(plan.jobs) == 14
     assert len({job.job_id for job in plan.jobs}) == 14
-    assert {job.model for job in plan.jobs} == set(trainer_flags.MODELS) - {"combined"}
+    assert {job.model for job in plan.jobs} == set(families.FAMILIES) - {"combined"}
     assert set(plan.hosts) == {"office-print", "spectral-desktop"}
     assert plan.hosts["office-print"].allow_jobs == ("gbt", "mlp")
     assert plan.hosts["spectral-desktop"].priority == 100
@@ -515,7 +515,7 @@ def test_our_trainers_answer_without_an_ml_library():
 
 def test_an_answer_is_kept_until_the_trainers_change(monkeypatch):
     asked = []
-    answer = json.dumps(trainer_flags.describe("p", ["gbt"])).encode()
+    answer = json.dumps(families.describe("p", ["gbt"])).encode()
     monkeypatch.setattr(describe, "_run", lambda command, _: asked.append(command) or answer)
     monkeypatch.setattr(describe, "stamps", lambda _: len(asked) < 2)
     describer = ProcessDescriber()

@@ -236,7 +236,7 @@ def parse_description(text: str | bytes) -> Description:
             str(model): {str(key): _flag(str(key), flag) for key, flag in entry["hyper"].items()}
             for model, entry in answer["models"].items()
         }
-        bound_by = {str(model): str(sort) for model, sort in (answer.get("bound_by") or {}).items()}
+        bound_by = {str(model): str(one["bound_by"]) for model, one in answer["models"].items() if "bound_by" in one}
         return Description(str(answer["program"]), str(answer["digest"]), models, bound_by)
     except KeyError as error:
         raise DescribeError(f"the description lacks the key {error}") from None
