@@ -684,7 +684,7 @@ def test_reload_prints_the_counts_or_every_mistake(run):
     run.receiver.answers["POST", "/v1/manifest/reload"] = counts
     assert run("reload") == 0
     assert run.out == (
-        "2 new, 1 changed, 11 unchanged, 1 removed; removed jobs stay until they are cancelled "
+        "2 new, 1 edited, 1 no longer named, 11 unchanged; removed jobs stay until they are cancelled "
         "(`cis490-jobs cancel --removed`)\n"
     )
     noted = {**counts, "removed": 0, "notes": ["host W-1: did you mean w1?"]}
@@ -699,7 +699,7 @@ def test_reload_prints_the_counts_or_every_mistake(run):
     run.receiver.answers["POST", "/v1/manifest/reload"] = counts | details | {"removed": 0}
     assert run("reload") == 0
     assert run.out.splitlines() == [
-        "p.toml, saved 1 min 12 s ago: 2 new, 1 changed, 11 unchanged, 0 removed, 1 renamed",
+        "p.toml, saved 1 min 12 s ago: 2 new, 1 edited, 1 renamed, 11 unchanged",
         "1 job of the plan is cancelled: requeue it",
         "  old is called new now",
         "  b: it stays cancelled, 1 min ago",

@@ -1,4 +1,4 @@
-"""``cis490-jobs act``: the receiver's number first, then those jobs or none."""
+"""``cis490-jobs act``: first the number of jobs, then the act on as many."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def test_the_number_is_said_before_it_is_done(tmp_path: Path) -> None:
         assert receiver.queue.counts()["cancelled"] == 0
         assert jobs("cancel", "--model", "gbt", typed="y\n")[:2] == (0, "3 jobs were cancelled")
         assert [receiver.status(name) for name in ("gbt-0", "gbt-2", "mlp-0")] == ["cancelled", "cancelled", "pending"]
-        assert jobs("cancel", "--model", "gbt")[1].startswith("nothing to do: no job that these filters let through")
+        assert jobs("cancel", "--model", "gbt")[1].startswith(
+            "nothing to do: no job that matches these filters can be cancelled"
+        )
         code, out, _ = jobs("hold", "--name", "lp-", "--status", "pending", "--yes", "--json")
         told = json.loads(out)
         assert (code, told["moved"], told["says"]) == (0, 1, "hold 1 pending job")
@@ -58,18 +60,19 @@ def test_the_number_is_said_before_it_is_done(tmp_path: Path) -> None:
 
 
 def test_what_changed_meanwhile_is_not_done(tmp_path: Path) -> None:
-    """The mark stands for these jobs in these states: one that a host got since is another act."""
+    """The operator agrees to a number: with another one, nothing is done."""
     with running(tmp_path) as receiver:
         client, wanted = receiver.client(), {"model": "gbt"}
         would = client.act("cancel", wanted)
         assert receiver.client("pi").claim(a_capability()) is not None
-        with pytest.raises(Refused, match=r"have changed meanwhile.*cancel 3 jobs \(1 running, 2 pending\)"):
-            client.act("cancel", wanted, would["mark"])
-        assert receiver.queue.counts()["cancelled"] == 0
+        receiver.client().cancel("gbt-2")
+        with pytest.raises(Refused, match=r"nothing was done.*cancel 2 jobs \(1 running, 1 pending\)"):
+            client.act("cancel", wanted, would["jobs"])
+        assert receiver.queue.counts()["cancelled"] == 1
         _, said, _ = at(receiver)("cancel", "--model", "gbt", "--dry-run")
-        assert "This cannot be taken back whole: the work under way is lost." in said
+        assert "This cannot be taken back: the work under way is lost." in said
         assert client.act("cancel", {})["jobs"] == 0, "who names no filter means none"
-        assert client.act("cancel", {}, client.act("cancel", {})["mark"])["moved"] is None
+        assert client.act("cancel", {}, 0)["moved"] is None
         with pytest.raises(Refused, match="status"):
             client.act("cancel", {"status": "tired"})
 

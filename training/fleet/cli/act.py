@@ -1,28 +1,15 @@
-"""``cis490-jobs act``: cancel, requeue, hold or unhold all that filters let through, after the receiver's number."""
+"""``cis490-jobs act``: cancel, requeue, hold or unhold all jobs that match filters, after a look at their number."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.wire.constants import DONE, REFUSED, USAGE
+from training.fleet.wire.constants import DONE, REFUSED, USAGE, JobAct
 from training.fleet.wire.words import Json
 from training.printable import counted, one_line
-
-
-class What(StrEnum):
-    """The acts that many jobs can undergo at once."""
-
-    CANCEL = "cancel"
-    REQUEUE = "requeue"
-    HOLD = "hold"
-    UNHOLD = "unhold"
-
-
-_DONE = {"cancel": "cancelled", "requeue": "requeued", "hold": "held", "unhold": "unheld"}
 
 
 def hook(app: typer.Typer) -> None:
@@ -32,18 +19,18 @@ def hook(app: typer.Typer) -> None:
 
 def act(
     ctx: typer.Context,
-    what: Annotated[What, typer.Argument(help="What to do with them.")],
+    what: Annotated[JobAct, typer.Argument(help="What to do with the jobs.")],
     status: Annotated[str, typer.Option(help="Only jobs with this status, or held.")] = "",
-    model: Annotated[str, typer.Option(help="Only this model's.")] = "",
-    mode: Annotated[str, typer.Option(help="Only of this mode.")] = "",
-    host: Annotated[str, typer.Option(help="Only those that this host has or had last.")] = "",
-    name: Annotated[str, typer.Option(help="Only with this text in their names.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which jobs it would be, and do nothing.")] = False,
+    model: Annotated[str, typer.Option(help="Only jobs of this model.")] = "",
+    mode: Annotated[str, typer.Option(help="Only jobs of this mode.")] = "",
+    host: Annotated[str, typer.Option(help="Only jobs that this host has, or had last.")] = "",
+    name: Annotated[str, typer.Option(help="Only jobs with this text in their names.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which jobs match, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     receiver_url: Annotated[str | None, typer.Option(help="As for the other commands.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Act on all jobs that the filters let through: the receiver says how many, and then it is those or none."""
+    """Cancel, requeue, hold or unhold all jobs that match the filters, after showing their number."""
     context: CommandContext = ctx.obj
     given = {"status": status, "model": model, "mode": mode, "host": host, "q": name}
     wanted = {key: value for key, value in given.items() if value}
@@ -52,9 +39,7 @@ def act(
     client = context.client(receiver_url)
     would = client.act(what, wanted)
     if not would["jobs"]:
-        context.show(
-            as_json, would, lambda: f"nothing to do: no job that these filters let through can be {_DONE[what]}"
-        )
+        context.show(as_json, would, lambda: f"nothing to do: no job that matches these filters can be {what.done}")
         return DONE
     if dry_run:
         context.show(as_json, would, lambda: "\n".join(_outlook(would)))
@@ -62,10 +47,11 @@ def act(
     if not yes:
         for line in _outlook(would):
             print(line, file=context.err)
-        if not context.confirm("Do this?", look=f"cis490-jobs act {what} … --dry-run"):
+        question = f"{what.capitalize()} {counted(would['jobs'], 'jobs')}?"
+        if not context.confirm(question, look=f"cis490-jobs act {what} … --dry-run"):
             context.complain("nothing was done")
             return REFUSED
-    done = client.act(what, wanted, would["mark"])
+    done = client.act(what, wanted, would["jobs"])
     context.show(as_json, done, lambda: _outcome(done))
     return DONE
 
@@ -82,6 +68,6 @@ def _outlook(would: Json) -> list[str]:
 
 
 def _outcome(done: Json) -> str:
-    moved, changed = done["moved"], done["changed"]
-    said = f"{counted(moved, 'jobs')} {'was' if moved == 1 else 'were'} {_DONE[done['what']]}"
-    return f"{said}; {counted(changed, 'jobs')} had changed meanwhile, and were left alone" if changed else said
+    moved, skipped = done["moved"], done["skipped"]
+    said = f"{counted(moved, 'jobs')} {'was' if moved == 1 else 'were'} {JobAct(done['what']).done}"
+    return f"{said}; {counted(skipped, 'jobs')} had changed meanwhile, and were left alone" if skipped else said

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.render import cancelled_line, cell, short_id, table
-from training.fleet.scheduling.edits import LISTED_MAX, TABLES, sentence
+from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
 from training.fleet.wire.words import Json, ago, day, number, size
 from training.printable import counted, one_line, printable
 
@@ -64,15 +64,7 @@ def _summary(answer: Json) -> str:
     jobs = counted(sum(int(number(n) or 0) for n in states.values()), "jobs")
     if not answer.get("changed"):
         return f"{jobs}; a reload would change nothing"
-    said = (
-        ("inserted", "new"),
-        ("updated", "edited"),
-        ("revived", "in the plan again"),
-        ("removed", "no longer named"),
-        *((table, f"edited in [{table}]") for table in TABLES),
-    )
-    changes = ", ".join(f"{reload[key]} {word}" for key, word in said if reload.get(key))
-    return f"{jobs}; a reload would change this: {changes}"
+    return f"{jobs}; a reload would change this: {counts({**reload, 'unchanged': 0})}"
 
 
 def _section(title: str, count: int, lines: Iterable[Text], most: int = NAMES_MAX) -> list[RenderableType]:

@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from training.fleet.scheduling.edits import LISTED_MAX, TABLES, sentence
+from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
 from training.fleet.wire.words import (
     Json,
     ago,
@@ -303,15 +303,7 @@ def render_reload(answer: Json) -> str:
     now, edits = answer.get("now"), answer.get("edits") or []
     saved = ago(answer.get("saved_at"), now)
     file = f"{answer['file']}, saved {saved or 'at an unknown time'}: " if answer.get("file") else ""
-    said = [("inserted", "new"), ("updated", "changed"), ("unchanged", "unchanged")]
-    line = ", ".join(f"{answer.get(key) or 0} {word}" for key, word in said)
-    line += f", {answer.get('removed') or 0} removed"
-    more = (
-        ("renamed", "renamed"),
-        ("revived", "in the plan again"),
-        *((table, f"edited in [{table}]") for table in TABLES),
-    )
-    line += "".join(f", {answer[key]} {word}" for key, word in more if answer.get(key))
+    line = counts(answer)
     if answer.get("removed"):
         line += "; removed jobs stay until they are cancelled (`cis490-jobs cancel --removed`)"
     lines = [file + line]

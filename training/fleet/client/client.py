@@ -531,13 +531,12 @@ class FleetClient:
         """Let a job be granted again. Needs the token."""
         return typed(Moved, self._post(_job(ref, "unhold"), None))
 
-    def act(self, what: str, wanted: Mapping[str, str], mark: str | None = None) -> dict[str, Any]:
-        """Say what an act on all jobs that a filter lets through would do (``ActReply``); with its ``mark``, do it.
+    def act(self, what: str, wanted: Mapping[str, str], jobs: int | None = None) -> dict[str, Any]:
+        """Say what an act on all jobs that match a filter would do (``ActReply``); with their number, do it.
 
-        ``wanted`` has status, model, mode, host or q. When the jobs have changed since, it is Refused. Needs the token.
+        ``wanted`` has status, model, mode, host or q. It is Refused when the number is another by now. Needs the token.
         """
-        body = {"what": what, **wanted, "mark": mark}
-        return self._post("/v1/act", body, timeout_s=SLOW_S, needed=("jobs", "mark", "says"))
+        return self._post("/v1/act", {"what": what, **wanted, "jobs": jobs}, timeout_s=SLOW_S, needed=("jobs", "says"))
 
     def release(self, host: str) -> dict[str, Any]:
         """Release a host from quarantine (``ReleaseReply``). Needs the token."""

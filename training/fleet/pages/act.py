@@ -1,53 +1,29 @@
-"""The page before an act and after it: what it will do, what it did, and how to take it back."""
+"""The page before an act and after it: what it will do, what it did, and which act undoes it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlencode
 
 from training.fleet.pages.rendering import Frame, render
-from training.fleet.scheduling.edits import TABLES
-from training.fleet.scheduling.edits import sentence as edit_in_words
-from training.fleet.service.acts import (
-    INVERSE,
-    JOBS_MAX,
-    Acted,
-    Doing,
-    Done,
-    Forecast,
-    Selection,
-    for_good,
-    in_words,
-    state_word,
-)
+from training.fleet.scheduling.edits import counts, sentence
+from training.fleet.service.acts import JOBS_MAX, Done, Forecast, Selection, for_good, in_words, state_word
 from training.fleet.service.audit import Act
+from training.fleet.wire.constants import JobAct
 from training.fleet.wire.messages import ReloadReply
 from training.printable import counted, one_line
 
 NAMES_MAX = 50
 
-_DONE: Mapping[Doing, str] = {
-    Doing.CANCEL: "cancelled",
-    Doing.REQUEUE: "requeued",
-    Doing.HOLD: "held",
-    Doing.UNHOLD: "unheld",
+_MEANS: Mapping[JobAct, str] = {
+    JobAct.CANCEL: "They will not run again until requeued; running trainers stop at their next heartbeat.",
+    JobAct.REQUEUE: "They are trained again, with fresh budgets; stored models stay stored.",
+    JobAct.HOLD: "No host gets them until they are unheld; running jobs continue.",
+    JobAct.UNHOLD: "Hosts may get them again.",
 }
-_MEANS: Mapping[Doing, str] = {
-    Doing.CANCEL: "They are trained no more until somebody requeues them; trainers stop at their next heartbeat.",
-    Doing.REQUEUE: "They are trained again, with fresh budgets; models that are stored stay stored.",
-    Doing.HOLD: "No host gets them until they are unheld; what runs goes on.",
-    Doing.UNHOLD: "Hosts may get them again.",
-}
-_TAKEN_BACK: Mapping[Doing, str] = {
-    Doing.CANCEL: "Requeue them to have them trained after all; work that was lost is done again.",
-    Doing.REQUEUE: "Cancel them to stop what this started; models that were stored are stored still.",
-    Doing.HOLD: "Unhold them to let hosts have them again.",
-    Doing.UNHOLD: "Hold them again; a host that got one meanwhile goes on.",
-}
-
-
-_RELEASED = "No act takes that back: to keep it from jobs, stop its worker or revoke it."
+_RELEASED = "No act undoes that: to keep the host from jobs, drain it, stop its worker or revoke its certificate."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of an act; ``back`` is the address that takes it back, with its button."""
+    """The end of an act; ``back`` is the address of the act that undoes it, with its button."""
 
     title: str
     says: Sequence[str]
@@ -97,30 +73,21 @@ def jobs_question(forecast: Forecast, selection: Selection) -> Question:
         f"{title[:1].upper()}{title[1:]}",
         says,
         f"{verb} {counted(len(forecast.targets), 'jobs')}" if forecast.targets else None,
-        [("what", forecast.doing), ("mark", forecast.mark), *fields(selection)],
+        [("what", forecast.doing), ("number", str(len(forecast.targets))), *fields(selection)],
         [f"{one_line(each.name, 80)} ({state_word(each.state)})" for each in forecast.targets[:NAMES_MAX]],
         max(0, len(forecast.targets) - NAMES_MAX),
     )
 
 
-def jobs_outcome(doing: Doing, done: Done, who: str) -> Outcome:
-    """Say what became of it."""
-    title = f"{counted(done.moved, 'jobs')} {_were(done.moved)} {_DONE[doing]}."
-    changed = f"{counted(done.changed, 'jobs')} had changed meanwhile and {_were(done.changed)} left alone."
-    says = ([changed] if done.changed else []) + ([_TAKEN_BACK[doing]] if done.moved else [])
-    if not done.moved:
-        return Outcome(title, says)
-    inverse = INVERSE[doing]
-    acted = Selection(acted=Acted(who, doing, done.first, done.last))
-    address = f"/act?{urlencode([('what', inverse), *fields(acted)])}"
-    return Outcome(title, says, (address, f"{inverse.capitalize()} them"))
+def jobs_outcome(doing: JobAct, done: Done) -> Outcome:
+    """Say what was done."""
+    skipped = f"{counted(done.skipped, 'jobs')} had changed meanwhile and {_were(done.skipped)} left alone."
+    title = f"{counted(done.moved, 'jobs')} {_were(done.moved)} {doing.done}."
+    return Outcome(title, [skipped] if done.skipped else [])
 
 
 def fields(selection: Selection) -> list[tuple[str, str]]:
     """List the fields of an address that name the jobs meant."""
-    if selection.acted is not None:
-        acted = selection.acted
-        return [("acted", f"{acted.doing},{acted.first},{acted.last}")]
     if selection.job_ids:
         return [("jobs", each) for each in selection.job_ids]
     wanted = selection.wanted
@@ -139,15 +106,15 @@ def _were(number: int) -> str:
 # -- a host, the plan -------------------------------------------------------------------------------------------
 
 
-def release_question(host: str, reason: str, mark: str) -> Question:
+def release_question(host: str, reason: str) -> Question:
     """Ask whether to let a host in again."""
     name = one_line(host, 60)
     says = [
         f"It is {one_line(reason, 400)}",
-        "It may get a job at once; if it fails again, it is taken out again.",
+        "It may get a job at once; if that fails, the host goes back into quarantine.",
         _RELEASED,
     ]
-    return Question(f"Release {name}.", says, f"Release {name}", [("what", "release"), ("host", host), ("mark", mark)])
+    return Question(f"Release {name}.", says, f"Release {name}", [("what", "release"), ("host", host)])
 
 
 def release_outcome(host: str) -> Outcome:
@@ -157,24 +124,24 @@ def release_outcome(host: str) -> Outcome:
 _ORDERED: Mapping[Act, tuple[str, str, str]] = {  # the button, what it does, what it did
     Act.PAUSE: ("Pause", "Its trainers stop where they are, at its worker's next heartbeat.", "is paused"),
     Act.DRAIN: ("Drain", "What it trains runs to its end.", "is drained"),
-    Act.RESUME: ("Resume", "It gets jobs again, and paused trainers go on.", "was resumed"),
+    Act.RESUME: ("Resume", "It gets jobs again, and its paused trainers continue.", "was resumed"),
 }
 _UNTIL = "It gets no jobs until it is resumed."
 _LASTS = "A trainer that is paused for too long is stopped, and its job goes to another host; no attempt is lost."
 
 
-def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str], mark: str) -> Question:
+def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str]) -> Question:
     """Ask whether to pause, drain or resume a host; ``now``: why it gets no jobs already."""
     name, (button, means, _) = one_line(host, 60), _ORDERED[act]
     says = [f"It is {one_line(now, 400)}."] if now else []
     says += [means] if act is Act.RESUME else [_UNTIL, means, *([_LASTS] if act is Act.PAUSE else [])]
     lines = [one_line(job, 80) for job in jobs[:NAMES_MAX]]
-    fields = [("what", act), ("host", host), ("mark", mark)]
-    return Question(f"{button} {name}.", says, f"{button} {name}", fields, lines, max(0, len(jobs) - NAMES_MAX))
+    fields, more = [("what", str(act)), ("host", host)], max(0, len(jobs) - NAMES_MAX)
+    return Question(f"{button} {name}.", says, f"{button} {name}", fields, lines, more)
 
 
 def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
-    """Say what became of it, and how it is taken back."""
+    """Say what was done, and link the act that undoes it."""
     title = f"{one_line(host, 60)} {_ORDERED[act][2]}."
     if act is Act.RESUME:
         return Outcome(title, [f"It still gets no jobs: it is {one_line(note, 400)}."] if note else [])
@@ -184,11 +151,12 @@ def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
 
 def reload_question(would: ReloadReply, mark: str, file: str) -> Question:
     """Ask whether to read the manifest again."""
-    edits = [edit_in_words(each) for each in _edits(would)]
+    answer = _plain(would)
+    edits = [sentence(each) for each in answer["edits"]]
     says: list[str] = []
     if would.changed:
         notes = (one_line(note, 400) for note in would.notes)
-        says = [_counts(would), "What runs goes on with what it was granted.", *notes]
+        says = [f"Jobs: {counts(answer)}.", "Running jobs keep the settings they were granted with.", *notes]
     return Question(
         f"Reload {one_line(file, 200)}." if would.changed else f"A reload of {one_line(file, 200)} changes nothing.",
         says,
@@ -200,24 +168,13 @@ def reload_question(would: ReloadReply, mark: str, file: str) -> Question:
 
 
 def reload_outcome(answer: ReloadReply) -> Outcome:
-    back = "To take it back, put the manifest of before in its place and reload again."
-    return Outcome("The plan was reloaded.", [_counts(answer), back, *(one_line(note, 400) for note in answer.notes)])
+    back = "To undo this, restore the earlier manifest and reload again."
+    says = [f"Jobs: {counts(_plain(answer))}.", back, *(one_line(note, 400) for note in answer.notes)]
+    return Outcome("The plan was reloaded.", says)
 
 
-def _counts(answer: ReloadReply) -> str:
-    counts = (
-        (answer.inserted, "new"),
-        (answer.updated, "edited"),
-        (answer.revived, "in the plan again"),
-        (answer.removed, "no longer named"),
-        (answer.unchanged, "unchanged"),
-        *((getattr(answer, table), f"edited in [{table}]") for table in TABLES),
-    )
-    return f"Jobs: {', '.join(f'{n} {word}' for n, word in counts if n) or 'none'}."
-
-
-def _edits(answer: ReloadReply) -> list[dict[str, object]]:
+def _plain(answer: ReloadReply) -> dict[str, Any]:
     import msgspec
 
-    found: list[dict[str, object]] = msgspec.to_builtins(answer.edits)
+    found: dict[str, Any] = msgspec.to_builtins(answer)
     return found

@@ -17,6 +17,15 @@ from training.fleet.scheduling.job import LIVE, Job, JobStatus
 Table = Mapping[str, Any]
 LISTED_MAX = 100  # edits in one answer
 TABLES = ("hosts", "trainers", "retention", "notify")  # the manifest's tables beside the jobs, as a reload counts them
+_COUNTS = {
+    "inserted": "new",
+    "updated": "edited",
+    "renamed": "renamed",
+    "revived": "in the plan again",
+    "removed": "no longer named",
+    "unchanged": "unchanged",
+    **{table: f"edited in [{table}]" for table in TABLES},
+}
 
 
 class Kind(StrEnum):
@@ -215,6 +224,11 @@ def sentence(edit: Table) -> str:
             return f"[notify.{name}]: {holds}"
         case _:
             return f"{name}, {what}: {holds}" if what else f"{name}: {holds}"
+
+
+def counts(answer: Table) -> str:
+    """Write the counts of a reload's answer for people: "2 new, 1 edited"."""
+    return ", ".join(f"{answer[key]} {word}" for key, word in _COUNTS.items() if answer.get(key)) or "none"
 
 
 def first(edits: Iterable[Edit], most: int = LISTED_MAX) -> list[Edit]:

@@ -1,16 +1,15 @@
-"""Acts on jobs, one or many: which they apply to, what is lost, and the act itself, with its audit.
+"""Acts on jobs, one or many: which jobs an act moves, what is lost, and the act itself with its audit.
 
-Before an act on many, :func:`forecast_of` says what it would do; the act is bound to that answer by its mark, so that
-nobody cancels other jobs than the ones that were counted.
+Before an act on many jobs, :func:`forecast_of` says what it would do. The operator agrees to that number of jobs; when
+the filter finds another number by then, nothing is done.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.scheduling.job import LIVE, JobStatus
@@ -18,6 +17,7 @@ from training.fleet.scheduling.orders import Order
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.service import Service
 from training.fleet.service.views import JobFilter
+from training.fleet.wire.constants import JobAct
 from training.fleet.wire.messages import HostOrderReply, MovedReply, Refusal, ReleaseReply
 from training.printable import counted, duration
 
@@ -27,53 +27,21 @@ _LIVE = "live"
 _STATES = (_LIVE, "pending", "failed", "completed", "cancelled")
 
 
-class Doing(StrEnum):
-    """The acts that many jobs can undergo at once."""
-
-    CANCEL = "cancel"
-    REQUEUE = "requeue"
-    HOLD = "hold"
-    UNHOLD = "unhold"
-
-
-# The act that takes each back, as far as it can be.
-INVERSE: Mapping[Doing, Doing] = {
-    Doing.CANCEL: Doing.REQUEUE,
-    Doing.REQUEUE: Doing.CANCEL,
-    Doing.HOLD: Doing.UNHOLD,
-    Doing.UNHOLD: Doing.HOLD,
-}
-
-
-# The loss that the inverse of an act does not bring back, by the state in which it found a job.
+# What no later act brings back, by the state in which the act finds a job.
 _WORK = "the work under way is lost"
-_LOST: Mapping[Doing, Mapping[str, str]] = {
-    Doing.CANCEL: {_LIVE: _WORK, "failed": "failed jobs wait again when they are requeued"},
-    Doing.REQUEUE: {
-        _LIVE: _WORK,
-        "failed": "failed jobs are only cancelled by the way back, not failed",
-        "completed": "completed jobs are completed again only by another training",
-    },
+_FAILED = "failed jobs do not become failed again, only pending or cancelled"
+_LOST: Mapping[JobAct, Mapping[str, str]] = {
+    JobAct.CANCEL: {_LIVE: _WORK, "failed": _FAILED},
+    JobAct.REQUEUE: {_LIVE: _WORK, "failed": _FAILED, "completed": "completed jobs must be trained again"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Acted:
-    """The rows of the audit that an act left: what it did can be found by them, and taken back."""
-
-    who: str
-    doing: Doing
-    first: int
-    last: int
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The jobs meant: these, or those that an act moved, or all that a filter lets through."""
+    """The jobs that an act is for: the named ones, or all that match a filter."""
 
     wanted: JobFilter = field(default_factory=JobFilter)
     job_ids: tuple[str, ...] = ()
-    acted: Acted | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +65,12 @@ class Target:
 class Forecast:
     """The outlook of an act: the jobs it would move, and the work that is lost."""
 
-    doing: Doing
+    doing: JobAct
     targets: tuple[Target, ...]
     states: Mapping[str, int]  # of the targets; "live" is granted or running
     left_alone: int  # found, but it does not apply to them
     lost_s: float  # of work of live attempts
     whole: bool  # not more were found than one act takes
-
-    @property
-    def mark(self) -> str:
-        """Return a digest of which jobs would be moved from which state."""
-        lines = sorted(f"{each.job_id} {each.state}" for each in self.targets)
-        return hashlib.sha256("\n".join([self.doing, *lines]).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +78,23 @@ class Done:
     """The result of an act."""
 
     moved: int = 0
-    changed: int = 0  # moved meanwhile by others, and left alone
-    first: int = 0  # rows of the audit
-    last: int = 0
-
-    def and_then(self, other: Done) -> Done:
-        first = self.first or other.first
-        return Done(self.moved + other.moved, self.changed + other.changed, first, other.last or self.last)
+    skipped: int = 0  # others moved these jobs since they were counted
 
 
-def applies(doing: Doing, target: Target) -> bool:
+def applies(doing: JobAct, target: Target) -> bool:
     """Tell if an act on many moves this job; the others found are left alone."""
     over = target.status in (JobStatus.COMPLETED, JobStatus.CANCELLED)
-    if doing is Doing.CANCEL:
+    if doing is JobAct.CANCEL:
         return not over and (target.status is not JobStatus.FAILED or not target.in_manifest)
-    if doing is Doing.HOLD:
+    if doing is JobAct.HOLD:
         return not over and not target.held
-    return doing is Doing.REQUEUE or target.held
+    return doing is JobAct.REQUEUE or target.held
 
 
-def forecast_of(doing: Doing, found: Sequence[Target], now: float) -> Forecast:
+def forecast_of(doing: JobAct, found: Sequence[Target], now: float) -> Forecast:
     """Say what an act would do with these jobs, at most ``JOBS_MAX`` of them."""
     targets = tuple(each for each in found[:JOBS_MAX] if applies(doing, each))
-    ends = doing in (Doing.CANCEL, Doing.REQUEUE)
+    ends = doing in (JobAct.CANCEL, JobAct.REQUEUE)
     lost = [now - each.claimed_at for each in targets if ends and each.state == _LIVE and each.claimed_at is not None]
     return Forecast(
         doing,
@@ -163,10 +119,10 @@ def in_words(forecast: Forecast) -> str:
 
 
 def for_good(forecast: Forecast) -> str:
-    """Say what of an act cannot be taken back; empty when its inverse leaves everything as it was."""
+    """Say what of an act cannot be taken back; empty when a later act can restore everything."""
     lost = _LOST.get(forecast.doing, {})
     said = "; ".join(lost[state] for state in _STATES if state in lost and forecast.states.get(state))
-    return f"This cannot be taken back whole: {said}." if said else ""
+    return f"This cannot be taken back: {said}." if said else ""
 
 
 def state_word(state: str) -> str:
@@ -177,10 +133,7 @@ def state_word(state: str) -> str:
 def chosen(database: Database, selection: Selection) -> list[Target]:
     """Find the jobs meant, one more than an act takes if there are so many."""
     most = JOBS_MAX + 1
-    if selection.acted is not None:
-        acted = selection.acted
-        rows = database.all("jobs_acted", who=acted.who, act=acted.doing, first=acted.first, last=acted.last, most=most)
-    elif selection.job_ids:
+    if selection.job_ids:
         rows = [row for each in selection.job_ids if (row := database.one("job", job_id=each)) is not None]
     else:
         selection.wanted.check()
@@ -193,27 +146,20 @@ def portions(forecast: Forecast) -> Iterable[Sequence[Target]]:
     return (forecast.targets[at : at + PORTION] for at in range(0, len(forecast.targets), PORTION))
 
 
-def carry_out(service: Service, audit: AuditLog, doing: Doing, targets: Sequence[Target], who: str) -> Done:
-    """Move these jobs, but those that are not what they were. In a transaction of the writer."""
-    done = Done()
+def carry_out(service: Service, audit: AuditLog, doing: JobAct, targets: Sequence[Target], who: str) -> Done:
+    """Move these jobs, except those whose state has changed. Runs in a transaction of the writer."""
+    moved = 0
     for target in targets:
         now = chosen(service.queue.db, Selection(job_ids=(target.job_id,)))
-        if not now or now[0].state != target.state or not applies(doing, now[0]):
-            done = done.and_then(Done(changed=1))
-            continue
-        try:
-            _, seq = move(service, audit, Act(doing), target.job_id, who)
-        except Refusal:  # it may not be moved so after all
-            done = done.and_then(Done(changed=1))
-        else:
-            done = done.and_then(Done(1, 0, seq, seq))
-    return done
+        if now and now[0].state == target.state and applies(doing, now[0]):
+            with suppress(Refusal):
+                move(service, audit, Act(doing), target.job_id, who)
+                moved += 1
+    return Done(moved, len(targets) - moved)
 
 
-def move(
-    service: Service, audit: AuditLog, act: Act, ref: str, who: str, *, as_removed: bool = False
-) -> tuple[MovedReply, int]:
-    """Do one of the acts with a job, and write it into the audit; returns the row's number, too."""
+def move(service: Service, audit: AuditLog, act: Act, ref: str, who: str, *, as_removed: bool = False) -> MovedReply:
+    """Do one of the acts with a job, and write it into the audit."""
     by, before = who.removeprefix("operator "), service.queue.get(service.resolve_to_change(ref))
     assert before is not None
     if act is Act.CANCEL:
@@ -228,7 +174,8 @@ def move(
     now: dict[str, object] = {"status": answer.status}
     if act in (Act.HOLD, Act.UNHOLD):
         was["held_by"], now["held_by"] = before.held_by, answer.held_by
-    return answer, audit.write(who, act, answer.job_id, before=was, after=now)
+    audit.write(who, act, answer.job_id, before=was, after=now)
+    return answer
 
 
 def release(service: Service, audit: AuditLog, host: str, who: str) -> ReleaseReply:

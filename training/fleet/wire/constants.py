@@ -46,6 +46,20 @@ HEADER_DATABASE = "X-Database-Id"  # in every answer: the id of the receiver's d
 HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
 
 
+class JobAct(StrEnum):
+    """The acts that many jobs can undergo at once."""
+
+    CANCEL = "cancel"
+    REQUEUE = "requeue"
+    HOLD = "hold"
+    UNHOLD = "unhold"
+
+    @property
+    def done(self) -> str:
+        """Return the word for jobs after the act."""
+        return {"cancel": "cancelled", "requeue": "requeued", "hold": "held", "unhold": "unheld"}[self]
+
+
 class ProblemType(StrEnum):
     """The stable part of a refusal (``type`` of the problem document), and its HTTP status."""
 

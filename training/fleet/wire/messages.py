@@ -32,6 +32,7 @@ from training.fleet.wire.constants import (
     VERSION,
     WAIT_S_MAX,
     Action,
+    JobAct,
     ProblemType,
 )
 from training.fleet.wire.states import StateView
@@ -401,23 +402,21 @@ class UploadReply(Wire, frozen=True, kw_only=True):
 
 
 class ActRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/act``: an act on all jobs that every given filter lets through; without any it is on none."""
+    """``POST /v1/act``: an act on all jobs that match every given filter; without a filter it is on none."""
 
-    what: Literal["cancel", "requeue", "hold", "unhold"]
+    what: JobAct
     status: Literal["", "pending", "claimed", "running", "completed", "failed", "cancelled", "held"] = ""
     model: Annotated[str, Meta(max_length=128)] = ""
     mode: Annotated[str, Meta(max_length=128)] = ""
     host: Annotated[str, Meta(max_length=128)] = ""
     q: Annotated[str, Meta(max_length=256)] = ""  # a part of the name
-    mark: Annotated[str, Meta(max_length=64)] | None = (
-        None  # of the answer that is agreed to; null: only say what it does
-    )
+    jobs: Annotated[int, Meta(ge=0)] | None = None  # the number of jobs that is agreed to; null: only say what it does
 
 
 class ActReply(Wire, frozen=True, kw_only=True):
-    """The outlook of an act on many jobs, or what it did."""
+    """The effect of an act on many jobs: expected, or done."""
 
-    what: str
+    what: JobAct
     says: str  # "cancel 3 running jobs; 2 h 10 min of work is lost"
     jobs: int  # that it moves
     names: list[str]  # of the first 50
@@ -425,9 +424,8 @@ class ActReply(Wire, frozen=True, kw_only=True):
     lost_s: float  # of work of live attempts
     for_good: str  # a sentence about what cannot be taken back; empty: all can
     whole: bool  # false: more were found than one act takes
-    mark: str  # of these jobs in these states
     moved: int | None = None  # null: it was only asked
-    changed: int = 0  # moved meanwhile by others, and left alone
+    skipped: int = 0  # others moved these jobs meanwhile
 
 
 class ReleaseReply(Wire, frozen=True, kw_only=True):

@@ -226,7 +226,7 @@ ROUTES: tuple[Route, ...] = (
         "End the hold on a job", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
         "POST", "/v1/act", Access.OPERATOR, "act_on_jobs",
-        "Say what an act on all that a filter lets through would do; do it when its mark is given", wire.ActRequest,
+        "Preview an act on all jobs that match a filter; do it when the request names their number", wire.ActRequest,
         wire.ActReply, (ProblemType.WRONG_STATE,)),
     Route(
         "POST", "/v1/workers/{host_id}/release", Access.OPERATOR, "release",
@@ -368,10 +368,10 @@ ROUTES: tuple[Route, ...] = (
         problem_types=(ProblemType.UNKNOWN_NAME,), media=HTML),
     Route(
         "GET", "/act", Access.OPERATOR, "act_page",
-        "Ask before an act: which jobs it moves, and what is lost", media=HTML),
+        "Show which jobs an act would move, and what is lost, before it is done", media=HTML),
     Route(
         "POST", "/act", Access.OPERATOR, "act",
-        "Act as asked, if it is still the same act", media=HTML),
+        "Do what the form says, unless the jobs have changed since the question", media=HTML),
     Route(
         "GET", "/login", Access.JOINING, "login_page",
         "Show the form that asks for a token", media=HTML),

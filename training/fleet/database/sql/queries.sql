@@ -122,11 +122,6 @@ WHERE (:status = '' OR status = :status OR (:status = 'held' AND status = 'pendi
   AND (:text = '' OR name LIKE :text ESCAPE '\')
 ORDER BY seq LIMIT :most
 
--- name: jobs_acted — the same of those that an operator's act moved, by its rows in the audit
-SELECT j.job_id, j.name, j.status, j.claimed_at, j.held_at, j.in_manifest
-FROM audit AS a JOIN jobs AS j ON j.job_id = a.subject
-WHERE a.seq BETWEEN :first AND :last AND a.who = :who AND a.act = :act ORDER BY a.seq LIMIT :most
-
 -- name: jobs_counted — how many jobs there are of each kind, in the order of their index
 SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs
 GROUP BY model, mode, status, worker_hostname

@@ -301,7 +301,7 @@ async def _moved(context: Context, request: Request, act: Act, *, as_removed: bo
     ref, who = request.path_params["job_id"], acting(context, request)
 
     def decide() -> MovedReply:
-        return move(context.service, context.audit, act, ref, who, as_removed=as_removed)[0]
+        return move(context.service, context.audit, act, ref, who, as_removed=as_removed)
 
     answer = await context.act(request, decide)
     logger.info("job %s: %s by the operator", answer.job_id[:12], answer.status)
