@@ -250,7 +250,7 @@ def commands(run: Run, folder: Path, data: Path, plan: str) -> dict[str, list[st
 IMPORTED = """
 import importlib, json
 from pathlib import Path
-from training.contract import preloads
+from training.families import preloads
 from training.fleet.process import warm
 def code():
     lines = Path("/proc/self/maps").read_text().splitlines()

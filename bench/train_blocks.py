@@ -19,8 +19,8 @@ from pathlib import Path
 
 from trainers import ROOT, Table, arguments, mean_and_spread, own_python, workplace
 
+from training import families
 from training.clock import SystemClock
-from training.trainer import families
 from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads
 from training.trainer.limits import LIMITS, Limits

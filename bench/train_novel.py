@@ -90,9 +90,10 @@ class Trial:
     may_train = True
 
     def __init__(self, data: Path, parts: Path, host: str, others: Sequence[str], seed: int) -> None:
-        from training.trainer import combined, families, machine
+        from training import families
+        from training.families import RUN_MODELS
+        from training.trainer import combined, machine
         from training.trainer.arguments import parse
-        from training.trainer.families import RUN_MODELS
         from training.trainer.inputs import read_inputs
         from training.trainer.session import split_of
 

@@ -120,9 +120,9 @@ def prepare(case: Case, device: str, threads: int) -> Work:
     import numpy as np
     import torch
 
+    from training import families
     from training.data.features import extract
     from training.data.schema import ChannelSpec
-    from training.trainer import families
     from training.trainer.normalise import QuantileNormal, RobustAsinh
 
     rng = np.random.default_rng(0)
@@ -427,8 +427,9 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     import numpy as np
     import xgboost
 
+    from training import families
     from training.clock import SystemClock
-    from training.trainer import families, gbt
+    from training.trainer import gbt
     from training.trainer.contract import Progress, Stop
     from training.trainer.task import Ordinary, Task
 

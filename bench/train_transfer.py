@@ -244,8 +244,9 @@ class Trial:
 
     def _train(self, kept: Path) -> None:
         """Train by the product's own functions, and keep what the model says."""
+        from training import families
         from training.clock import SystemClock
-        from training.trainer import families, machine
+        from training.trainer import machine
         from training.trainer.contract import Progress, Stop
         from training.trainer.levels import Levels
         from training.trainer.references import join, part, references_of, settled
@@ -298,8 +299,8 @@ class Trial:
                 _write(kept / f"plain-{name}.npz", one.references, cal=one.cal, test=one.test)
 
     def _args(self) -> Any:
+        from training.families import FAMILIES
         from training.trainer.arguments import parse
-        from training.trainer.families import FAMILIES
 
         trains = [flag for other in self.others for flag in ("--train-hosts", other)]
         data = ["--validation", str(self.data / "validation_v1.parquet")]
@@ -312,7 +313,7 @@ class Trial:
         return inputs_of(self.data, self.mode, "features")
 
     def _split(self) -> Any:
-        from training.trainer.families import find
+        from training.families import find
         from training.trainer.session import split_of
 
         return split_of(self._args(), self._data()[0], supervised=find(self.model).supervised)
@@ -342,7 +343,7 @@ class Forgetful:
 def inputs_of(data: Path, mode: str, takes: str) -> tuple[Any, Any]:
     """A data set as trainers see it, and its rows with the times that are known; read once."""
     from training.data.dataset import load_processed
-    from training.trainer.families import Takes
+    from training.families import Takes
     from training.trainer.inputs import from_dataset
 
     files = (data / "features_window_v1.parquet", data / "tensor_window_v1", data / "feature_schema_v1.json")

@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 from training import strict_json
+from training.families import FAMILIES, family_of
 
 
 class Mode(StrEnum):
@@ -59,7 +60,6 @@ TENSORS_FOLDER = "tensor_window_v1"
 HOSTS_FILE = "hosts_v1.json"  # the recording hosts that have windows, for a reader without Parquet
 
 CHECKPOINT_ENDING = ".ckpt.json"
-TREES_ENDING, WEIGHTS_ENDING = ".xgb.json", ".pt"  # of the sidecar, which holds what was learned
 REPORT_ENDING, PRETRAIN_REPORT_ENDING = "_train.json", "_pretrain.json"
 TIMING_ENDING = "_timing.json"  # outside the bundle, so that equal bundles stay equal
 
@@ -69,23 +69,14 @@ def file_name(model: str, mode: str, ending: str) -> str:
     return f"{model}_{mode}{ending}"
 
 
-def sidecar_ending(model: str) -> str:
-    """The ending of the file beside a checkpoint of one of our models."""
-    return TREES_ENDING if model == "gbt" else WEIGHTS_ENDING
-
-
 def bundled(model: str, mode: str) -> tuple[str, ...]:
     """Every file that one of our trainers may leave for a job and a bundle may hold."""
-    endings = (CHECKPOINT_ENDING, TREES_ENDING, WEIGHTS_ENDING, REPORT_ENDING, PRETRAIN_REPORT_ENDING)
+    sidecars = sorted({family.sidecar for family in FAMILIES.values()})
+    endings = (CHECKPOINT_ENDING, *sidecars, REPORT_ENDING, PRETRAIN_REPORT_ENDING)
     return tuple(file_name(model, mode, ending) for ending in endings)
 
 
 # ── calling a trainer ───────────────────────────────────────────────────────────────────────
-
-PROGRAM, SELF_SUPERVISED_PROGRAM = "training.trainer.run", "training.trainer.run_ssl"
-SELF_SUPERVISED = "transformer_ssl"  # its program takes no --model, and reads windows only
-
-CPU_MODELS = frozenset({"gbt", "combined"})  # ours that train on the CPU whatever GPU there is
 
 # The arguments that the worker itself passes. None of them can be a hyperparameter, even if a trainer prints one.
 ARGUMENTS = frozenset(
@@ -96,34 +87,12 @@ ARGUMENTS = frozenset(
 )  # fmt: skip
 
 
-def program(model: str) -> list[str]:
-    """The arguments behind the interpreter that start our trainer of ``model``."""
-    if model == SELF_SUPERVISED:
-        return ["-m", SELF_SUPERVISED_PROGRAM]
-    return ["-m", PROGRAM, "--model", model]
-
-
 # Read by numerical libraries when they are imported.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
-def preloads(model: str) -> tuple[str, ...]:
-    """The modules that a process imports from which our trainers of ``model`` are forked.
-
-    Only what starts no thread, which Polars does.
-    """
-    shared = ("numpy", "msgspec", "jinja2", "scipy.stats", "sklearn.ensemble", "sklearn.linear_model")
-    further = ("sklearn.covariance", "sklearn.neighbors", "sklearn.preprocessing", "threadpoolctl")
-    return (*shared, *further, "xgboost" if model == "gbt" else "torch")
-
-
-# … and what is imported after the fork, before the trainer counts as started.
+# What a forked trainer imports before it counts as started.
 THEN = ("training.trainer.session",)
-
-
-def reads_features(model: str) -> bool:
-    """Return True for those of our models that need the features beside the windows."""
-    return model != SELF_SUPERVISED
 
 
 def reads(spec: Mapping[str, Any], path: str) -> bool:
@@ -133,7 +102,7 @@ def reads(spec: Mapping[str, Any], path: str) -> bool:
     """
     if spec.get("trainer") or path == VALIDATION_FILE or path.startswith(f"{TENSORS_FOLDER}/"):
         return True
-    return path in (FEATURES_FILE, SCHEMA_FILE) and reads_features(str(spec.get("model")))
+    return path in (FEATURES_FILE, SCHEMA_FILE) and family_of(str(spec.get("model"))).supervised
 
 
 def outputs(spec: Mapping[str, Any]) -> Sequence[str]:

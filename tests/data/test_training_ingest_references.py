@@ -10,7 +10,7 @@ import pytest
 from test_training_ingest import arrays, load, npz, run, table
 
 from training.data.dataset import load_validation
-from training.trainer.families import Takes
+from training.families import Takes
 from training.trainer.inputs import from_dataset
 
 # Half of an episode on one host, a whole one on the other.

@@ -127,7 +127,7 @@ FENCES = (
     Fence(fleet("scheduling.job"), "training", "nouns know no rule",
           fleet("scheduling.resources") + " training.strict_json training.contract"),
     Fence(fleet("scheduling.booking"), "training", "a decision knows nouns only",
-          fleet("scheduling.job scheduling.resources") + " training.contract"),
+          fleet("scheduling.job scheduling.resources") + " training.families"),
     Fence(fleet("scheduling.policy"), "training", "a decision knows nouns, and what fits beside others",
           fleet("scheduling.job scheduling.booking") + " training.contract"),
     Fence(fleet("scheduling.quarantine"), "training", "a decision knows nouns only",

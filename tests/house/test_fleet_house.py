@@ -65,7 +65,7 @@ BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
     (house.keeps_its_layer, "training.fleet.worker", "from training.trainer.run import main"),
     (house.keeps_its_layer, "training.fleet.manifest", "from training import trainer"),
     (house.keeps_its_layer, "training.trainer.run", "from training.fleet import protocol"),
-    (house.keeps_its_layer, "training.data.windows", "import training.trainer.flags"),
+    (house.keeps_its_layer, "training.data.windows", "import training.trainer.task"),
     (house.keeps_its_layer, "training.fleet.scheduling.policy", "from training.fleet.queue import JobQueue"),
     (house.keeps_its_layer, "training.fleet.scheduling.policy", "from training.clock import Clock"),
     (house.keeps_its_layer, "training.fleet.scheduling.job", "from training.fleet.scheduling import policy"),

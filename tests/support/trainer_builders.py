@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from training import families
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
-from training.trainer import families
 from training.trainer.arguments import parse
 from training.trainer.contract import Interrupted, Stop, perform
 from training.trainer.limits import LIMITS, Limits

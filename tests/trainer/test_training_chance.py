@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from training import hyper as flags
 from training.data.rows import Rows
-from training.trainer import flags
 from training.trainer.evaluation import chance, intervals
 from training.trainer.evaluation.chance import chance_test
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainer_builders import SHORT, arguments, files, make_data, run
 
+from training import families
 from training.contract import Exit
 from training.data import build
-from training.trainer import families
 from training.trainer import score as scoring
 from training.trainer.blocks import Perturb
 from training.trainer.judging import judge

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from training.trainer import anomaly, families
+from training import families
+from training.trainer import anomaly
 from training.trainer.anomaly import FEW, Centres, Neighbours, Sided, Surprise, Surprises, choose
 from training.trainer.masked import MaskedModel
 

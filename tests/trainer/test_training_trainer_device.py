@@ -25,8 +25,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from trainer_builders import StopAfter
 
+from training import families
 from training.clock import SystemClock
-from training.trainer import families, loop, machine
+from training.trainer import loop, machine
 from training.trainer.contract import Progress
 from training.trainer.loop import LoopSpec, train
 from training.trainer.masked import MaskedModel

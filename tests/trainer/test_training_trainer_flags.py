@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -13,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
-from training import contract
-from training.fleet.scheduling.threads import PARALLEL
-from training.trainer import arguments, families, flags
+from training import contract, families
+from training import hyper as flags
+from training.trainer import arguments
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 
@@ -53,13 +54,17 @@ def test_describe_needs_no_ml_library(program: str) -> None:
     assert said["program"] == f"training.trainer.{program}"
 
 
-def test_the_fleet_knows_each_family_as_it_declares_itself() -> None:
-    for model, family in families.FAMILIES.items():
-        assert contract.sidecar_ending(model) == family.sidecar
-        assert (model in contract.CPU_MODELS) is not family.cuda
-        assert contract.preloads(model) == tuple(family.describe()["preload"])
-        assert contract.reads_features(model) is family.supervised
-    assert {model: family.parallel for model, family in families.FAMILIES.items()} == PARALLEL
+@pytest.mark.parametrize("model", families.FAMILIES)
+def test_the_code_of_each_family_is_there(model: str) -> None:
+    family = families.FAMILIES[model]
+    module = importlib.import_module(family.module)
+    assert callable(module.fit)
+    assert callable(module.load)
+    name, _, body = family.body.partition(":")
+    assert not body or callable(getattr(importlib.import_module(name), body))
+    assert importlib.util.find_spec(families.preloads(model)[-1]) is not None
+    assert contract.file_name(model, "oracle", family.sidecar) in contract.bundled(model, "oracle")
+    assert f"`{model}`" in (ROOT / "docs/manifest.md").read_text(encoding="utf-8")
 
 
 def test_every_family_is_described_once() -> None:

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 
+from training import families
 from training.contract import Exit
-from training.trainer import families, gbt, linear, machine, supervised
+from training.trainer import gbt, linear, machine, supervised
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh

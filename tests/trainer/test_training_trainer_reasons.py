@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trainer_builders import SHORT, arguments, make_data, run
 
+from training import families
 from training.contract import Exit
 from training.trainer import anomaly as views
-from training.trainer import families
 from training.trainer import score as scoring
 from training.trainer.anomaly import Neighbours, Sided, Surprises
 from training.trainer.evaluation.page import render

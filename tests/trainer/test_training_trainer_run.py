@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from trainer_builders import SHORT, arguments, files, make_data, run
 
+from training import families
 from training.contract import Exit
-from training.trainer import families
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 

@@ -12,18 +12,19 @@ import polars as pl
 import pytest
 from trainer_builders import SHORT, StopAfter, arguments, run
 
+from training import families
 from training.contract import Exit
 from training.data.dataset import Labelling, Sampling, WindowSet, load_validation, write_processed
 from training.data.identity import marks_of
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side
+from training.families import Takes
 from training.trainer import compare as comparing
-from training.trainer import families, judging, seen
+from training.trainer import judging, seen
 from training.trainer import score as scoring
 from training.trainer.arguments import parse
 from training.trainer.contract import BadData
-from training.trainer.families import Takes
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

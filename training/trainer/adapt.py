@@ -83,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> TrainerArgs:
     """The command line that a checkpoint was trained with, on the data and into the folders that ``names`` say."""
     from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
+    from training.families import FAMILIES
     from training.trainer.arguments import TrainerArgs
-    from training.trainer.families import FAMILIES
 
     model, split, data = str(document["model"]), document["split"], names.data
     return TrainerArgs(

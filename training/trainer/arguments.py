@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
-from training.trainer.families import FAMILIES, describe
-from training.trainer.flags import FEWEST_RESAMPLES, Value
-from training.trainer.flags import whole as whole_flag
+from training.families import FAMILIES, describe
+from training.hyper import FEWEST_RESAMPLES, Value
+from training.hyper import whole as whole_flag
 
 STATE_VARIABLE = "CIS490_STATE_DIR"
 

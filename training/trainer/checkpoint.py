@@ -23,10 +23,10 @@ from training.data.classes import benign_of
 from training.data.errors import DataError, SchemaMismatch
 from training.data.schema import FeatureSchema, require_same
 from training.data.split import Side
+from training.families import FAMILIES
 from training.files import write_whole
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_thresholds import Rule
-from training.trainer.families import FAMILIES
 from training.trainer.ranges import Range
 from training.trainer.seen import Seen
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from training.hyper import Value
 from training.trainer.blocks import MeanMax, Patches, steps_of
-from training.trainer.flags import Value
 
 MOST_STEPS = 128  # longer windows are first shortened to about this many steps
 

@@ -24,11 +24,11 @@ from scipy.optimize import minimize
 
 from training.contract import Recipe
 from training.data.coded import among
+from training.families import FAMILIES, Takes
+from training.hyper import Value
 from training.trainer import ssl
 from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
-from training.trainer.families import FAMILIES, Takes
-from training.trainer.flags import Value
 from training.trainer.reasons import Asked, log_odds
 from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Storied, Task
 
@@ -238,7 +238,8 @@ def _supervised(task: Task, keeper: Keeper) -> Fitted:
     features = by_features(name)
     X, names = (task.features, task.feature_names) if features else (task.X, task.names)
     own = replace(task, model=name, X=X, names=names, hyper=_hyper(name, task.hyper), keeper=keeper)
-    return FAMILIES[name].fit(own)
+    fitted: Fitted = FAMILIES[name].fit(own)
+    return fitted
 
 
 def _anomaly(task: Task, keeper: Keeper) -> ssl.Anomaly:

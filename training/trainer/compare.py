@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training.hyper import FEWEST_RESAMPLES
 from training.streams import replace_unprintable
 from training.trainer.contract import BadArguments, BadData, Progress, Stop, limit_threads, perform
-from training.trainer.flags import FEWEST_RESAMPLES
 from training.trainer.judging import Judged, judge, sides, split_again
 
 if TYPE_CHECKING:

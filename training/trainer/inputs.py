@@ -21,11 +21,11 @@ from training.data.identity import Kinship, of_two_hosts, window_digests
 from training.data.rows import Rows
 from training.data.split import Split, SplitError, make_split
 from training.data.understood import Understood
+from training.families import RUN_MODELS, Takes
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
 from training.trainer.evaluation.behaviours import behaviours_of
 from training.trainer.evaluation.scored import Classes
-from training.trainer.families import RUN_MODELS, Takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from training.data.dataset import Dataset
     from training.data.split import Split
+    from training.families import Family
     from training.trainer.apart import Mapped
     from training.trainer.checkpoint import Checkpoint
     from training.trainer.evaluation.host_thresholds import HostThresholds, References
     from training.trainer.evaluation.scored import Classes, Scored
-    from training.trainer.families import Family
     from training.trainer.inputs import Inputs
     from training.trainer.levels import Levels
     from training.trainer.reasons import Reasons
@@ -92,9 +92,9 @@ class Model:
 
 def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoint], object] | None = None) -> Model:
     """Verify the checkpoint, let ``refuse`` raise for data that it does not fit, and load it. Raises ``BadData``."""
+    from training.families import FAMILIES
     from training.trainer import machine
     from training.trainer.checkpoint import read
-    from training.trainer.families import FAMILIES
 
     found = read(checkpoint)
     if found.model not in FAMILIES:

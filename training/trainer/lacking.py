@@ -18,10 +18,10 @@ from training.data.absent import absent, columns_of, lacking, lacking_hosts, wit
 from training.data.channels import OPTIONAL
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
+from training.families import Takes
 from training.trainer.compare import paired_gap
 from training.trainer.contract import Stop
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
-from training.trainer.families import Takes
 from training.trainer.inputs import Inputs
 from training.trainer.levels import Levels
 from training.trainer.references import references_of, settled

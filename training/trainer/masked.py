@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from training.hyper import Value
 from training.trainer.blocks import known
-from training.trainer.flags import Value
 from training.trainer.transformer import Encoder
 
 PASSES = 4  # each channel is hidden in exactly one of them

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.hyper import Value
 from training.trainer.blocks import SPARED, known
-from training.trainer.flags import Value
 
 
 class MembersLinear(nn.Module):

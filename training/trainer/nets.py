@@ -7,9 +7,9 @@ from importlib import import_module
 
 from torch import nn
 
+from training.families import FAMILIES, Takes
+from training.hyper import Value
 from training.trainer.blocks import Perturb
-from training.trainer.families import FAMILIES, Takes
-from training.trainer.flags import Value
 from training.trainer.normalise import QuantileNormal, RobustAsinh
 
 

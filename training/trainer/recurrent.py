@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from training.hyper import Value
 from training.trainer.blocks import MeanMax, Patches, steps_of
-from training.trainer.flags import Value
 
 MOST_STEPS = 64
 

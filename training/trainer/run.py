@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from training.families import RUN_MODELS
 from training.leaving import leave
 from training.streams import replace_unprintable
 from training.trainer.arguments import parse
 from training.trainer.contract import Progress, Stop, limit_threads, perform
-from training.trainer.families import RUN_MODELS
 
 
 def main(

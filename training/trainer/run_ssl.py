@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from training.families import SSL_MODELS
 from training.leaving import leave
 from training.trainer import run
-from training.trainer.families import SSL_MODELS
 
 main = partial(run.main, program="training.trainer.run_ssl", models=SSL_MODELS)
 

@@ -17,6 +17,7 @@ from training.clock import Clock, SystemClock
 from training.contract import Mode
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
+from training.families import FAMILIES, Family, Takes
 from training.files import write_whole
 from training.trainer import checkpoint, machine
 from training.trainer.arguments import TrainerArgs
@@ -32,7 +33,6 @@ from training.trainer.evaluation.report import Judgement, Run, Source, build_rep
 from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.evaluation.verdict import TOO_GOOD
-from training.trainer.families import FAMILIES, Family, Takes
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.lacking import prices
 from training.trainer.levels import Levels

@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from training.hyper import Value
 from training.trainer import loop
 from training.trainer.anomaly import MOST_FITTED, Chosen, Sided, Surprises, choose, shares_of, weighed
 from training.trainer.contract import BadData
-from training.trainer.flags import Value
 from training.trainer.masked import MaskedModel
 from training.trainer.normalise import RobustAsinh, spread
 from training.trainer.reasons import Asked

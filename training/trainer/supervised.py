@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.hyper import Value
 from training.trainer import loop
 from training.trainer.blocks import known
 from training.trainer.contract import Keeper
-from training.trainer.flags import Value
 from training.trainer.nets import Net, build
 from training.trainer.reasons import Asked
 from training.trainer.task import (

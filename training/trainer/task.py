@@ -14,8 +14,8 @@ from scipy.stats import rankdata
 from training.data.absent import PAIR, columns_of
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
+from training.hyper import Value
 from training.trainer.contract import Keeper, Progress, Stop
-from training.trainer.flags import Value
 from training.trainer.limits import LIMITS, Limits
 from training.trainer.reasons import Asked
 

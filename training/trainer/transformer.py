@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.hyper import Value
 from training.trainer.blocks import MeanMax, Patches, steps_of
-from training.trainer.flags import Value
 
 PATCHES = 16  # about, where the patch is chosen for you
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import CHILDREN, ROOT
 
+from training import families
 from training.contract import spec_hash
 from training.fleet.capability import describe
 from training.fleet.capability.describe import (
@@ -34,7 +35,6 @@ from training.fleet.manifest import load as manifest
 from training.fleet.manifest import toml as manifest_syntax
 from training.fleet.manifest.load import Manifest, ManifestError, Mistake, load_manifest
 from training.locking import exclusive
-from training.trainer import families
 
 EXAMPLE = ROOT / "etc" / "training_manifest.toml.example"
 HEAD = 'schema_version = 1\nname = "plan"\n'

@@ -19,7 +19,8 @@ import pytest
 from places import CHILDREN
 
 from training.checkout import ROOT
-from training.contract import THEN, preloads, program
+from training.contract import THEN
+from training.families import preloads, program
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.process.launcher import children_of
 from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents

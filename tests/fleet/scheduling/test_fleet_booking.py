@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from training import families
+from training.families import FAMILIES
 from training.fleet.scheduling import booking, threads
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import fits
@@ -215,7 +217,10 @@ def test_a_job_that_waits_for_a_gpu_lets_others_train_on_the_cpu() -> None:
 
 @pytest.fixture
 def scaling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "PARALLEL", {"gbt": 0.9, "gru": 0.1})
+    found = {"gbt": 0.9, "gru": 0.1}
+    shared = {model: replace(FAMILIES[model], parallel=part) for model, part in found.items()}
+    monkeypatch.setattr(families, "FAMILIES", shared)
+    monkeypatch.setattr(threads, "FAMILIES", shared)
 
 
 @pytest.mark.usefixtures("scaling")

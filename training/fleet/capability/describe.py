@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from training.checkout import ROOT, stamps
-from training.contract import ARGUMENTS, PROGRAM, SELF_SUPERVISED_PROGRAM
+from training.contract import ARGUMENTS
+from training.families import PROGRAM, SELF_SUPERVISED_PROGRAM
 from training.flag import DESCRIBE_VERSION, Flag, FlagType
 from training.fleet.process.ended import EndKind
 from training.locking import LockedError, exclusive

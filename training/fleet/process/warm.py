@@ -10,7 +10,7 @@ since it began.
 
 A fork copies one thread and the memory of all. So nothing may have run before it: no thread, no CUDA. The parent looks
 at both before each fork, and rather ends than forks. Which libraries start a thread when they are imported (Polars
-does) is for those to know who name the modules: see ``contract.preloads``.
+does) is for those to know who name the modules: see ``families.preloads``.
 
 The worker starts it as ``python -m training.fleet.process.warm FD`` (parents.py), in the folder and environment of a
 trainer; ``FD`` is a socket of messages (``SOCK_SEQPACKET``). One JSON value each::

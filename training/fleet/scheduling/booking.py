@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from training.contract import CPU_MODELS
+from training.families import family_of
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.resources import Booking, Gpu, Held, Left, Room
 
@@ -42,7 +42,7 @@ def uses_gpu(needs: Needs, host: Host) -> bool:
     """Return True when such a job trains on a GPU of this host; one that is too small for it counts as none."""
     if not host.cuda or host.vram_total_gib < needs.min_vram_gib:
         return False
-    return needs.require_cuda or needs.prefer_cuda or needs.min_vram_gib > 0 or needs.model not in CPU_MODELS
+    return needs.require_cuda or needs.prefer_cuda or needs.min_vram_gib > 0 or family_of(needs.model).cuda
 
 
 def demand(needs: Needs, host: Host) -> Booking:

@@ -7,24 +7,11 @@ that was begun with some goes on with as many, or it would have to begin anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from training.families import FAMILIES, family_of
 from training.fleet.scheduling.booking import free_cores, uses_gpu
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.resources import Booking
 
-# The part of a training that several threads share, by bench/threads.py (1,500 windows of 16 × 64): from its time with
-# one and with two threads, by Amdahl's law. Families at 0.0 but mlp were not measured, and are taken not to scale.
-PARALLEL: Mapping[str, float] = {
-    "gbt": 0.13,
-    "mlp": 0.0,
-    "cnn": 0.0,
-    "gru": 0.0,
-    "lstm": 0.0,
-    "transformer": 0.0,
-    "transformer_ssl": 0.0,
-    "combined": 0.0,
-}
 LEAST_GAIN = 0.5  # of a core, that the last thread must bring
 
 
@@ -32,7 +19,7 @@ def speedup(model: str, booked: Booking) -> float:
     """Return how many times as fast a family trains with what it is booked for as with one thread."""
     if booked.gpu is not None:
         return 1.0
-    return _amdahl(PARALLEL.get(model, 0.0), booked.cores)
+    return _amdahl(family_of(model).parallel, booked.cores)
 
 
 def _amdahl(part: float, threads: int) -> float:
@@ -44,9 +31,9 @@ def useful(model: str, most: int) -> int:
 
     A trainer of one's own gets all: nobody knows how it scales.
     """
-    if model not in PARALLEL:
+    if model not in FAMILIES:
         return most
-    part, threads = PARALLEL[model], 1
+    part, threads = FAMILIES[model].parallel, 1
     while threads < most and _amdahl(part, threads + 1) - _amdahl(part, threads) >= LEAST_GAIN:
         threads += 1
     return threads

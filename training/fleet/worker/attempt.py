@@ -24,11 +24,10 @@ from training.contract import (
     Exit,
     file_name,
     outputs,
-    preloads,
     reads,
-    reads_features,
 )
 from training.crashpoint import crashpoint
+from training.families import family_of, preloads
 from training.files import free_bytes
 from training.fleet.process.parents import Preload
 from training.fleet.process.supervise import (
@@ -288,7 +287,7 @@ class Attempt:
         if self.assignment.spec.get("trainer"):
             return
         needed = [inputs.validation, inputs.tensors]
-        if reads_features(self.assignment.model):
+        if family_of(self.assignment.model).supervised:
             needed += [inputs.summary, inputs.schema]
         for path in needed:
             if not path.exists():

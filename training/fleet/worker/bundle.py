@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from training.contract import CHECKPOINT_ENDING, file_name, sidecar_ending
+from training.contract import CHECKPOINT_ENDING, file_name
 from training.crashpoint import crashpoint
+from training.families import family_of
 from training.files import settle
 from training.fleet.wire import bundles
 
@@ -115,7 +116,7 @@ def _checkpoint_members(out_dir: Path, model: str, mode: str) -> list[_Member]:
     named = _document(path).get("sidecar")
     if named is None:
         # Some trainers do not name it. The file's name is agreed on; the rest cannot be checked.
-        conventional = out_dir / file_name(model, mode, sidecar_ending(model))
+        conventional = out_dir / file_name(model, mode, family_of(model).sidecar)
         return [_Member(path), _Member(conventional)]
     try:
         name, size, digest = str(named["file"]), int(named["bytes"]), str(named["sha256"])

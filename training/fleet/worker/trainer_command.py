@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, program
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE
+from training.families import program
 
 _FOLDERS = ("--out-dir", "--reports-dir")  # nor what argparse would take for their abbreviations
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")  # parts of file names

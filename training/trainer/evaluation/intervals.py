@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from training.trainer.flags import FEWEST_RESAMPLES
+from training.hyper import FEWEST_RESAMPLES
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

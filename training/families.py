@@ -1,7 +1,7 @@
-"""The eight families, each declared once: its flags, and what session, fleet and documentation must know of it.
+"""The eight families, each declared once: its flags, and what trainers, fleet and documentation must know of it.
 
-The command line, ``--describe`` and docs/trainer-contract.md follow from ``FAMILIES``. Standard library only, as a
-receiver without torch or NumPy asks ``--describe``: a family's library is imported when it trains.
+The command line, ``--describe`` and docs/trainer-contract.md follow from ``FAMILIES``, and so do the fleet's choice of
+a GPU, threads and files. Standard library only: a family's library is imported when it trains.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from training import strict_json
-from training.contract import TREES_ENDING, WEIGHTS_ENDING
 from training.flag import DESCRIBE_VERSION, BoundBy, FlagType
-from training.trainer.flags import Hyper, Value, choice, fraction, learning_rate, share, weight, whole
+from training.hyper import Hyper, Value, choice, fraction, learning_rate, share, weight, whole
 
-if TYPE_CHECKING:
-    from training.trainer.task import Fitted, Task
+PROGRAM, SELF_SUPERVISED_PROGRAM = "training.trainer.run", "training.trainer.run_ssl"
 
 # What a process imports from which trainers are forked, beside a family's library: only what starts no thread.
 PRELOAD = (
@@ -47,38 +45,27 @@ class Family:
     module: str
     hyper: tuple[Hyper, ...]
     takes: Takes = Takes.TENSORS
-    supervised: bool = True  # else `run_ssl` trains it, from windows alone
+    supervised: bool = True  # else its program takes no --model, and reads windows alone
     body: str = ""  # of a network: the class that learns, as module:class
     libraries: tuple[str, ...] = ("torch",)  # distributions; the first is preloaded
-    sidecar: str = WEIGHTS_ENDING
+    sidecar: str = ".pt"  # ending of the file beside a checkpoint, which holds what was learned
     cuda: bool = True  # trains on the GPU where there is one
     quick: bool = False  # trains in seconds what others take minutes for
     bound_by: BoundBy = BoundBy.STEPS
     parallel: float = 0.0
 
-    def fit(self, task: Task) -> Fitted:
-        fitted: Fitted = import_module(self.module).fit(task)
-        return fitted
+    def fit(self, task: Any) -> Any:
+        """Train; takes a ``Task`` and returns a ``Fitted`` of the trainers."""
+        return import_module(self.module).fit(task)
 
     def load(
         self, model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]
-    ) -> Fitted:
-        fitted: Fitted = import_module(self.module).load(model, facts, sidecar, classes, hyper)
-        return fitted
+    ) -> Any:
+        """Return the ``Fitted`` that was kept in a checkpoint and its sidecar."""
+        return import_module(self.module).load(model, facts, sidecar, classes, hyper)
 
     def defaults(self) -> dict[str, Value]:
         return {hyper.key: hyper.default for hyper in self.hyper}
-
-    def describe(self) -> dict[str, Any]:
-        """JSON values for the fleet, beside the hyperparameters."""
-        return {
-            "bound_by": self.bound_by.value,
-            "cuda": self.cuda,
-            "features": self.supervised,
-            "parallel": self.parallel,
-            "preload": [*PRELOAD, self.libraries[0]],
-            "sidecar": self.sidecar,
-        }
 
 
 _TARGET_FPR = Hyper(
@@ -144,7 +131,7 @@ _PARTS = {
         module="training.trainer.gbt",
         takes=Takes.FEATURES,
         libraries=("xgboost", "xgboost-cpu"),
-        sidecar=TREES_ENDING,
+        sidecar=".xgb.json",
         cuda=False,  # below some hundred thousand windows the CPU is as fast, and its models repeat anywhere
         quick=True,
         bound_by=BoundBy.BRANCHES,
@@ -268,6 +255,24 @@ FAMILIES: Mapping[str, Family] = {
 }
 RUN_MODELS = tuple(model for model, family in FAMILIES.items() if family.supervised)
 SSL_MODELS = tuple(model for model, family in FAMILIES.items() if not family.supervised)
+OWN = Family(module="", hyper=())  # what is taken for true of a trainer of one's own
+
+
+def family_of(model: str) -> Family:
+    """Return the family of a model; of a trainer of one's own what is taken for true."""
+    return FAMILIES.get(model, OWN)
+
+
+def program(model: str) -> list[str]:
+    """Return the arguments behind the interpreter that start our trainer of ``model``."""
+    if family_of(model).supervised:
+        return ["-m", PROGRAM, "--model", model]
+    return ["-m", SELF_SUPERVISED_PROGRAM]
+
+
+def preloads(model: str) -> tuple[str, ...]:
+    """Return the modules that a process imports from which our trainers of ``model`` are forked."""
+    return (*PRELOAD, family_of(model).libraries[0])
 
 
 def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
@@ -276,8 +281,8 @@ def describe(program: str, models: Sequence[str]) -> dict[str, Any]:
     return {
         "describe_version": DESCRIBE_VERSION,
         "program": program,
-        "models": {model: {**own, **FAMILIES[model].describe()} for model, own in hyper.items()},
-        # Of what changes a result: the rest is advice to the fleet.
+        "models": {model: {**own, "bound_by": FAMILIES[model].bound_by.value} for model, own in hyper.items()},
+        # Of what changes a result: what bounds a training is advice to the fleet.
         "digest": hashlib.sha256(strict_json.canonical(hyper).encode()).hexdigest(),
     }
 
