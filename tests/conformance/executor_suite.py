@@ -84,7 +84,7 @@ class DeadlySuite(ExecutorSuite):
     """The same, and tasks that end each worker that takes them: slow where a worker is slow to start."""
 
     def test_what_ends_every_worker_is_told_in_a_sentence(self, cluster, tmp_path):
-        with self.spread(cluster, tmp_path) as mapped, pytest.raises(WorkerLost, match="goes on where it was"):
+        with self.spread(cluster, tmp_path) as mapped, pytest.raises(WorkerLost, match="resume"):
             list(mapped(tasks.Killing(tmp_path, at=0, times=99), range(2)))
         assert 3 <= len(list(tmp_path.glob("killed-*"))) <= 5, "tried again, and not for ever"
 

@@ -24,7 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[engines_runnin
         pytest.MonkeyPatch.context() as patch,
         engines_running.slurm(tmp_path_factory.mktemp("slurm")) as running,
     ):
-        patch.setattr(on_slurm, "QUEUE_S", 1.0)
+        patch.setattr(on_slurm, "QUEUE_LOOKS", 2)
         yield running
 
 

@@ -16,11 +16,11 @@ scored_once = executor_fixtures.scored_once
 
 POOL = """
 import os, signal
-from training.executors.on_processes import Processes
-from training.executors.spread import Spread
+from training.executors.on_processes import processes
+from training.executors.spread import spread
 
 if __name__ == "__main__":
-    print(sum(Spread(Processes(2)).map(abs, range(-20, 0))), flush=True)
+    print(sum(spread(processes(2), abs, range(-20, 0))), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

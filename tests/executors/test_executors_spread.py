@@ -3,62 +3,48 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
 from concurrent.futures import Executor, Future
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.executors.engine import EngineError, WorkerLost
+from training.executors import on_slurm
+from training.executors.engine import Engine, EngineError, TaskLost, WorkerLost
 from training.executors.names import FORMS, Name
-from training.executors.on_slurm import Seen, jobs_of
-from training.executors.spread import AHEAD, TRIES, Spread
-
-
-class LostError(Exception):
-    pass
+from training.executors.spread import AHEAD, TRIES, spread
 
 
 class Losing(Executor):
-    """An engine that does each task at once, or loses it: as often as ``losses`` has true values, in turn."""
+    """An executor that does each task at once, or loses it: as often as ``losses`` has true values, in turn."""
 
-    width, lost_often = 2, "lost too often"
-
-    def __init__(self, losses=(), size=3, deaf=False):
-        self.losses, self.size, self.deaf = iter(losses), size, deaf
-        self.executor, self.sent, self.renewed = self, 0, 0
+    def __init__(self, losses=(), deaf=False):
+        self.losses, self.deaf, self.sent = iter(losses), deaf, 0
 
     def submit(self, fn, /, *args, **kwargs):
         self.sent += 1
         future = Future()
         if next(self.losses, False):
-            future.set_exception(LostError())
+            future.set_exception(TaskLost("out of memory"))
         elif not self.deaf:
             future.set_result(fn(*args, **kwargs))
         return future
 
-    def chunk(self, tasks):
-        return self.size
-
-    def verdict(self, error):
-        return None if isinstance(error, LostError) else EngineError(str(error))
-
-    def renew(self):
-        self.renewed += 1
-
-    def trouble(self):
-        return "nobody answers" if self.deaf else None
-
-    def close(self):
-        pass
+    def map(self, function, tasks, size=3, **more):
+        engine = Engine(
+            self, 2, lambda error: error if isinstance(error, TaskLost) else EngineError(str(error)),
+            "lost too often ({})", self.shutdown, lambda: "it never answers" if self.deaf else None, size, size,
+        )  # fmt: skip
+        return spread(engine, function, tasks, **more)
 
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 30), st.integers(1, 5))
 def test_each_result_comes_once_and_in_order_whatever_is_lost(losses, tasks, size):
-    engine = Losing(losses, size)
+    engine = Losing(losses)
     found = []
     try:
-        found.extend(Spread(engine).map(abs, range(-tasks, 0)))
+        found.extend(engine.map(abs, range(-tasks, 0), size))
     except WorkerLost:
         assert sum(losses) >= TRIES
     else:
@@ -69,26 +55,26 @@ def test_each_result_comes_once_and_in_order_whatever_is_lost(losses, tasks, siz
 
 def test_a_chunk_is_tried_a_few_times_and_not_for_ever():
     engine = Losing([True] * 99)
-    with pytest.raises(WorkerLost, match="lost too often"):
-        list(Spread(engine).map(abs, [-1]))
+    with pytest.raises(WorkerLost, match=r"^lost too often \(out of memory\)$"):
+        list(engine.map(abs, [-1]))
     assert engine.sent == TRIES
 
 
 def test_no_more_is_sent_ahead_than_an_engine_can_work_on_soon():
-    engine = Losing(size=1)
-    results = Spread(engine).map(abs, range(-1000, 0))
+    engine = Losing()
+    results = engine.map(abs, range(-1000, 0), size=1)
     assert next(results) == 1000
-    assert engine.sent == AHEAD * engine.width
+    assert engine.sent == AHEAD * 2
 
 
 def test_an_engine_that_will_never_answer_is_told():
-    with pytest.raises(EngineError, match=r"^nobody answers$"):
-        list(Spread(Losing(deaf=True), ask_s=0.0).map(abs, [-1]))
+    with pytest.raises(EngineError, match=r"^it never answers$"):
+        list(Losing(deaf=True).map(abs, [-1], ask_s=0.0))
 
 
 def test_nothing_is_sent_for_no_task():
     engine = Losing()
-    assert list(Spread(engine).map(abs, [])) == []
+    assert list(engine.map(abs, [])) == []
     assert engine.sent == 0
 
 
@@ -104,7 +90,7 @@ def test_an_error_that_cannot_travel_is_told_by_its_words():
         patch.setattr("training.executors.sent.packed", lambda *given: pickle.dumps(0))
         patch.setattr("training.executors.sent.unpickle", lambda _packed: _work(odd))
         with pytest.raises(EngineError, match=r"^a worker failed: OddError: 1 and 2$"):
-            list(Spread(Losing()).map(abs, [-1]))
+            list(Losing().map(abs, [-1]))
 
 
 def _work(function):
@@ -148,12 +134,22 @@ def test_a_name_that_is_none_is_refused(text, words):
     assert str(refused.value) == words
 
 
-def test_slurms_queue_is_read():
-    lines = ["12|PENDING|Resources", "13|RUNNING|None", "14|OUT_OF_MEMORY|OutOfMemory", "", "slurm_load_jobs error"]
-    seen = jobs_of(lines)
-    assert seen == {
-        "12": Seen("PENDING", "Resources"),
-        "13": Seen("RUNNING", "None"),
-        "14": Seen("OUT_OF_MEMORY", "OutOfMemory"),
-    }
-    assert [one.under_way for one in seen.values()] == [True, True, False]
+@pytest.mark.parametrize(
+    ("returncode", "stdout", "stderr", "found"),
+    [
+        (0, "PENDING|Resources\n", "", ("PENDING", "Resources")),
+        (0, "OUT_OF_MEMORY|OutOfMemory\n", "", ("OUT_OF_MEMORY", "OutOfMemory")),
+        (0, "", "", ("forgotten", "")),
+        (1, "", "slurm_load_jobs error: Invalid job id specified", ("forgotten", "")),
+        (
+            1,
+            "",
+            "slurm_load_jobs error: Unable to contact slurm controller",
+            ("", "slurm_load_jobs error: Unable to contact slurm controller"),
+        ),
+    ],
+)
+def test_slurms_queue_is_read(monkeypatch, returncode, stdout, stderr, found):
+    done = subprocess.CompletedProcess([], returncode, stdout, stderr)
+    monkeypatch.setattr(on_slurm, "_asked", lambda *_: done)
+    assert on_slurm.state_of("12") == found

@@ -1,9 +1,10 @@
-"""The part of an engine that work is spread by, and the errors that end it."""
+"""The face of an engine: a ``concurrent.futures.Executor``, and what its errors mean."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Protocol
+from dataclasses import dataclass
 
 
 class EngineError(Exception):
@@ -14,35 +15,33 @@ class WorkerLost(EngineError):  # noqa: N818 - reads as what it is
     """Worker after worker was lost with the same tasks."""
 
 
-class Engine(Protocol):
-    """Workers behind a ``concurrent.futures.Executor``, which a lost one of them may have broken."""
+class TaskLost(Exception):  # noqa: N818 - reads as what it is
+    """A worker was lost with its tasks, which may be sent again; the text says how it ended."""
 
+
+def no_trouble() -> str | None:
+    """Report no trouble: an engine that always answers."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Workers behind an executor. An executor repairs itself: after a lost worker it takes tasks again."""
+
+    executor: Executor
     width: int  # tasks that it works on at once
+    verdict: Callable[[BaseException], Exception]  # what an error means: TaskLost, or what to raise
+    lost_often: str  # the sentence when tasks were sent again for the last time
+    close: Callable[[], object]  # ends it, with what it still works on
+    trouble: Callable[[], str | None] = no_trouble  # a sentence where no result will come any more
+    chunk_least: int = 1  # tasks that are worth one way to a worker …
+    chunk_most: int = 1  # … and that may wait for one another
 
-    @property
-    def executor(self) -> Executor: ...
+    def chunk(self, tasks: int, chunks_each: int = 4) -> int:
+        """Return the number of tasks, of so many in all, for one way to a worker."""
+        return max(self.chunk_least, min(self.chunk_most, -(-tasks // (self.width * chunks_each))), 1)
 
-    @property
-    def lost_often(self) -> str:
-        """The sentence when tasks were sent again for the last time."""
-        ...
 
-    def chunk(self, tasks: int) -> int:
-        """The number of tasks, of so many in all, that are worth one way to a worker."""
-        ...
-
-    def verdict(self, error: BaseException) -> Exception | None:
-        """None where a worker was lost with its tasks, which are to be sent again; otherwise the error to raise."""
-        ...
-
-    def renew(self) -> None:
-        """Make the executor usable again after a worker was lost."""
-        ...
-
-    def trouble(self) -> str | None:
-        """A sentence where no result will come any more. Asked about every `spread.ASK_S` seconds of waiting."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the engine, and end what it still works on."""
-        ...
+def first_line(text: object) -> str:
+    """Return the first line of an error's text."""
+    return str(text).strip().partition("\n")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import tempfile
@@ -14,8 +15,8 @@ from typing import Any
 
 from training.executors import sent
 from training.executors.engine import Engine, EngineError
-from training.executors.on_processes import Processes
-from training.executors.spread import Spread
+from training.executors.on_processes import processes
+from training.executors.spread import spread
 
 HERE = "processes"
 FORMS = {
@@ -95,32 +96,32 @@ def spread_over(
         if jobs == 1:
             yield map
             return
-        with closing(Processes(jobs)) as here:
-            yield Spread(here).map
+        with closing(processes(jobs)) as engine:
+            yield functools.partial(spread, engine)
         return
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder, ignore_cleanup_errors=True) as own:
         mark = Path(own).absolute() / "here"
         mark.write_bytes(b"here")
         expect = sent.expected((*libraries, *SENT_BY[name.kind]), (mark, *(path.absolute() for path in files)))
-        with closing(_opened(name, jobs, mark.parent)) as engine:
-            yield Spread(engine, expect).map
+        with closing(_engine(name, jobs, mark.parent)) as engine:
+            yield functools.partial(spread, engine, expect=expect)
 
 
-def _opened(name: Name, jobs: int | None, folder: Path) -> Engine:
+def _engine(name: Name, jobs: int | None, folder: Path) -> Engine:
     try:
         match name.kind:
             case "dask":
-                from training.executors.on_dask import Dask
+                from training.executors.on_dask import dask
 
-                return Dask(name.address, jobs)
+                return dask(name.address, jobs)
             case "ray":
-                from training.executors.on_ray import Ray
+                from training.executors.on_ray import ray
 
-                return Ray(name.address, jobs)
+                return ray(name.address, jobs)
             case _:
-                from training.executors.on_slurm import Slurm
+                from training.executors.on_slurm import slurm
 
-                return Slurm(name.address, jobs or SLURM_JOBS, folder)
+                return slurm(name.address, jobs or SLURM_JOBS, folder)
     except ModuleNotFoundError as error:
         raise EngineError(
             f"the package {error.name} is not installed here: run pip install -c constraints.txt -e '.[{name.kind}]'"

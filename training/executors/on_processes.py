@@ -5,48 +5,54 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 from training.contract import Exit
+from training.executors.engine import Engine, TaskLost
 
 CHUNK = 4  # tasks on one way to a process
+LOST_OFTEN = (
+    "one of its processes was ended, perhaps as memory ran out: run it again with fewer --jobs, and it resumes where "
+    "it was."
+)
 
 
-class Processes:
-    """Processes that are started afresh ("spawn"), as Polars' threads survive no fork."""
+class Pool(Executor):
+    """Processes started by "spawn", as Polars' threads survive no fork; a pool that lost one is replaced."""
 
-    lost_often = (
-        "one of its processes was ended, perhaps as memory ran out: run it again with fewer --jobs, and it goes on "
-        "where it was."
-    )
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+        self._pool = self._started()
 
-    def __init__(self, jobs: int) -> None:
-        self.width = jobs
-        self.executor = self._started()
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        try:
+            return self._pool.submit(fn, *args, **kwargs)
+        except BrokenProcessPool:
+            self.shutdown()
+            self._pool = self._started()
+            return self._pool.submit(fn, *args, **kwargs)
 
-    def chunk(self, tasks: int) -> int:
-        return min(CHUNK, -(-tasks // self.width)) or 1
-
-    def verdict(self, error: BaseException) -> Exception | None:
-        if isinstance(error, BrokenProcessPool):
-            return None
-        return error if isinstance(error, Exception) else RuntimeError(str(error))
-
-    def renew(self) -> None:
-        """Start all processes anew: a pool that lost one ends the others."""
-        self.executor.shutdown(wait=True, cancel_futures=True)
-        self.executor = self._started()
-
-    def trouble(self) -> str | None:
-        return None
-
-    def close(self) -> None:
-        self.executor.shutdown(cancel_futures=True)
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
     def _started(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self.width, mp_context=context, initializer=end_with_parent)
+        return ProcessPoolExecutor(self._processes, mp_context=context, initializer=end_with_parent)
+
+
+def processes(jobs: int) -> Engine:
+    """Start a pool of ``jobs`` processes."""
+    pool = Pool(jobs)
+    return Engine(pool, jobs, _verdict, LOST_OFTEN, pool.shutdown, chunk_most=CHUNK)
+
+
+def _verdict(error: BaseException) -> Exception:
+    if isinstance(error, BrokenProcessPool):
+        return TaskLost()
+    return error if isinstance(error, Exception) else RuntimeError(str(error))
 
 
 def end_with_parent() -> None:

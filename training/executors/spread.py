@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.executors import sent
-from training.executors.engine import Engine, EngineError, WorkerLost
+from training.executors.engine import Engine, EngineError, TaskLost, WorkerLost
 
 TRIES = 3  # of a chunk, before it is what ends its workers
 AHEAD = 8  # chunks that are sent, for each that can be worked on: one that is late holds up none for long
@@ -25,78 +25,71 @@ class _Chunk:
     tries: int = 1
 
 
-class Spread:
-    """A map over an engine, like the built-in one. Tasks, function and results must be fit for pickle.
+def spread(
+    engine: Engine,
+    function: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    *,
+    expect: str = "",
+    ask_s: float = ASK_S,
+) -> Iterator[Any]:
+    """Map a function over tasks, with results in their order. Raises EngineError, and what a task raised.
 
-    Tasks that were sent again may be done twice, and even at the same time, where a worker that counts as lost is not:
-    they must be such that this does no harm.
+    Tasks, function and results must be fit for pickle. Tasks that were sent again may be done twice, and even at the
+    same time, where a worker that counts as lost is not: they must be such that this does no harm.
     """
-
-    def __init__(self, engine: Engine, expect: str = "", *, ask_s: float = ASK_S) -> None:
-        self._engine, self._expect, self._ask_s = engine, expect, ask_s
-
-    def map(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
-        """Results in the order of the tasks. Raises EngineError, and what a task raised."""
-        size = self._engine.chunk(len(tasks))
-        left = iter([tasks[at : at + size] for at in range(0, len(tasks), size)])
-        sent_on: deque[_Chunk] = deque()
-        try:
-            while True:
-                while len(sent_on) < AHEAD * self._engine.width and (part := next(left, None)) is not None:
-                    packed = sent.packed(self._expect, function, part)
-                    sent_on.append(_Chunk(packed, self._submit(packed)))
-                if not sent_on:
-                    return
-                yield from sent.unpacked(self._first(sent_on))
-                sent_on.popleft()
-        finally:
-            for chunk in sent_on:
-                chunk.future.cancel()
-
-    def _first(self, chunks: Sequence[_Chunk]) -> bytes:
-        """Wait for the first chunk's outcome; lost ones of all are sent again meanwhile."""
-        first = chunks[0]
+    size = engine.chunk(len(tasks))
+    left = iter([tasks[at : at + size] for at in range(0, len(tasks), size)])
+    chunks: deque[_Chunk] = deque()
+    try:
         while True:
-            wait([first.future], self._ask_s)
-            self._send_lost_again(chunks)
-            if not first.future.done():
-                if (trouble := self._engine.trouble()) is not None:
-                    raise EngineError(trouble)
-            elif not self._is_lost(first.future):  # it may have been lost just now, again
-                return first.future.result()
+            while len(chunks) < AHEAD * engine.width and (part := next(left, None)) is not None:
+                packed = sent.packed(expect, function, part)
+                chunks.append(_Chunk(packed, _submit(engine, packed)))
+            if not chunks:
+                return
+            yield from sent.unpacked(_first(engine, chunks, ask_s))
+            chunks.popleft()
+    finally:
+        for chunk in chunks:
+            chunk.future.cancel()
 
-    def _send_lost_again(self, chunks: Sequence[_Chunk]) -> None:
-        lost = [chunk for chunk in chunks if chunk.future.done() and self._is_lost(chunk.future)]
-        if not lost:
-            return
-        if any(chunk.tries == TRIES for chunk in lost):
-            raise WorkerLost(self._engine.lost_often)
-        self._engine.renew()
-        for chunk in lost:
-            chunk.tries += 1
-            chunk.future = self._submit(chunk.packed)
 
-    def _is_lost(self, future: Future[bytes]) -> bool:
-        """Report whether the worker was lost; raises what ended the tasks otherwise."""
-        try:
-            error = future.exception()
-        except CancelledError as cancelled:
-            error = cancelled
-        if error is None:
-            return False
-        if (said := sent.absent(error)) is not None:
-            raise said from None
-        verdict = self._engine.verdict(error)
-        if verdict is None:
-            return True
-        raise verdict from None
+def _first(engine: Engine, chunks: Sequence[_Chunk], ask_s: float) -> bytes:
+    """Wait for the first chunk's outcome; lost ones of all are sent again meanwhile."""
+    first = chunks[0]
+    while True:
+        wait([first.future], ask_s)
+        for chunk in chunks:
+            if chunk.future.done() and (lost := _lost(engine, chunk.future)):
+                if chunk.tries == TRIES:
+                    raise WorkerLost(engine.lost_often.format(lost))
+                chunk.tries += 1
+                chunk.future = _submit(engine, chunk.packed)
+        if not first.future.done():
+            if (trouble := engine.trouble()) is not None:
+                raise EngineError(trouble)
+        elif not _lost(engine, first.future):  # it may have been lost just now, again
+            return first.future.result()
 
-    def _submit(self, packed: bytes) -> Future[bytes]:
-        try:
-            return self._engine.executor.submit(sent.unpickle, packed)
-        except Exception as error:  # noqa: BLE001 - each engine has errors of its own
-            verdict = self._engine.verdict(error)
-            if verdict is not None:
-                raise verdict from None
-        self._engine.renew()
-        return self._engine.executor.submit(sent.unpickle, packed)
+
+def _lost(engine: Engine, future: Future[bytes]) -> TaskLost | None:
+    """Return how the worker was lost, or None; raises what ended the tasks otherwise."""
+    try:
+        error = future.exception()
+    except CancelledError as cancelled:
+        error = cancelled
+    if error is None:
+        return None
+    raised = sent.absent(error) or engine.verdict(error)
+    raised = sent.absent(raised) or raised
+    if isinstance(raised, TaskLost):
+        return raised
+    raise raised from None
+
+
+def _submit(engine: Engine, packed: bytes) -> Future[bytes]:
+    try:
+        return engine.executor.submit(sent.unpickle, packed)
+    except Exception as error:  # noqa: BLE001 - each engine has errors of its own
+        raise engine.verdict(error) from None
