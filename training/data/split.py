@@ -1,7 +1,7 @@
 """The episodes that train, stop, calibrate and test: leak-free by construction, and checked again afterwards.
 
 An episode is the unit everywhere: overlapping windows of one recording are near-copies of each other, and a split that
-shares an episode between two sides measures memory instead of detection.
+shares an episode between two sides measures memory instead of detection. Pure.
 """
 
 from __future__ import annotations

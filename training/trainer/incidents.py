@@ -6,6 +6,7 @@ windows of its run alarm, or when their margins are above zero on average. It st
 until a window begins ``quiet_s`` or more after the end of its last alarming one.
 
 ``step`` takes a window at a time, ``find`` all of them at once; both give the same incidents at any cut of the stream.
+Pure.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import PurePath
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -17,7 +17,7 @@ NAMES_MAX = 40  # of one kind, in the list
 OBSTACLES_MAX = 3
 
 
-def render_plan(answer: Json, file: Path | None = None) -> RenderableType:
+def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
     """Draw the answer: one sentence, what is new and edited, what is there already, which host could take what."""
     jobs, reload, now = answer.get("jobs") or [], answer["reload"], answer.get("now")
     of_whom = printable(str(file) if file is not None else answer.get("file") or "the manifest")

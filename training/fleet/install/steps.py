@@ -1,6 +1,6 @@
 """The steps of an installation. Each describes itself, checks if it is done already, and does it.
 
-A plan is a list of steps; making one is pure (install/linux.py, install/windows.py). Paths in a step are the machine's;
+A plan is a list of steps; install/linux.py and install/windows.py make one. Paths in a step are the machine's;
 a :class:`Site` may put them below another folder, for an image or a test.
 """
 

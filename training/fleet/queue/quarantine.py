@@ -1,4 +1,4 @@
-"""The writes on quarantined hosts and on jobs that crash hosts. The rules are pure, elsewhere.
+"""The writes on quarantined hosts and on jobs that crash hosts. The rules lie in scheduling/quarantine.py.
 
 What is known lies in the database alone: a change that was not committed is forgotten with everything else, and a
 restart finds the rest.

@@ -1,4 +1,4 @@
-"""PURE: the command line of a trainer, from a claim's spec and the worker's folders."""
+"""The command line of a trainer, from a claim's spec and the worker's folders."""
 
 from __future__ import annotations
 
