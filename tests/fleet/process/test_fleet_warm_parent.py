@@ -22,7 +22,6 @@ from training.checkout import ROOT
 from training.contract import THEN
 from training.families import preloads, program
 from training.fleet.process.ended import Ended, EndKind
-from training.fleet.process.launcher import children_of
 from training.fleet.process.parents import FAULTS_MAX, Preload, WarmParents
 from training.fleet.process.supervise import (
     STATE_VARIABLE,
@@ -142,23 +141,6 @@ def test_a_forked_trainer_finds_what_a_fresh_one_finds(fleet: Fleet) -> None:
     assert "CIS490_STATE_DIR" in a_fork["environ"]
 
 
-def test_a_parents_memory_is_in_huge_pages(fleet: Fleet) -> None:
-    """Where Linux gathers it on request: from 6.1 on, if built with them."""
-    release = tuple(map(int, os.uname().release.split(".")[:2]))
-    if release < (6, 1) or not Path("/sys/kernel/mm/transparent_hugepage").exists():
-        pytest.skip("this kernel does not gather memory in huge pages on request")
-    assert ended(fleet.start("word", 0, modules=("is_large",))).code == 0
-    (parent,) = fleet.warm.pids
-    rows = Path(f"/proc/{parent}/smaps_rollup").read_text().splitlines()
-    assert next(int(row.split()[1]) for row in rows if row.startswith("AnonHugePages:")) >= 32 * 1024
-
-
-def test_a_fork_finalizes_what_is_its_own(fleet: Fleet) -> None:
-    assert ended(fleet.start("finalize", 0, modules=("finalizes",))).code == 0
-    assert fleet.warm.pids
-    assert fleet.printed() == "of the trainer\n"
-
-
 def test_it_is_supervised_like_any_other(fleet: Fleet) -> None:
     """Judged by its exit, stopped politely, ended whole, counted."""
     raised = fleet.start("raise", 0, name="raised")
@@ -186,30 +168,7 @@ def launcher_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def spare_of(fleet: Fleet, *used: LocalProcess) -> tuple[int, int]:
-    """Return the spare launcher and its trainer to be; ``used`` are the trainers that run."""
-    (parent,) = fleet.warm.pids
-    taken = {launcher_of(each.pid) for each in used}
-
-    def with_a_child() -> list[tuple[int, int]]:  # the launcher of a trainer that has ended may still be there
-        return [(each, of) for each in children_of(parent) if each not in taken for of in children_of(each)]
-
-    until(lambda: len(with_a_child()) == 1)
-    return with_a_child()[0]
-
-
-def test_the_next_trainer_was_forked_ahead(fleet: Fleet) -> None:
-    first = fleet.start("wait", 0, name="first")
-    spare, to_be = spare_of(fleet, first)
-    second = fleet.start("tell", 0, name="second")
-    assert second.pid == to_be
-    assert ended(second).code == 0
-    assert json.loads(fleet.printed("second"))["files"] == [0, 1, 2]
-    assert spare_of(fleet, first)[0] != spare, "and there is one for the next"
-    first.stop(PATIENCE_S)
-
-
-def test_one_forked_ahead_enters_its_control_group(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_trainer_enters_its_control_group(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     group = fleet.folder / "group"
     monkeypatch.setattr(fleet.runner, "_group", lambda: group)
     ended(fleet.start("word", 0))
@@ -225,38 +184,6 @@ def test_no_other_child_inherits_the_pipes_of_a_launcher(fleet: Fleet) -> None:
     process = fleet.start("wait", 0)
     assert inheritable() == before
     process.stop(PATIENCE_S)
-
-
-def test_a_spare_that_was_killed_is_replaced(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    ended(fleet.start("word", 0))
-    spare, to_be = spare_of(fleet)
-    os.kill(spare, signal.SIGKILL)
-    until(lambda: not is_running(spare) and not is_running(to_be))
-    assert ended(fleet.start("tell", 0, name="next")).code == 0
-    assert json.loads(fleet.printed("next"))["imported"]
-    assert sentences(caplog) == []
-
-
-def test_a_trainer_to_be_that_was_killed_is_a_fault(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    ended(fleet.start("word", 0))
-    _, to_be = spare_of(fleet)
-    os.kill(to_be, signal.SIGKILL)
-    until(lambda: not is_running(to_be))
-    assert ended(fleet.start("word", 0, name="next")).code == 0
-    assert fleet.printed("next") == "word\n"
-    (sentence,) = sentences(caplog)
-    assert "its child ended on the way (-9)" in sentence
-
-
-@pytest.mark.parametrize("way", ["killed", "closed"])
-def test_a_spare_ends_with_its_parent(fleet: Fleet, way: str) -> None:
-    ended(fleet.start("word", 0))
-    spare = spare_of(fleet)
-    if way == "killed":
-        os.kill(fleet.warm.pids[0], signal.SIGKILL)
-    else:
-        fleet.runner.close()
-    until(lambda: not any(map(is_running, spare)))
 
 
 def test_a_killed_launcher_takes_its_forked_trainer_along(fleet: Fleet) -> None:
@@ -369,11 +296,26 @@ def test_a_parent_that_nobody_needs_gives_its_memory_back(
     (parent,) = fleet.warm.pids
     threading.Event().wait(0.2)
     assert is_running(parent), "it ends while a trainer of it runs"
-    spare = spare_of(fleet, waits)
     waits.stop(PATIENCE_S)
-    until(lambda: not any(map(is_running, (parent, *spare))))
+    until(lambda: not is_running(parent))
     assert ended(fleet.start("tell", 0, name="next")).code == 0
     assert json.loads(fleet.printed("next"))["imported"]
+    assert sentences(caplog) == []
+
+
+def test_ended_launchers_are_not_kept(fleet: Fleet) -> None:
+    for _ in range(5):
+        ended(fleet.start("word", 0))
+    assert len(fleet.runner._launchers) <= 2
+
+
+def test_closing_does_not_wait_for_an_import(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    start = threading.Thread(target=fleet.start, args=("word", 0), kwargs={"modules": ("never_imported",)})
+    start.start()
+    until(lambda: fleet.warm.pids)
+    fleet.warm.close()
+    start.join(PATIENCE_S)
+    assert not start.is_alive()
     assert sentences(caplog) == []
 
 
@@ -402,7 +344,6 @@ def test_installed_packages_end_a_parent(fleet: Fleet, tmp_path: Path, caplog: p
     (first,) = fleet.warm.pids
     ended(fleet.start("word", 0, env=env))
     assert fleet.warm.pids == [first]
-    spare_of(fleet)
     (packages / "torch").mkdir()
     assert ended(fleet.start("tell", 0, env=env, name="next")).code == 0
     assert fleet.warm.pids != [first]

@@ -182,7 +182,6 @@ class PosixLauncher:
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self.own_pipes = (woken, waker)
-        self.fork_ahead()
         while True:
             pipes = [0, woken] if self.starting is None else [0, woken, self.starting]
             ready, _, _ = select.select(pipes, [], [])
@@ -247,9 +246,6 @@ class PosixLauncher:
         self.group = Group(spec.get("group"))
         self.child, self.starting = self.fork(spec)
         self.asked, self.record, self.told = False, spec.get("end"), b""
-
-    def fork_ahead(self) -> None:
-        """Fork before the order arrives, where that saves time: the fork of a small process does not need it."""
 
     def fork(self, spec: dict[str, Any]) -> tuple[int, int]:
         """Fork a child that becomes the trainer; returns it, and the pipe on which it says how that went."""

@@ -93,7 +93,7 @@ class Forked:
 class _Parent:
     """A warm parent that runs. Raises OSError and ParentError."""
 
-    def __init__(self, kind: _Kind, idle_s: float, own_kib_max: int) -> None:
+    def __init__(self, kind: _Kind) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
@@ -110,16 +110,14 @@ class _Parent:
         except BaseException:
             self._control.close()
             raise
-        try:
-            order = {"import": kind.modules, "idle_s": idle_s, "own_kib_max": own_kib_max}
-            self._ask(order, READY_S)
-        except BaseException:
-            self.end()
-            raise
 
     @property
     def pid(self) -> int:
         return self._popen.pid
+
+    def bring_in(self, modules: Sequence[str], idle_s: float, own_kib_max: int) -> None:
+        """Have it import the modules."""
+        self._ask({"import": modules, "idle_s": idle_s, "own_kib_max": own_kib_max}, READY_S)
 
     def fork(self) -> Forked:
         """Take a launcher that it forked."""
@@ -147,10 +145,13 @@ class _Parent:
             raise ParentError(answer["unfit"])
         return answer, files
 
-    def end(self) -> None:
-        """End it; launchers that it forked go on."""
-        self._control.close()
+    def kill(self) -> None:
+        """End its process, also while it imports; launchers that it forked continue."""
         self._popen.kill()
+
+    def end(self) -> None:
+        self.kill()
+        self._control.close()
         self._popen.wait()
 
 
@@ -205,17 +206,22 @@ class WarmParents:
             self._fault(why)
 
     def close(self) -> None:
-        """End the parents."""
+        """End the parents. One that still imports is killed first, because the lock is held until it answers."""
+        self._off = True
+        for parent in list(self._parents.values()):
+            parent.kill()
         with self._lock:
             for kind in list(self._parents):
                 self._forget(kind)
-            self._off = True
 
     def _forked(self, kind: _Kind) -> Forked | None:
         if kind not in self._parents:
             if self._free_kib() < NEEDS_KIB:
                 return None
-            self._parents[kind] = _Parent(kind, self._idle_s, self._own_kib_max)
+            parent = self._parents[kind] = _Parent(kind)
+            if self._off:  # it was closed meanwhile
+                raise ParentError("this worker ends")
+            parent.bring_in(kind.modules, self._idle_s, self._own_kib_max)
         forked = self._parents[kind].fork()
         self._parents[kind] = self._parents.pop(kind)
         for oldest in list(self._parents)[:-PARENTS_MOST]:
@@ -227,6 +233,8 @@ class WarmParents:
             parent.end()
 
     def _fault(self, why: str) -> None:
+        if self._off:
+            return
         self._faults += 1
         sentence = "a trainer starts afresh, because its warm parent failed: %s"
         if self._faults >= FAULTS_MAX:

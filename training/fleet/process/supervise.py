@@ -399,9 +399,8 @@ class LocalRunner:
         forked = self._warm.launcher(argv, spec.cwd, spec.env, spec.preload)
         if forked is None:
             return None
-        launcher = Launcher(forked)
         with self._lock:
-            self._launchers.append(launcher)
+            launcher = self._keep(Launcher(forked))
         try:
             process = launcher.run(spec, self._group())
         except SpawnFailedError as error:
@@ -413,23 +412,23 @@ class LocalRunner:
 
     def close(self) -> None:
         """End every launcher and with it every trainer."""
+        if self._warm is not None:
+            self._warm.close()
         with self._lock:
             for launcher in self._launchers:
                 launcher.close()
             self._launchers.clear()
-        if self._warm is not None:
-            self._warm.close()
 
     def _group(self) -> Path | None:
         return None if self._owner is None else system.group_for(self._owner)
 
     def _free_launcher(self) -> Launcher:
-        self._launchers = [launcher for launcher in self._launchers if launcher.alive]
-        for launcher in self._launchers:
-            if launcher.free:
-                return launcher
-        launcher = Launcher()
-        self._launchers.append(launcher)
+        free = (launcher for launcher in self._launchers if launcher.free)
+        return next(free, None) or self._keep(Launcher())
+
+    def _keep(self, launcher: Launcher) -> Launcher:
+        """Hold on to it until it has ended."""
+        self._launchers = [*(each for each in self._launchers if each.alive), launcher]
         return launcher
 
 

@@ -2,11 +2,9 @@
 
 Importing torch takes more than a second, forking a process that has it a hundredth of that. What is forked here is a
 launcher (launcher.py) for each trainer, which forks the trainer: so a trainer is held by the same dead man's pipe,
-tree, control group and limits as one that was started afresh, and several launchers share the memory of one parent. Two
-forks of a process of this size still count between two short jobs. So both happen ahead: the parent keeps one *spare*
-launcher, whose trainer is forked as well and waits for its order. The trainer's program itself is imported after the
-order, so that it is never older than what lies on the disk; and the parent ends when a package was installed or removed
-since it began.
+tree, control group and limits as one that was started afresh, and several launchers share the memory of one parent.
+The trainer's program itself is imported after the order, so that it is never older than what lies on the disk; and the
+parent ends when a package was installed or removed since it began.
 
 A fork copies one thread and the memory of all. So nothing may have run before it: no thread, no CUDA. The parent looks
 at both before each fork, and rather ends than forks. Which libraries start a thread when they are imported (Polars
@@ -37,17 +35,13 @@ import signal
 import socket
 import sys
 import warnings
-import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from training.fleet.process import launcher
 from training.leaving import leave
 
 MESSAGE_BYTES = 65_536
-HUGE_PAGE_BYTES = 2**21  # the least that any processor has
-MADV_COLLAPSE = 25
-SPARE_S = 0.05  # after an order, until the next spare is forked: the trainer that begins comes first
 PYTHONS_OWN: dict[str, Any] = {
     "SIGPIPE": signal.SIG_IGN,
     "SIGXFSZ": signal.SIG_IGN,
@@ -64,37 +58,6 @@ class ForkedLauncher(launcher.PosixLauncher):
 
     ready = b"\0"  # there is no exec that would close the pipe of one that lives
     once = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ahead = 0, 0, 0  # the trainer to be: its process, the pipe of its order, and that of its answer
-
-    def fork_ahead(self) -> None:
-        """Fork the trainer to be; it waits for its order, and ends when this process does before it had one."""
-        read, write = os.pipe()
-        failed, fail = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(write)
-            os.close(failed)
-            with open(read, "rb") as order:  # noqa: PTH123 - a pipe
-                said = order.read()
-            if not said:
-                os._exit(0)
-            spec = json.loads(said)
-            self.group.folder = spec["group"]
-            self.group.enter()
-            self.become(spec, fail)
-        os.close(read)
-        os.close(fail)
-        self.ahead = child, write, failed
-
-    def fork(self, spec: dict[str, Any]) -> tuple[int, int]:
-        """Give the one that was forked ahead its order; if it has ended, its pipe says so."""
-        child, write, failed = self.ahead
-        with contextlib.suppress(BrokenPipeError), open(write, "wb") as order:  # noqa: PTH123 - a pipe
-            order.write(json.dumps(spec | {"group": self.group.folder}).encode())
-        return child, failed
 
     def become(self, spec: dict[str, Any], fail: int) -> None:
         """Import the trainer's program and run it; its end is this process's."""
@@ -152,15 +115,6 @@ def bring_in(modules: Sequence[str]) -> None:
             raise UnfitError(f"importing {name} started a thread: {', '.join(threads)}")
 
 
-def spare_finalizers() -> None:
-    """Let no fork finalize at its end what the imports made: torch's take 45 ms to unregister each operator of its own.
-
-    A child that ``multiprocessing`` forks does not do so either. Those that the trainer makes are called.
-    """
-    for each in list(getattr(weakref.finalize, "_registry", ())):
-        each.atexit = False
-
-
 # The thread of jemalloc, which pyarrow brings and scikit-learn imports where it is installed. A fork is no harm to it:
 # jemalloc holds its locks meanwhile, and the child goes on without the thread (jemalloc's issue 2125).
 FORK_SAFE = frozenset({"jemalloc_bg_thd"})
@@ -195,54 +149,12 @@ def own_memory_kib() -> int:
     return 0
 
 
-def collapse() -> None:
-    """Gather this process's memory in huge pages: a fork of 200 MiB, and its end, then take half their time.
-
-    Linux can do so since 6.1 (MADV_COLLAPSE of madvise(2)), as far as it has huge pages to give; else nothing changes.
-    A fork that writes to such a page copies 4 KiB of it, as of any other.
-    """
-    import ctypes
-
-    madvise = ctypes.CDLL(None).madvise
-    madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    for begin, end in own_regions():
-        first, last = -(-begin // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES, end // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
-        if first < last:
-            madvise(first, last - first, MADV_COLLAPSE)
-
-
-def own_regions() -> list[tuple[int, int]]:
-    """Return the addresses of this process's memory that it may write to and that is no file's."""
-    found = []
-    with open("/proc/self/maps", "rb") as file:  # noqa: PTH123
-        for line in file:
-            addresses, rights, _offset, _device, inode, *_name = line.split()
-            if rights == b"rw-p" and inode == b"0":
-                begin, _, end = addresses.partition(b"-")
-                found.append((int(begin, 16), int(end, 16)))
-    return found
-
-
-class Spare(NamedTuple):
-    """A launcher that has no trainer yet: its process, and this side's ends of its pipes."""
-
-    pid: int
-    ends: tuple[int, int]
-
-    def forget(self) -> None:
-        """Close this side's ends: a launcher that nobody else holds ends with them."""
-        for end in self.ends:
-            os.close(end)
-
-
 class Parent:
     """The parent's loop."""
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
-        self.launchers: set[int] = set()  # those that the worker has
-        self.spare: Spare | None = None
-        self.lacks_spare = False
+        self.launchers: set[int] = set()
         self.idle_s = 0.0
         self.own_kib_max = 0
         self.packages: list[int] = []
@@ -266,7 +178,7 @@ class Parent:
             signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
             signal.signal(signal.SIGCHLD, lambda *_: None)
             while True:
-                patience = SPARE_S if self.lacks_spare else None if self.launchers else self.idle_s
+                patience = None if self.launchers else self.idle_s
                 watched: list[Any] = [self.control, woken]
                 ready, _, _ = select.select(watched, [], [], patience)
                 if woken in ready:
@@ -276,10 +188,6 @@ class Parent:
                 if self.control in ready:
                     if not self.obey((woken, waker)):
                         return
-                elif not ready and self.lacks_spare:
-                    self.lacks_spare = False
-                    with contextlib.suppress(OSError):  # no room for another process: the next order tries again
-                        self.spare = self.fork((woken, waker))
                 elif not ready and not self.launchers:
                     self.say({"idle": True})
                     return
@@ -294,9 +202,7 @@ class Parent:
         gc.disable()  # what is collected in the parent is copied in every child
         bring_in(order["import"])
         self.check()
-        spare_finalizers()
         gc.freeze()
-        collapse()
         self.say({"ready": own_memory_kib()})
 
     def check(self) -> None:
@@ -312,15 +218,11 @@ class Parent:
             self.say({"idle": True})
             return False
         self.check()
-        given = self.spare or self.fork(pipes)
-        self.launchers.add(given.pid)
-        self.say({"forked": given.pid}, given.ends)
-        given.forget()
-        self.spare, self.lacks_spare = None, True
+        self.fork(pipes)
         return True
 
-    def fork(self, pipes: tuple[int, ...]) -> Spare:
-        """Fork a launcher. It inherits no other's ends: none but a spare has any here, and there is one at a time."""
+    def fork(self, pipes: tuple[int, ...]) -> None:
+        """Fork a launcher and hand the ends of its pipes to the worker; none stay here, so no other inherits them."""
         its_in, our_in = os.pipe()
         our_out, its_out = os.pipe()
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: looked at just now
@@ -334,21 +236,18 @@ class Parent:
             launcher.put_at(1, its_out)
             ForkedLauncher().serve()  # its child leaves by SystemExit
             os._exit(0)
-        os.close(its_in)
-        os.close(its_out)
-        return Spare(pid, (our_in, our_out))
+        self.launchers.add(pid)
+        self.say({"forked": pid}, (our_in, our_out))
+        for number in (its_in, its_out, our_in, our_out):
+            os.close(number)
 
     def reap(self) -> None:
         """Reap launchers that ended; and kill what one left behind that was killed itself, as it would have."""
         with contextlib.suppress(ChildProcessError):
             while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
                 self.launchers.discard(pid)
-                if self.spare is not None and self.spare.pid == pid:
-                    self.spare.forget()
-                    self.spare = None
-        kept = self.launchers | ({self.spare.pid} if self.spare else set())
         for pid in launcher.children_of(os.getpid()):
-            if pid not in kept:
+            if pid not in self.launchers:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
 
