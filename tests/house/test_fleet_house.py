@@ -140,9 +140,8 @@ def test_every_rule_is_tried() -> None:
 
 
 def loaded_by(module: str) -> set[str]:
-    """List everything that a fresh interpreter has loaded after importing this, but for what is deferred still."""
-    deferred = "getattr(vars(it).get('__getattr__'), '__module__', None) == 'training.lazy'"
-    code = f"import sys, {module}; print(*(name for name, it in [*sys.modules.items()] if not {deferred}))"
+    """List everything that a fresh interpreter has loaded after importing this."""
+    code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
@@ -155,11 +154,10 @@ def test_what_coordinates_loads_no_ml_library(module: str) -> None:
     assert [m for m in loaded if house.within(m, "training.data training.trainer")] == []
 
 
-LATE = """click difflib multiprocessing pickle email.message html http.client uvicorn.main jinja2 cryptography ctypes
-    xml bz2 lzma statistics configparser logging.config msgspec.inspect starlette.formparsers uvicorn.middleware.wsgi
-    http.server urllib.request websockets h11 anyio._backends importlib.metadata tree_sitter prometheus_client
-    training.recording training.fleet.pages training.fleet.receiver.metrics.snapshot training.fleet.process.supervise
-    training.fleet.receiver.notify.senders training.fleet.service.forecasts training.fleet.scheduling.forecast
+LATE = """difflib jinja2 cryptography ctypes xml statistics http.server urllib.request websockets h11 anyio._backends
+    importlib.metadata tree_sitter prometheus_client training.recording training.fleet.pages
+    training.fleet.receiver.metrics.snapshot training.fleet.process.supervise training.fleet.receiver.notify.senders
+    training.fleet.service.forecasts training.fleet.scheduling.forecast
 """
 
 
@@ -167,24 +165,6 @@ def test_a_receiver_at_rest_holds_nothing_that_it_does_not_use() -> None:
     """With the parts of uvicorn that its start asks for by name. A megabyte is much on a small board."""
     loaded = loaded_by("training.fleet.receiver.program, uvicorn.lifespan.off, uvicorn.loops.auto")
     assert [each for each in sorted(loaded) if house.within(each, LATE)] == []
-
-
-def test_a_deferred_package_is_whole_for_those_who_ask() -> None:
-    code = "import training.fleet.receiver, uvicorn, logging.config, sys; uvicorn.Config; logging.config; "
-    code += "assert not {'click', 'pickle'} & {*sys.modules}; logging.config.dictConfig; "
-    code += "print(uvicorn.run.__module__, uvicorn.__version__[:1], *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.startswith("uvicorn.main 0"), done.stderr
-    assert "click" in done.stdout.split()
-
-
-def test_names_that_nobody_uses_load_nothing_until_another_is_asked_for() -> None:
-    code = "import training.fleet.receiver, sys; from configparser import RawConfigParser as unused; "
-    code += "there = vars(sys.modules['configparser']); print('ConfigParser' in there); "
-    code += "from configparser import ConfigParser; "
-    code += "print(issubclass(ConfigParser, there['RawConfigParser']), issubclass(ConfigParser, unused))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.split() == ["False", "True", "False"], done.stderr
 
 
 @pytest.mark.parametrize("module", ["worker", "client", "process.launcher"])
