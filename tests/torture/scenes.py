@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import hashlib
 import os
 import random
@@ -27,7 +26,9 @@ from training.clock import SystemClock
 from training.contract import spec_hash
 from training.crashpoint import VARIABLE
 from training.fleet.client.client import ClientError, FleetClient
-from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase
+from training.fleet.database import sqlite
+from training.fleet.database.sqlite import SCHEMA_VERSION
+from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.backup import snapshots
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
@@ -55,13 +56,17 @@ def run_python(*words: str, folder: Path, crash: str = "") -> int:
 
 # ── the database ────────────────────────────────────────────────────────────────────────────
 
-GOLDEN = ROOT / "tests" / "golden" / "training_jobs.v1.db.gz"
-TABLES = {"jobs", "attempts", "events", "hosts", "artifacts", "log_chunks", "classes",
-          "certificates", "invitations", "tokens"}  # fmt: skip
+STEP = """\
+ALTER TABLE jobs ADD COLUMN mood TEXT NOT NULL DEFAULT '';
+CREATE INDEX jobs_by_mood ON jobs (mood);
+"""
 MIGRATE = """\
 import sys
-from training.fleet.database.sqlite import SqliteDatabase
-SqliteDatabase(sys.argv[1]).close()
+from pathlib import Path
+from training.fleet.database import sqlite
+sqlite._SQL = Path(sys.argv[2])
+sqlite.SCHEMA_VERSION += 1
+sqlite.SqliteDatabase(sys.argv[1]).close()
 """
 GROW = """\
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
@@ -85,21 +90,29 @@ def contents(path: Path, tables: set[str]) -> dict[str, Any]:
         }
 
 
+def invent_step(folder: Path) -> None:
+    """Lay the tables of a later version, and the step that leads to them, into a new folder."""
+    (folder / "migrations").mkdir(parents=True)
+    (folder / f"migrations/{SCHEMA_VERSION + 1:04}_mood.sql").write_text(STEP)
+    schema = (Path(sqlite.__file__).parent / "sql" / "schema_sqlite.sql").read_text(encoding="utf-8")
+    (folder / "schema_sqlite.sql").write_text(schema + STEP, encoding="utf-8")
+
+
 def migrating(place: str, chance: random.Random) -> None:
-    """A database of the first release is brought up to date: it is the old one until it is the new one."""
+    """A database is brought up to a later version: it is the old one until it is the new one."""
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-        path = Path(folder) / "training_jobs.db"
-        path.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute(GROW, (chance.randint(1, 3000),))
-        before = contents(path, TABLES)
-        run_python("-c", MIGRATE, str(path), folder=path.parent, crash=place)
-        assert version(path) == 1, f"half a migration after {place}"
-        assert contents(path, TABLES) == before, f"rows changed by what was undone after {place}"
-        SqliteDatabase(path).close()
-        assert version(path) == SCHEMA_VERSION
+        path, sql = Path(folder) / "training_jobs.db", Path(folder) / "sql"
+        invent_step(sql)
+        with closing(JobQueue(path)) as queue:
+            queue.sync_from_manifest([{"job_id": "id-one", "name": "one"}])
+            queue._conn.execute(GROW, (chance.randint(1, 3000),))
+        before = contents(path, {"jobs"})
+        run_python("-c", MIGRATE, str(path), str(sql), folder=path.parent, crash=place)
+        assert version(path) == SCHEMA_VERSION, f"half a step after {place}"
+        assert contents(path, {"jobs"}) == before, f"rows changed by what was undone after {place}"
+        run_python("-c", MIGRATE, str(path), str(sql), folder=path.parent)
+        assert version(path) == SCHEMA_VERSION + 1
         assert len(contents(path, {"jobs"})["jobs"]) == len(before["jobs"])
-        assert not list(path.parent.glob("*.part")), "half a copy was left"
 
 
 def backing_up(place: str, chance: random.Random) -> None:
@@ -128,11 +141,6 @@ def backing_up(place: str, chance: random.Random) -> None:
         Restore(folder, state, SystemClock()).run()
         found = examine(state, SystemClock(), deep=True).findings
         assert not [each.sentence for each in found if each.level is not Level.NOTE]
-
-
-def copying(place: str, chance: random.Random) -> None:
-    """A database is copied for a backup, and before it is migrated."""
-    chance.choice((migrating, backing_up))(place, chance)
 
 
 # ── the data set ────────────────────────────────────────────────────────────────────────────
@@ -318,7 +326,7 @@ def keeping(place: str, _: random.Random) -> None:
 # ── all of them ─────────────────────────────────────────────────────────────────────────────
 
 SCENES: Mapping[str, Scene] = {
-    "database.copied": copying,
+    "database.copied": backing_up,
     "database.migrated": migrating,
     "client.sent.GET": fetching,
     "worker.fetch.piece": fetching,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
 import re
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from recovery_builders import a_state, change, checks, rows
-from test_fleet_migration import GOLDEN
 
 from training.clock import SystemClock
 from training.fleet.database.sqlite import SqliteDatabase
@@ -46,12 +42,6 @@ def test_every_new_database_is_one_of_its_own_and_stays_it(tmp_path: Path) -> No
     assert id_of(tmp_path / "a.db") == first
 
 
-def test_one_of_an_older_release_gets_an_id_when_it_is_brought_up_to_date(tmp_path: Path) -> None:
-    old = tmp_path / "jobs.db"
-    old.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
-    assert id_of(old) == id_of(old)
-
-
 def test_a_database_that_lost_its_id_says_so(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     with closing(SqliteDatabase(path)) as database:
@@ -72,20 +62,6 @@ def test_a_restore_brings_the_id_and_marks_the_store(state: State, tmp_path: Pat
     new = State.of(tmp_path / "elsewhere")
     restored(tmp_path / "backups", new)
     assert id_of(new.db) == id_of(state.db) == ArtifactStore(new.models).marked()
-
-
-def test_a_backup_from_before_there_were_ids_becomes_the_database_of_the_store(state: State, tmp_path: Path) -> None:
-    name = Backup(tmp_path / "backups").make(state, CLOCK).name
-    place = tmp_path / "backups" / "snapshots" / name
-    older = gzip.decompress(GOLDEN.read_bytes())
-    (place / "training_jobs.db").write_bytes(older)
-    contents = json.loads((place / "contents.json").read_bytes())
-    contents |= {"database_sha256": hashlib.sha256(older).hexdigest(), "files": []}
-    del contents["database_id"]
-    (place / "contents.json").write_text(json.dumps(contents))
-    before = id_of(state.db)
-    restored(tmp_path / "backups", state, force=True)
-    assert id_of(state.db) == before == ArtifactStore(state.models).marked()
 
 
 def test_a_backup_of_another_database_comes_into_a_marked_store_only_by_force(state: State, tmp_path: Path) -> None:

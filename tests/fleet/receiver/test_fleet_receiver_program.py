@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import os
 import re
@@ -13,13 +12,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from builders import a_capability
 from places import CHILDREN
-from torture.scenes import GOLDEN
 
 from training.clock import SystemClock
 from training.fleet.client.answers import ClientError
@@ -292,19 +290,10 @@ def test_a_receiver_that_is_refused_a_store_leaves_no_database(
     assert not wrong.parent.exists()
 
 
-@pytest.mark.parametrize("version", [1, 3])
-def test_an_older_database_of_another_fleet_is_refused_as_it_is(
-    plan: Path, capsys: pytest.CaptureFixture[str], version: int
-) -> None:
+def test_a_database_of_another_fleet_is_refused_as_it_is(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     db = plan.with_name("jobs.db")
-    if version == 1:
-        db.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
-        theirs = "one of an older program"
-    else:
-        database = SqliteDatabase(db)
+    with closing(SqliteDatabase(db)) as database:
         theirs = f"the database {id_of(database)[:12]}"
-        database.connection.execute(f"PRAGMA user_version = {version}")
-        database.close()
     ArtifactStore(plan.parent / "models").mark("f" * 32)
     before = db.read_bytes()
     code, said = refused(capsys, arguments(plan))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import json
 import os
 import random
@@ -19,7 +17,6 @@ import pytest
 from builders import a_capability
 from conformance.memory_fs import MemoryFs
 from fakes import FakeClock
-from places import TESTS
 from receiver_running import Receiver, job_id
 from recovery_builders import (
     JOBS,
@@ -40,7 +37,7 @@ from torture.scenes import backing_up
 from training.clock import SystemClock
 from training.files import LocalFs
 from training.fleet.client.client import Superseded
-from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase
+from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.database.writer import DatabaseFull
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.recovery.backup import Backup, read_contents, snapshots
@@ -50,8 +47,6 @@ from training.fleet.service.backed_up import backed_up_at, noted_beside
 from training.fleet.service.state import RecoveryError, State
 from training.fleet.store.provenance import sealed, unsealed
 from training.locking import exclusive
-
-GOLDEN = TESTS / "golden" / "training_jobs.v1.db.gz"
 
 
 @pytest.fixture
@@ -295,23 +290,6 @@ def test_a_database_is_put_in_place_on_a_disk_without_links(tmp_path: Path, monk
     assert aside.exists()
     assert db.exists()
     assert not new.exists()
-
-
-def test_a_backup_of_an_older_version_is_brought_up_to_date(state: State, folder: Path, tmp_path: Path) -> None:
-    name = back_up(state, folder).name
-    place = folder / "snapshots" / name
-    older = gzip.decompress(GOLDEN.read_bytes())
-    (place / "training_jobs.db").write_bytes(older)
-    contents = json.loads((place / "contents.json").read_bytes())
-    contents |= {"database_sha256": hashlib.sha256(older).hexdigest(), "files": []}
-    (place / "contents.json").write_text(json.dumps(contents))
-    new = state_in(tmp_path / "new")
-    restore(folder, new)
-    assert ("is-done", "completed") in [row[:2] for row in jobs(new)]
-    assert rows(new, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
-    left = sorted(path.name for path in new.db.parent.iterdir())
-    assert left == ["jobs.db", "jobs.db.lock", "models"]
-    assert {each.check for each in found(new)} == {"bundles", "provenance"}
 
 
 def test_whatever_is_written_is_closed_again() -> None:

@@ -31,6 +31,8 @@ from recovery_builders import (
 )
 
 from training.clock import SystemClock
+from training.fleet.database.writer import DatabaseError
+from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver import program as receiver
 from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.rebuild import Rebuilt, rebuild
@@ -74,6 +76,24 @@ def test_completed_jobs_come_back_with_their_artifacts_and_the_others_wait(state
     }
     stored = {row["artifact_id"]: row["stored_at"] for row in originally}
     assert all(abs(row["stored_at"] - stored[row["artifact_id"]]) < 600 for row in rebuilt)
+
+
+def test_a_database_of_another_shape_is_refused_and_a_rebuild_keeps_the_work(state: State) -> None:
+    """Tables of before the first release."""
+    before = {row[0]: row for row in rows(state, KNOWN)}
+    change(state, "PRAGMA user_version = 19", by_hand=True)
+    theirs = state.db.read_bytes()
+    with pytest.raises(DatabaseError, match=r"its version is 19, .*; run `cis490-jobs rebuild --force`"):
+        JobQueue(state.db)
+    assert state.db.read_bytes() == theirs
+    done = anew(state, force=True)
+    assert done.aside is not None
+    assert done.aside.read_bytes() == theirs
+    assert (done.completed, done.pending) == (["done", "done-twice", "same-bytes"], 4)
+    assert {row[0]: row for row in rows(state, KNOWN) if row[1] == "completed"} == {
+        name: before[name] for name in done.completed
+    }
+    assert [each.sentence for each in found(state, deep=True)] == []
 
 
 def test_the_history_that_is_known_is_told_with_its_times(state: State) -> None:

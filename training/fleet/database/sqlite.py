@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from training.fleet.database.writer import (
     statements,
 )
 
-SCHEMA_VERSION = 19  # of schema_sqlite.sql; an older file is brought up to it by sql/migrations/
+SCHEMA_VERSION = 1  # of schema_sqlite.sql; not released yet: it changes without a step in sql/migrations/
 _MIN_SQLITE = (3, 37, 0)  # STRICT tables; RETURNING is older
 _MANY_ROWS, _PAGES_OF_MANY = 1_000, -32 * 1024  # KiB, as SQLite counts below zero
 _STATEMENTS, _READERS_STATEMENTS = 256, 32  # kept prepared: a claim's are many and hurry, a page's wait for nobody
@@ -42,7 +43,7 @@ class SqliteDatabase:
     def __init__(self, path: str | Path, *, synchronous: str = "FULL", read_only: bool = False) -> None:
         """Open or create the file; ``read_only`` changes nothing and works beside a running receiver.
 
-        Raises DatabaseError in one sentence: not a database, of a newer version, unreadable, a library too old.
+        Raises DatabaseError in one sentence: not a database, of another shape, unreadable, a library too old.
         """
         if sqlite3.sqlite_version_info < _MIN_SQLITE:
             raise DatabaseError(
@@ -105,12 +106,7 @@ class SqliteDatabase:
         self._pragma("query_only = ON")
         self._pragma("trusted_schema = OFF")
         self._check_owner()
-        version = self._pragma("user_version")[0]
-        if version != SCHEMA_VERSION:
-            raise DatabaseError(
-                f"the database {self.path} is of version {version}, this program works with {SCHEMA_VERSION}; "
-                "start the receiver once, which brings it up to date"
-            )
+        self._require_shape()
         self._columns = seals.learn(self.connection)
 
     def _pragma(self, pragma: str) -> Any:
@@ -118,37 +114,25 @@ class SqliteDatabase:
 
     def _check_owner(self) -> None:
         tables = self._pragma("schema_version")[0]  # first: making the tables sets both at once
-        version = self._pragma("user_version")[0]
-        if version > SCHEMA_VERSION:
-            raise DatabaseError(
-                f"the database {self.path} is of version {version}, this program knows {SCHEMA_VERSION}; "
-                "use the program that wrote it, or restore a backup"
-            )
-        if version == 0 and tables > 0:
+        if self._pragma("user_version")[0] == 0 and tables > 0:
             raise DatabaseError(f"the database {self.path} belongs to another program; name another file with --db")
 
     def _migrate(self) -> None:
-        """Make the tables, or bring an older file's up to date; whole or not at all."""
-        version = self._pragma("user_version")[0]
-        if version == SCHEMA_VERSION:
+        """Make the tables, or take the steps that lead here from the file's version: whole or not at all."""
+        if self._pragma("user_version")[0] >= SCHEMA_VERSION:
+            self._require_shape()
             return
-        if version:
-            self._save(Path(f"{self.path}.v{version}"))
         self._pragma("foreign_keys = OFF")  # a table being replaced is missing for a moment
         self.connection.execute("BEGIN IMMEDIATE")
         try:
-            lacks = self._run(_scripts(self._pragma("user_version")[0]))  # unless another process has
-            if version and lacks:
-                raise DatabaseError(
-                    f"the database {self.path} was not one of version {version} and was left as it was: "
-                    f"{lacks[0]}; restore a backup, or rebuild it from the store"
-                )
-            if self.connection.execute("PRAGMA foreign_key_check").fetchone():
-                raise DatabaseError(
-                    f"the database {self.path} names rows that do not exist and was left as it was; "
-                    "restore a backup, or rebuild it from the store"
-                )
+            version = self._pragma("user_version")[0]  # another process may have taken them meanwhile
+            for script in _scripts(version):
+                _run_script(self.connection, script.read_text(encoding="utf-8"))
             self.connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            if version:
+                self._require_shape()
+            if self.connection.execute("PRAGMA foreign_key_check").fetchone():
+                raise self._other_shape("it names rows that do not exist")
             crashpoint("database.migrated")
             self.connection.execute("COMMIT")
         except BaseException:
@@ -156,26 +140,19 @@ class SqliteDatabase:
             raise
         self._pragma("foreign_keys = ON")
 
-    def _run(self, scripts: list[str]) -> list[str]:
-        """Run these scripts; returns differences of the tables from this program's."""
-        try:
-            for name in scripts:
-                _run_script(self.connection, (_SQL / name).read_text(encoding="utf-8"))
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorname != "SQLITE_ERROR":
-                raise
-            return [str(error)]  # a statement names a missing table or column
-        return [] if scripts == [_SCHEMA] else self.foreign()  # a new file has nothing of others
+    def _require_shape(self) -> None:
+        """Raise DatabaseError unless the file has this program's tables."""
+        version = self._pragma("user_version")[0]
+        if version != SCHEMA_VERSION:
+            raise self._other_shape(f"its version is {version}, this program's is {SCHEMA_VERSION}")
+        for difference in self.foreign():
+            raise self._other_shape(difference)
 
-    def _save(self, target: Path) -> None:
-        """Save a copy before an older file is changed."""
-        try:
-            self.copy_to(target)
-        except OSError as error:
-            raise DatabaseError(
-                f"cannot lay a copy of {self.path} beside it before bringing it up to date: {error.strerror}; "
-                "free some space and start again"
-            ) from error
+    def _other_shape(self, why: str) -> DatabaseError:
+        return DatabaseError(
+            f"the database {self.path} has another shape than this program's and was left as it was ({why}); run "
+            "`cis490-jobs rebuild --force`, which puts it aside and brings the completed jobs back from the store"
+        )
 
     def gone(self) -> str | None:
         """Say if the file of this connection was removed or replaced, else ``None``."""
@@ -223,11 +200,8 @@ class SqliteDatabase:
 
     def foreign(self) -> list[str]:
         """List where the tables are not those of this program, as SQLite sees their columns and indexes."""
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
-            _run_script(fresh, (_SQL / _SCHEMA).read_text(encoding="utf-8"))
-            wanted = _shape(fresh)
         try:
-            there = _shape(self.connection)
+            wanted, there = _own_shape(), _shape(self.connection)
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
         return [f"it lacks {each}" for each in sorted(wanted - there)] + [
@@ -340,17 +314,13 @@ class SqliteDatabase:
 
 
 def named_in(path: Path) -> str | None:
-    """Return the id in a file of this version or an older one, which stays as it is: "" where it has none yet, None
-    where nothing can be said, and opening it will say why."""
+    """Return the id in a file, which stays as it is; None where opening it will say what is wrong."""
     with (
         contextlib.suppress(sqlite3.Error),
         closing(sqlite3.connect(_read_only_uri(path), uri=True)) as connection,
     ):
-        if not 0 < connection.execute("PRAGMA user_version").fetchone()[0] <= SCHEMA_VERSION:
-            return None
-        if not connection.execute("PRAGMA table_info(identity)").fetchall():
-            return ""
-        return str(connection.execute(statements()["database_id"]).fetchone()[0])
+        for (database_id,) in connection.execute(statements()["database_id"]):
+            return str(database_id)
     return None
 
 
@@ -401,12 +371,21 @@ def _shape(connection: sqlite3.Connection) -> set[str]:
     return found
 
 
-def _scripts(version: int) -> list[str]:
-    """List the scripts that bring a file of ``version`` (0: empty) up to date, in order."""
+@cache
+def _own_shape() -> frozenset[str]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        _run_script(fresh, (_SQL / _SCHEMA).read_text(encoding="utf-8"))
+        return frozenset(_shape(fresh))
+
+
+def _scripts(version: int) -> list[Path]:
+    """List the scripts that bring a file of ``version`` (0: empty) up to date, in order.
+
+    The first four digits of a step's name are the version that it leads to.
+    """
     if version == 0:
-        return [_SCHEMA]
-    names = sorted(each.name for each in (_SQL / "migrations").iterdir() if each.name[:4].isdigit())
-    return [f"migrations/{name}" for name in names if int(name[:4]) > version]
+        return [_SQL / _SCHEMA]
+    return [step for step in sorted(_SQL.glob("migrations/*.sql")) if int(step.name[:4]) > version]
 
 
 def _verbs(depth: int) -> tuple[str, str, tuple[str, ...]]:

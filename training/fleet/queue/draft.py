@@ -39,9 +39,9 @@ class PlanJobs:
     digest: str
 
     @classmethod
-    def of(cls, digests: Collection[bytes], unclassed: int = 0) -> PlanJobs:
-        """Sum up the :func:`digest_of` of each. ``unclassed`` jobs of before have a class to be found yet."""
-        found = hashlib.sha256(str(unclassed).encode())
+    def of(cls, digests: Collection[bytes]) -> PlanJobs:
+        """Sum up the :func:`digest_of` of each."""
+        found = hashlib.sha256()
         for digest in sorted(digests):
             found.update(digest)
         return cls(len(digests), found.hexdigest())
@@ -142,9 +142,5 @@ def class_key(spec: Mapping[str, Any]) -> str:
 def columns_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a job's row that follow from its job dict, beside its text and its class."""
     priority = int(spec.get("priority") or 0)
-    return {"job_id": spec["job_id"], "name": name_of(spec), "priority": priority, **listed_of(spec)}
-
-
-def listed_of(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return the columns by which lists filter. Never NULL: that is a job of before."""
-    return {"model": str(spec.get("model") or ""), "mode": str(spec.get("mode") or "")}
+    listed = {"model": str(spec.get("model") or ""), "mode": str(spec.get("mode") or "")}
+    return {"job_id": spec["job_id"], "name": name_of(spec), "priority": priority, **listed}

@@ -31,7 +31,6 @@ from training.fleet.queue.draft import (
     columns_of,
     digest_of,
     in_parts,
-    listed_of,
     texts_of,
 )
 from training.fleet.queue.events import Events
@@ -111,15 +110,6 @@ class JobQueue:
         self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead, self.interruptions)
         self._new_claim_id = new_claim_id
         self.edition = 0  # rises with every plan that is taken over
-        self._list_all()
-
-    def _list_all(self) -> None:
-        """Enter model and mode of jobs that a release of before brought, so that lists find them."""
-        rows = self.db.all("unlisted")
-        if rows:
-            with self.db.transaction():
-                for row in rows:
-                    self.db.run("list_job", job_id=row["job_id"], **listed_of(json.loads(row["spec"])))
 
     @property
     def _conn(self) -> Any:
@@ -152,9 +142,6 @@ class JobQueue:
         """
         self.classes.recount()
         with self.db.transaction():
-            for row in self.db.all("unclassed"):
-                job = job_of(row)
-                self.db.run("class_job", job_id=row["job_id"], class_id=self.classes.of(job.needs, job.spec))
             if not isinstance(jobs, Draft):
                 jobs = self.draft(jobs)
             elif not jobs.holds(self.edition, self.clock):
@@ -223,7 +210,7 @@ class JobQueue:
         """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""
         rows = self.db.all("plan_texts")
         digests = [digest_of(row["job_id"], row["name"], row["spec"]) for row in rows]
-        return PlanJobs.of(digests, len(self.db.all("unclassed")))
+        return PlanJobs.of(digests)
 
     def _insert(self, spec: Mapping[str, Any]) -> None:
         """Enter a job that nobody knows."""

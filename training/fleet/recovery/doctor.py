@@ -14,7 +14,7 @@ from training.fleet.recovery import doctor_machine as machine
 from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.recovery.doctor_store import Delivery, Store
-from training.fleet.recovery.findings import BACKUP, Finding, Level, Report, some
+from training.fleet.recovery.findings import BACKUP, Finding, Level, Report
 from training.fleet.recovery.logs import KnownLogs, known_logs, look_at_logs
 from training.fleet.recovery.sizes import grown_files, grown_rows
 from training.fleet.recovery.unlinked import Unlinked, links, strange_root
@@ -171,12 +171,6 @@ def _unusable(error: DatabaseError) -> Finding:
 def _rows(report: Report, database: SqliteDatabase, policy: Policy, now: float, progress: Progress) -> Known | None:
     progress("database", 0, 1)
     report.add(Finding("database", f"the database is damaged: {each}", BACKUP) for each in database.damage())
-
-    foreign = database.foreign()
-    if foreign:
-        what = f"the database {database.path} is not one of ours: {some(foreign)}"
-        report.add([Finding("database", what, BACKUP)])
-        return None
 
     def told(done: int, whole: int) -> None:
         progress("promises", done, whole)

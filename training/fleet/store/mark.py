@@ -44,5 +44,4 @@ def write_mark(fs: Fs, root: Path, temporary: Path, database_id: str) -> None:
 
 def another_database(root: Path, marked: str, database: str) -> str:
     """Write the error for a store of another database, without the remedy."""
-    this = f"the database {database[:12]}…" if database else "one of an older program"
-    return f"the store {root} belongs to the database {marked[:12]}…, and this is {this}"
+    return f"the store {root} belongs to the database {marked[:12]}…, and this is the database {database[:12]}…"

@@ -130,12 +130,6 @@ GROUP BY model, mode, status, worker_hostname
 SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs WHERE name LIKE :text ESCAPE '\'
 GROUP BY model, mode, status, worker_hostname
 
--- name: unlisted — jobs that a release of before entered
-SELECT job_id, spec FROM jobs WHERE model IS NULL
-
--- name: list_job — in lists from now on
-UPDATE jobs SET model = :model, mode = :mode WHERE job_id = :job_id
-
 -- name: job_pulse — what a job's last attempt reported, as far as it tells of something new
 SELECT j.heartbeat_at, a.seq, a.log_next, a.log_total FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
@@ -211,16 +205,6 @@ WHERE seq = :seq
 
 -- name: mark_in_manifest — a job that had been removed is back
 UPDATE jobs SET in_manifest = 1 WHERE job_id = :job_id
-
--- name: unclassed — pending jobs of before whose class does not say what bears on their duration; held or not
-SELECT j.* FROM (SELECT class_id FROM classes WHERE json_extract(needs, '$.work') IS NULL) AS c
-CROSS JOIN jobs AS j ON j.class_id = c.class_id AND j.status = 'pending' AND j.held_at IS NULL
-UNION ALL
-SELECT j.* FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
-WHERE j.held_at IS NOT NULL AND j.status = 'pending' AND json_extract(c.needs, '$.work') IS NULL
-
--- name: class_job — of another requirement class
-UPDATE jobs SET class_id = :class_id WHERE job_id = :job_id
 
 -- name: cancelled_in_plan — jobs of the plan that no host trains before they are requeued
 SELECT * FROM jobs WHERE status = 'cancelled' AND in_manifest = 1 ORDER BY seq
