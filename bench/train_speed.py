@@ -424,6 +424,8 @@ def own_choice(work: Work, table: Table, rounds: int) -> bool:
 
 def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     """Boosting as the product does it, watching the loss and able to stop at every tree, beside a bare call."""
+    from contextlib import ExitStack
+
     import numpy as np
     import xgboost
 
@@ -453,7 +455,9 @@ def trees(table: Table, rounds: int, threads: int, device: str) -> bool:
     )  # fmt: skip
     parameters = gbt._parameters(task) | {"seed": 0}
     ways: dict[str, Callable[[], object]] = {
-        "ours": lambda: gbt._boost(task, gbt.Bins(task).of(np.arange(ROWS), None), None, TREES, gbt.Memory()),
+        "ours": lambda: gbt.Boosting(task, Keeper(), 0, 0).boost(
+            gbt.Bins(task, ExitStack()).of(np.arange(ROWS), None), None, TREES
+        ),
         "plain": lambda: xgboost.train(parameters, xgboost.DMatrix(X, y, nthread=threads), TREES),
         "XGBClassifier": lambda: xgboost.XGBClassifier(
             n_estimators=TREES, n_jobs=threads, **_for_classifier(parameters)

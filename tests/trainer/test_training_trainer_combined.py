@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,9 +17,10 @@ from trainer_builders import SHORT, arguments, files, make_data, run
 from training.contract import Exit
 from training.trainer import combined, ssl
 from training.trainer.anomaly import shares_of
-from training.trainer.combined import FIXED, Folds, Parts, Weights, choose
-from training.trainer.contract import Progress, Stop
+from training.trainer.combined import FIXED, Folds, Weights, choose
+from training.trainer.contract import Interrupted, Keeper
 from training.trainer.score import score
+from training.trainer.stages import Stages
 
 THREE = ("benign", "dig", "send")
 SPLIT = ("--n-resamples", "0", *SHORT["combined"])
@@ -172,42 +172,37 @@ class Memory:
         pass
 
 
-class Silent(Progress):
-    def __init__(self) -> None:
-        self.asked: list[tuple[int, int]] = []
+def test_a_resumed_run_asks_no_stage_twice_and_gives_each_its_own_state() -> None:
+    def halfway(keeper: Keeper) -> bytes:
+        keeper.watch(lambda: b"halfway")
+        saved.append(outer.snapshot())
+        raise Interrupted
 
-    def part(self, number: int, parts: int, *, curve: bool) -> None:
-        self.asked.append((number, parts))
+    def trees(keeper: Keeper) -> bytes | None:
+        found = keeper.load()
+        keeper.watch(lambda: b"trees")
+        saved.append(outer.snapshot())
+        return found
 
-
-def parts_with(keeper: Memory) -> Parts:
-    class Bare:
-        stop, progress = Stop(), Silent()
-
-    Bare.keeper = keeper
-    return Parts(Bare, 3)
-
-
-def test_a_resumed_run_asks_no_fold_twice_and_gives_each_part_its_own_state() -> None:
-    first = Memory()
-    parts = parts_with(first)
-    parts.begin("supervised").watch(lambda: b"trees")
-    parts.end()
-    parts.answer("fold 0", lambda _: np.array([1.0, 2.5]))
-    parts.begin("fold 1").watch(lambda: b"halfway")
-    saved = first.snapshot()
-
-    again = parts_with(Memory(saved))
-    assert again.begin("supervised").load() == b"trees"
-    again.end()
-
-    def never(_: object) -> np.ndarray:
+    def never(_: object) -> bytes:
         raise AssertionError("an answer that is kept is not asked for")
 
-    assert again.answer("fold 0", never).tolist() == [1.0, 2.5]
-    assert again.begin("fold 1").load() == b"halfway"
-    assert again.begin("fold 2").load() is None
-    assert msgspec.msgpack.decode(saved)["name"] == "fold 1"
+    outer, saved = Memory(), list[bytes]()
+    stages = Stages(outer)
+    assert stages.run("own", trees) is None
+    assert stages.answer("fold 0", lambda _: b"1") == b"1"
+    assert stages.answer("fold 1", lambda _: None) is None
+    with pytest.raises(Interrupted):
+        stages.answer("fold 2", halfway)
+
+    for _ in range(2):  # as if the stage that is made again were interrupted as well
+        outer = Memory(saved[-1])
+        stages = Stages(outer)
+        assert stages.run("own", trees) == b"trees"
+    assert stages.answer("fold 0", never) == b"1"
+    assert stages.answer("fold 1", never) is None
+    assert stages.answer("fold 2", lambda keeper: keeper.load()) == b"halfway"
+    assert stages.answer("fold 3", lambda keeper: keeper.load()) is None
 
 
 def test_folds_hold_each_training_window_once_and_know_no_other_side() -> None:

@@ -20,6 +20,7 @@ from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
 from training.trainer.score import score
+from training.trainer.stages import Search
 from training.trainer.task import TEMPERATURES, auroc, class_weights, log_loss, softmax, tempered
 from training.trainer.windows import Resident, Streamed, windows
 
@@ -167,7 +168,7 @@ def test_bins_from_some_of_the_windows_teach_as_much(
 
 def test_the_start_that_explains_validation_better_counts_for_more() -> None:
     losses = (0.4, 0.2, 0.0)
-    weights = [gbt.Search(1, 1.0, loss, []).weight for loss in losses]
+    weights = [gbt.weight_of(Search(1, 1.0, loss, [])) for loss in losses]
     assert weights == sorted(weights)
     assert np.isfinite(weights).all()
 

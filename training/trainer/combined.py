@@ -14,9 +14,8 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,7 +29,10 @@ from training.trainer import ssl
 from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
 from training.trainer.reasons import Asked, log_odds
+from training.trainer.stages import Stages
 from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Storied, Task
+
+T = TypeVar("T")
 
 FOLDS = 3
 MOST_LEFT_OUT = 8  # behaviours: of more, evenly drawn
@@ -223,10 +225,8 @@ def fit(task: Task) -> Combined:
     folds = Folds.of(task)
     parts = Parts(task, folds.parts)
     name = str(task.hyper["supervised"])
-    supervised = _supervised(task, parts.begin("supervised", curve=True))
-    parts.end()
-    anomaly = _anomaly(task, parts.begin("anomaly"))
-    parts.end()
+    supervised = parts.run("supervised", partial(_supervised, task), curve=True)
+    anomaly = parts.run("anomaly", partial(_anomaly, task))
     classes = np.unique(task.y[task.is_benign])
     alarm = ~np.isin(np.arange(task.classes), classes)
     weights, lead = _weights(task, folds, parts, alarm, anomaly)
@@ -246,6 +246,37 @@ def _anomaly(task: Task, keeper: Keeper) -> ssl.Anomaly:
     views = ssl.VIEWS if task.hyper["anomaly"] == "transformer_ssl" else ssl.PLAIN
     own = replace(task, hyper=_hyper("transformer_ssl", task.hyper), keeper=keeper)
     return ssl.fit_views(own, views, by_labels=False)
+
+
+class Parts:
+    """The trainings of one model, one after the other, as stages of one run with one progress."""
+
+    def __init__(self, task: Task, parts: int) -> None:
+        self._task, self._parts, self._number = task, parts, 0
+        self._stages = Stages(task.keeper)
+
+    def run(self, name: str, train: Callable[[Keeper], T], *, curve: bool = False) -> T:
+        """Train one of the model's own parts."""
+        self._begin(curve=curve)
+        return self._stages.run(name, train)
+
+    def answer(self, name: str, ask: Callable[[Keeper], FloatArray]) -> FloatArray | None:
+        """The answers of a fold (n,), kept or made; None where it had too little to learn from."""
+
+        def made(keeper: Keeper) -> bytes | None:
+            try:
+                return ask(keeper).astype(np.float64).tobytes()
+            except TrainerError:
+                return None
+
+        self._begin(curve=False)
+        kept = self._stages.answer(name, made)
+        return None if kept is None else np.frombuffer(kept)
+
+    def _begin(self, *, curve: bool) -> None:
+        self._task.stop.check()
+        self._number += 1
+        self._task.progress.part(self._number, self._parts, curve=curve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,69 +398,3 @@ def _chosen(
         f"expected to be new. The anomaly part is the mean of its views{much}."
     )
     return Weights(*tried[lead][0], why, left_out, chosen), lead
-
-
-class _Kept(msgspec.Struct):
-    """The state of a run: of the part under way, of the two parts that ended, and the folds' answers."""
-
-    name: str = ""
-    now: bytes | None = None
-    states: dict[str, bytes] = {}
-    answers: dict[str, bytes | None] = {}  # None where a fold had too little to learn from
-
-
-class Parts:
-    """Trains several parts of one model as one run with one state and one progress; to each it is its keeper.
-
-    Of the model's own parts the last state stays, and a resumed run makes them from it; of a fold its answers do.
-    """
-
-    def __init__(self, task: Task, parts: int) -> None:
-        self._task, self._parts, self._number = task, parts, 0
-        saved = task.keeper.load()
-        self._kept = _Kept() if saved is None else msgspec.msgpack.decode(saved, type=_Kept)
-        self._name = ""
-        self._snapshot: Callable[[], bytes] | None = None
-
-    def begin(self, name: str, *, curve: bool = False) -> Keeper:
-        """Begin a part."""
-        self._task.stop.check()
-        self._number += 1
-        self._task.progress.part(self._number, self._parts, curve=curve)
-        self._name, self._snapshot = name, None
-        self._task.keeper.watch(self._pack)
-        return self
-
-    def end(self) -> None:
-        """End one of the model's own parts."""
-        if self._name not in self._kept.states and self._snapshot is not None:
-            self._kept.states[self._name] = self._snapshot()
-        self._snapshot = None
-
-    def answer(self, name: str, ask: Callable[[Keeper], FloatArray]) -> FloatArray | None:
-        """The answers of a fold (n,), kept or made; None where it had too little to learn from."""
-        keeper = self.begin(name)
-        if name not in self._kept.answers:
-            try:
-                found: bytes | None = ask(keeper).astype(np.float64).tobytes()
-            except TrainerError:
-                found = None
-            self._kept.answers[name] = found
-            self._snapshot = None
-        kept = self._kept.answers[name]
-        return None if kept is None else np.frombuffer(kept)
-
-    def load(self) -> bytes | None:
-        own = self._kept.now if self._kept.name == self._name else None
-        return self._kept.states.get(self._name, own)
-
-    def watch(self, snapshot: Callable[[], bytes]) -> None:
-        self._snapshot = snapshot
-
-    def tick(self) -> None:
-        self._task.keeper.tick()
-
-    def _pack(self) -> bytes:
-        kept = self._kept
-        now = self.load() if self._snapshot is None else self._snapshot()
-        return msgspec.msgpack.encode(_Kept(self._name, now, kept.states, kept.answers))

@@ -14,26 +14,27 @@ from __future__ import annotations
 
 import base64
 import errno
-import json
 import math
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
 from training.data.scratch import WIDE_ROWS, folder_of_large_files, release, spans
-from training.trainer.contract import BadArguments
+from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.reasons import Asked
+from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
     FloatArray,
     History,
@@ -103,7 +104,7 @@ class Gbt:
         first, second = (part.booster.num_boosted_rounds() for part in self.parts)
         return (
             f"The search for the number of rounds from {STARTS[0]}: {len(self.history)}, of which "
-            f"number {_best(self.history)} was the best on the validation side. A second search began at a "
+            f"number {best_epoch(self.history)} was the best on the validation side. A second search began at a "
             f"{STARTS[1]}. What is kept was boosted anew, with the validation windows as well: {first:,} rounds from "
             f"{STARTS[0]} and {second:,} from the {STARTS[1]}, {first + second:,} in all."
         )
@@ -172,7 +173,7 @@ class Gbt:
         """XGBoost's own JSON of the first part; line and second booster are attributes in it."""
         first, second = self.parts
         assert second.linear is not None
-        raw = base64.b64encode(bytes(second.booster.save_raw("ubj"))).decode()
+        raw = base64.b64encode(_raw(second.booster)).decode()
         first.booster.set_attr(line=second.linear.to_json(), over_the_line=raw)
         return bytes(first.booster.save_raw("json"))
 
@@ -187,37 +188,11 @@ class Gbt:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
-    """The course of boosting from one start, until the validation loss stopped falling."""
+class Growing(msgspec.Struct):
+    """The boosting under way: the booster at its last stretch, and the rounds so far."""
 
-    rounds: int
-    temperature: float
-    loss: float
-    history: History
-
-    @property
-    def weight(self) -> float:
-        return (self.loss + SURE) ** -2
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """All that an interrupted run needs: what ended, and the boosting under way at its last stretch."""
-
-    searches: tuple[Search, ...] = ()
-    models: tuple[str, ...] = ()  # base64 of boosters that are done
-    model: str | None = None  # of the one under way
-    history: History = field(default_factory=list)
-
-    @property
-    def stage(self) -> int:
-        return len(self.searches) + len(self.models)
-
-    @property
-    def rounds(self) -> int:
-        """Rounds boosted so far, for the progress lines."""
-        return sum(len(search.history) for search in self.searches) + len(self.history)
+    model: bytes | None = None
+    history: History = []
 
 
 def fit(task: Task) -> Gbt:
@@ -226,29 +201,33 @@ def fit(task: Task) -> Gbt:
         raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
     train = task.split.train
     both = np.sort(np.concatenate((train, task.split.val)))
-    saved = task.keeper.load()
-    memory = Memory() if saved is None else _unpack(saved)
-    task.progress.begin_epochs(memory.rounds)
+    stages, searches, parts = Stages(task.keeper), list[Search](), list[Part]()
     with ExitStack() as files:
-        return _fit(task, train, both, memory, Bins(task, files))
+        bins = Bins(task, files)
+        for start, name in enumerate(STARTS):
+            line = _linear(task, start, both)
 
+            def search(keeper: Keeper, start: int = start) -> Search:
+                boosting = Boosting(task, keeper, 2 * start, sum(len(one.history) for one in searches))
+                return _search(boosting, bins, start)
 
-def _fit(task: Task, train: IntArray, both: IntArray, memory: Memory, bins: Bins) -> Gbt:
-    parts = []
-    for start in range(len(STARTS)):
-        if len(memory.searches) == start:
-            found = _search(task, bins, start, memory)
-            memory = Memory((*memory.searches, found), memory.models)
-        search, linear = memory.searches[start], _linear(task, start, both)
-        if len(memory.models) == start:
-            rounds = round(search.rounds * both.size / train.size)
-            booster, _ = _boost(task, bins.of(both, linear), None, rounds, memory)
-            memory = Memory(memory.searches, (*memory.models, _text(booster)))
-        booster = xgboost.Booster({"nthread": task.threads})
-        booster.load_model(bytearray(base64.b64decode(memory.models[start])))
-        parts.append(Part(booster, linear, search.temperature, search.weight))
+            def refit(found: Search, keeper: Keeper, start: int = start, line: Linear | None = line) -> bytes:
+                rounds = round(found.length * both.size / train.size)
+                before = sum(len(one.history) for one in (*searches, found))
+                return _raw(Boosting(task, keeper, 2 * start + 1, before).boost(bins.of(both, line), None, rounds)[0])
+
+            found, model = search_then_refit(stages, name, search, refit)
+            searches.append(found)
+            booster = xgboost.Booster({"nthread": task.threads})
+            booster.load_model(bytearray(model))
+            parts.append(Part(booster, line, found.temperature, weight_of(found)))
     lacked = np.flatnonzero(task.lacking(both))
-    return Gbt(tuple(parts), task.classes, task.threads, memory.searches[0].history, lacked)
+    return Gbt(tuple(parts), task.classes, task.threads, searches[0].history, lacked)
+
+
+def weight_of(found: Search) -> float:
+    """The weight of a part in the mean, by the loss of its search."""
+    return float((found.loss + SURE) ** -2)
 
 
 def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, _hyper: object) -> Gbt:
@@ -417,14 +396,15 @@ class Judge:
     weights: FloatArray  # (K,) of the classes
 
 
-def _search(task: Task, bins: Bins, start: int, memory: Memory) -> Search:
+def _search(boosting: Boosting, bins: Bins, start: int) -> Search:
+    task = boosting.task
     train, val = task.split.train, task.split.val
     linear = _linear(task, start, train)
     binned = bins.of(train, linear)
     judge, weights = bins.judge(val, linear, binned), binned.weights
     most = task.whole("n_estimators")
-    booster, history = _boost(task, binned, judge, most, memory)
-    rounds = _best(history)
+    booster, history = boosting.boost(binned, judge, most)
+    rounds = best_epoch(history)
     if linear is None:
         # By chance the first few trees may suit few windows best; alone they are no model yet.
         rounds = min(max(rounds, most // LEAST_SHARE), len(history))
@@ -440,33 +420,42 @@ def _linear(task: Task, start: int, rows: IntArray) -> Linear | None:
     return fit_linear(task.X, task.y[rows], weights, task.classes, rows)
 
 
-def _boost(
-    task: Task, train: Binned, judge: Judge | None, rounds: int, memory: Memory
-) -> tuple[xgboost.Booster, History]:
-    """Boost for ``rounds``, or until the loss that ``judge`` finds has not fallen for ``patience``."""
-    cache: list[xgboost.DMatrix] = [train.matrix, *([] if judge is None else [judge.matrix])]
-    most = task.whole("n_estimators")
-    before = memory.rounds - len(memory.history)
-    model, history = memory.model, list(memory.history)
-    booster = _booster(task, cache, model, 0)
-    while len(history) < rounds:
-        if judge is not None and len(history) - _best(history) >= task.whole("patience"):
-            break
-        if len(history) % STRETCH == 0:
-            if history:
-                model = _text(booster)
-            booster = _booster(task, cache, model, memory.stage * most + len(history) // STRETCH)
-            task.keeper.watch(partial(_pack, replace(memory, model=model, history=list(history))))
-        task.stop.check()
-        task.keeper.tick()
-        booster.update(train.matrix, len(history))
-        latest = _latest(booster, train, judge)
-        history.append({"epoch": len(history) + 1, **latest})
-        loss, metric = float(latest["train_loss"] or 0.0), latest["val_metric"]
-        shown = before + len(history)
-        ahead = rounds - len(history) + most * (2 * len(STARTS) - 1 - memory.stage)
-        task.progress.epoch(shown, shown + ahead, loss=loss, metric=metric)
-    return booster, history
+@dataclass(frozen=True, slots=True)
+class Boosting:
+    """One boosting of the several of a run: its number among them, and the rounds ``before`` it, for progress."""
+
+    task: Task
+    keeper: Keeper
+    number: int
+    before: int
+
+    def boost(self, train: Binned, judge: Judge | None, rounds: int) -> tuple[xgboost.Booster, History]:
+        """Boost for ``rounds``, or until the loss that ``judge`` finds has not fallen for ``patience``."""
+        task, cache = self.task, [train.matrix, *([] if judge is None else [judge.matrix])]
+        most = task.whole("n_estimators")
+        saved = self.keeper.load()
+        found = Growing() if saved is None else msgspec.msgpack.decode(saved, type=Growing)
+        model, history = found.model, found.history
+        task.progress.begin_epochs(self.before + len(history))
+        booster = _booster(task, cache, model, 0)
+        while len(history) < rounds:
+            if judge is not None and len(history) - best_epoch(history) >= task.whole("patience"):
+                break
+            if len(history) % STRETCH == 0:
+                if history:
+                    model = _raw(booster)
+                booster = _booster(task, cache, model, self.number * most + len(history) // STRETCH)
+                self.keeper.watch(partial(msgspec.msgpack.encode, Growing(model, list(history))))
+            task.stop.check()
+            self.keeper.tick()
+            booster.update(train.matrix, len(history))
+            latest = _latest(booster, train, judge)
+            history.append({"epoch": len(history) + 1, **latest})
+            loss, metric = float(latest["train_loss"] or 0.0), latest["val_metric"]
+            shown = self.before + len(history)
+            ahead = rounds - len(history) + most * (2 * len(STARTS) - 1 - self.number)
+            task.progress.epoch(shown, shown + ahead, loss=loss, metric=metric)
+        return booster, history
 
 
 def _parameters(task: Task) -> dict[str, Any]:
@@ -514,31 +503,15 @@ def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: IntArray 
     return raw if raw.ndim == 2 else np.stack((np.zeros_like(raw), raw), axis=1)
 
 
-def _best(history: History) -> int:
-    """The number of rounds after which the validation loss was lowest; at least one."""
-    losses = [float(row["val_loss"] or 0.0) for row in history]
-    return 1 + int(np.argmin(losses)) if losses else 0
-
-
-def _booster(task: Task, cache: list[xgboost.DMatrix], model: str | None, number: int) -> xgboost.Booster:
+def _booster(task: Task, cache: list[xgboost.DMatrix], model: bytes | None, number: int) -> xgboost.Booster:
     """A booster with a seed of its own that goes on from ``model``."""
     parameters = _parameters(task) | {"seed": task.seed * 100_003 + number}
     booster = xgboost.Booster(parameters, cache)
     if model is not None:
-        booster.load_model(bytearray(base64.b64decode(model)))
+        booster.load_model(bytearray(model))
         booster.set_param(parameters)
     return booster
 
 
-def _text(booster: xgboost.Booster) -> str:
-    return base64.b64encode(bytes(booster.save_raw("ubj"))).decode()
-
-
-def _pack(memory: Memory) -> bytes:
-    return json.dumps(asdict(memory)).encode()
-
-
-def _unpack(saved: bytes) -> Memory:
-    state = json.loads(saved)
-    searches = tuple(Search(**search) for search in state["searches"])
-    return Memory(searches, tuple(state["models"]), state["model"], state["history"])
+def _raw(booster: xgboost.Booster) -> bytes:
+    return bytes(booster.save_raw("ubj"))

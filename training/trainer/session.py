@@ -7,6 +7,7 @@ import json
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,9 +42,10 @@ from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
 from training.trainer.references import Added, Joined, Parted, join, ordinary_of, part, references_of, settled
 from training.trainer.seen import keep
+from training.trainer.stages import Stages
 from training.trainer.state_file import StateFile
 from training.trainer.task import Fitted, IntArray, Settling, Storied, Task, Weighed
-from training.trainer.unshown import Plan, Stages, plan
+from training.trainer.unshown import Plan, packed, plan, unpacked
 
 NOTHING_HIDDEN = (
     "No channel of these data is for the oracle mode alone: this model has seen what a realistic one sees, and their "
@@ -99,17 +101,16 @@ def train(
     keeper = StateFile(_state_path(args), key.digest, clock, facts=key.facts)
     if (odd := keeper.stranger()) is not None:
         progress.event("afresh", reason=odd)
-    stages = Stages(keeper)
     also = () if added is None else added.hosts
     parted = part(inputs, split, also=also)
     joined = join(inputs, split, parted.train)
-    task = task_of(args, inputs, joined, device=device, progress=progress, stop=stop, keeper=stages)
+    task = task_of(args, inputs, joined, device=device, progress=progress, stop=stop, keeper=keeper)
     task = replace(task, limits=limits)
     try:
         stop.check()
         progress.training(left=len(left_out.left_out))
-        fitted = settled(family.fit(task), inputs)
-        stages.trained()
+        stages = Stages(keeper)
+        fitted = settled(stages.run("model", lambda own: family.fit(replace(task, keeper=own))), inputs)
         key = key.with_processors(keeper.mixed)
         trained_s = progress.elapsed_s
         progress.event("evaluate")
@@ -249,25 +250,26 @@ def _without_each(
 ) -> list[tuple[str, Unshown | str]]:
     """Train again without each behaviour, and ask these models of it; or the reason why one could not be trained."""
     inputs, found = judged.inputs, list[tuple[str, Unshown | str]]()
-    for number, name in enumerate(left_out.left_out, start=1):
-        answer = stages.answered(name)
-        if answer is None:
-            task.stop.check()
-            task.progress.event("without", behaviour=name)
-            task.progress.training(left=len(left_out.left_out) - number, curve=False)
-            split = without(judged.split, inputs.rows, inputs.behaviour, name)
-            parted = part(inputs, split, also=also)
-            joined = join(inputs, split, parted.train)
-            try:
-                fitted = settled(family.fit(replace(task, **joined.of_task(inputs.classes))), inputs)
-            except TrainerError as error:
-                answer = str(error)
-            else:
-                levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
-                model = Judged(inputs, split, parted, joined, fitted, levels, judged.kept)
-                answer = model.of_unshown(name, float(args.hyper["target_fpr"]))
-            stages.ended(name, answer)
-        found.append((name, answer))
+
+    def answer(name: str, keeper: Keeper) -> bytes:
+        task.stop.check()
+        task.progress.event("without", behaviour=name)
+        task.progress.training(left=len(left_out.left_out) - len(found) - 1, curve=False)
+        split = without(judged.split, inputs.rows, inputs.behaviour, name)
+        parted = part(inputs, split, also=also)
+        joined = join(inputs, split, parted.train)
+        try:
+            fitted = settled(family.fit(replace(task, keeper=keeper, **joined.of_task(inputs.classes))), inputs)
+        except TrainerError as error:
+            return packed(str(error))
+        levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
+        model = Judged(inputs, split, parted, joined, fitted, levels, judged.kept)
+        return packed(model.of_unshown(name, float(args.hyper["target_fpr"])))
+
+    for name in left_out.left_out:
+        kept = stages.answer(f"without {name}", partial(answer, name))
+        assert kept is not None, "each training ends with an answer"
+        found.append((name, unpacked(kept, name)))
     return found
 
 

@@ -25,7 +25,8 @@ from training.trainer.contract import BadData
 from training.trainer.masked import MaskedModel
 from training.trainer.normalise import RobustAsinh, spread
 from training.trainer.reasons import Asked
-from training.trainer.supervised import AT_ONCE, best_epoch, loop_spec, to_bytes
+from training.trainer.stages import best_epoch
+from training.trainer.supervised import AT_ONCE, loop_spec, to_bytes
 from training.trainer.task import FloatArray, History, IntArray, Ordinary, Outputs, Task
 from training.trainer.windows import Windows, to_learn_from, windows
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from training.trainer.blocks import known
 from training.trainer.contract import Keeper
 from training.trainer.nets import Net, build
 from training.trainer.reasons import Asked
+from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
     FloatArray,
     History,
@@ -57,7 +57,7 @@ class Classifier:
 
     @property
     def course(self) -> str:
-        best = best_epoch(self.history) if self.history else 0
+        best = best_epoch(self.history)
         searched = f"Of {len(self.history)} epochs number {best} was the best on the validation side"
         if not self.refitted:
             return f"{searched}; its weights are kept."
@@ -104,43 +104,28 @@ def fit(task: Task) -> Classifier:
     The second training takes about as long as the first one needed to be at its best.
     """
     train, val = task.split.train, task.split.val
-    found = _recall(task.keeper)
-    if found is None:
-        net, history = _train(task, train, val, _Stage(task.keeper, None))
-        weights = class_weights(task.y[train], task.classes)
-        device = torch.device(task.device)
-        logits = mean_logits(net, windows(task.X, val, net.normalise, device))
-        found = Found(tempered(task.y[val], logits, weights)[1], history)
     refitted = train.size + val.size <= MOST_REFITTED
-    if refitted:
+    shape, device = tuple(task.X.shape[1:]), torch.device(task.device)
+
+    def search(keeper: Keeper) -> Search:
+        net, history = _train(task, train, val, keeper)
+        logits = mean_logits(net, windows(task.X, val, net.normalise, device))
+        loss, temperature = tempered(task.y[val], logits, class_weights(task.y[train], task.classes))
+        return Search(best_epoch(history), temperature, loss, history, b"" if refitted else to_bytes(net))
+
+    def refit(found: Search, keeper: Keeper) -> bytes:
         both = np.sort(np.concatenate((train, val)))
-        net, _ = _train(task, both, None, _Stage(task.keeper, found), found)
-    shape = tuple(task.X.shape[1:])
-    device = torch.device(task.device)
+        return to_bytes(_train(task, both, None, keeper, found)[0])
+
+    found, model = search_then_refit(Stages(task.keeper), task.model, search, refit if refitted else None)
+    net = _restored(task.model, shape, task.classes, task.hyper, model).to(device)
     return Classifier(
         net, task.model, shape, task.classes, task.hyper, found.temperature, device, found.history, refitted
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The search's result: how long to train, and how sure to be."""
-
-    temperature: float
-    history: History
-
-    @property
-    def best_epoch(self) -> int:
-        return best_epoch(self.history)
-
-
-def best_epoch(history: History) -> int:
-    """The number of the epoch, at least 1, after which the validation loss was lowest."""
-    return 1 + int(np.argmin([float(row["val_loss"] or 0.0) for row in history]))
-
-
 def _train(
-    task: Task, rows: IntArray, val: IntArray | None, keeper: Keeper, found: Found | None = None
+    task: Task, rows: IntArray, val: IntArray | None, keeper: Keeper, found: Search | None = None
 ) -> tuple[Net, History]:
     """A fresh network, trained on ``rows``: to the best epoch for ``val``, or to the one ``found``."""
     torch.manual_seed(task.seed)
@@ -204,48 +189,29 @@ def smoothed(logits: Tensor, truth: Tensor, weight: Tensor, smoothing: float) ->
     return (1 - smoothing) * missed + spread * (smoothing / logits.shape[1])
 
 
-def _shorter(spec: loop.LoopSpec, found: Found) -> loop.LoopSpec:
+def _shorter(spec: loop.LoopSpec, found: Search) -> loop.LoopSpec:
     """A schedule that comes to rest where the search was best, but never a mere beginning.
 
     Cut off in mid-schedule instead, with the rate still high, the result was two to three points
     worse; and the best of a few noisy validation windows may come by chance in an early epoch.
     """
-    epochs = max(found.best_epoch, spec.epochs // LEAST_SHARE)
+    epochs = max(found.length, spec.epochs // LEAST_SHARE)
     return replace(spec, epochs=epochs, before=len(found.history))
-
-
-class _Stage:
-    """A keeper that puts a line before the loop's state: null while searching, then what was found."""
-
-    def __init__(self, outer: Keeper, found: Found | None) -> None:
-        self._outer = outer
-        self._line = json.dumps(None if found is None else asdict(found)).encode()
-
-    def load(self) -> bytes | None:
-        saved = self._outer.load()
-        line, _, state = (saved or b"").partition(b"\n")
-        return state if saved is not None and line == self._line else None
-
-    def watch(self, snapshot: Callable[[], bytes]) -> None:
-        self._outer.watch(lambda: self._line + b"\n" + snapshot())
-
-    def tick(self) -> None:
-        self._outer.tick()
-
-
-def _recall(keeper: Keeper) -> Found | None:
-    """Restore what an interrupted run had found before it began the final training."""
-    facts = json.loads((keeper.load() or b"null").partition(b"\n")[0])
-    return None if facts is None else Found(**facts)
 
 
 def load(model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, hyper: Mapping[str, Value]) -> Classifier:
     """The network of a verified sidecar, on the CPU."""
     shape = tuple(facts["shape"])
+    net = _restored(model, shape, classes, hyper, sidecar)
+    return Classifier(net, model, shape, classes, hyper, float(facts["temperature"]), torch.device("cpu"), [])
+
+
+def _restored(model: str, shape: tuple[int, ...], classes: int, hyper: Mapping[str, Value], weights: bytes) -> Net:
+    """The network with these weights, on the CPU; only tensors are read, never code."""
     net = build(model, shape, classes, hyper)
-    from_bytes(net, sidecar)
-    temperature = float(facts["temperature"])
-    return Classifier(net, model, shape, classes, hyper, temperature, torch.device("cpu"), [])
+    net.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
+    net.eval()
+    return net
 
 
 def loop_spec(task: Task) -> loop.LoopSpec:
@@ -299,9 +265,3 @@ def to_bytes(net: torch.nn.Module, more: Mapping[str, Tensor] | None = None) -> 
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()
-
-
-def from_bytes(net: torch.nn.Module, sidecar: bytes) -> None:
-    """Put verified weights into ``net``; only tensors are read, never code."""
-    net.load_state_dict(torch.load(io.BytesIO(sidecar), weights_only=True))
-    net.eval()

@@ -6,7 +6,7 @@ belongs to one run: it stops and goes on as one, and is in its run key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from training.contract import Recipe
 from training.data.split import Split
-from training.trainer.contract import BadData, Keeper
+from training.trainer.contract import BadData
 from training.trainer.evaluation.behaviours import BENIGN, Unshown, without
 from training.trainer.inputs import Inputs
 
@@ -85,15 +85,7 @@ def _listed(names: set[str]) -> str:
     return ", ".join(sorted(names))
 
 
-# -- one run of several trainings --------------------------------------------------------------------------------------
-
-
-class _Kept(msgspec.Struct):
-    """The state of a run: of the training under way, and what became of those before it."""
-
-    now: bytes | None = None  # of the training under way; of the model itself once that is trained
-    model: bytes | None = None
-    ended: dict[str, bytes] = {}
+# -- what is kept of such a training ----------------------------------------------------------------------------------
 
 
 class _Answer(msgspec.Struct):
@@ -105,75 +97,18 @@ class _Answer(msgspec.Struct):
     failed: str | None = None
 
 
-class Stages:
-    """Keeps several trainings of one run as one state: the model's own, and after it those without a behaviour.
+def packed(one: Unshown | str) -> bytes:
+    """Pack the answer of a training without a behaviour, or the reason why it failed, for a run's state."""
+    if isinstance(one, str):
+        return msgspec.msgpack.encode(_Answer(failed=one))
+    alarm = None if one.alarm is None else one.alarm.tobytes()
+    return msgspec.msgpack.encode(_Answer(one.places.astype(np.int64).tobytes(), one.score.tobytes(), alarm))
 
-    To each training it is the keeper that it would have alone. A model's own state stays until the run is done.
-    """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-        self._kept: _Kept | None = None
-        self._own = True
-        self._snapshot: Callable[[], bytes] | None = None
-
-    @property
-    def _all(self) -> _Kept:
-        if self._kept is None:
-            saved = self._keeper.load()
-            self._kept = _Kept() if saved is None else msgspec.msgpack.decode(saved, type=_Kept)
-        return self._kept
-
-    def load(self) -> bytes | None:
-        """The state of the training that begins now."""
-        kept = self._all
-        return kept.model if self._own and kept.model is not None else kept.now
-
-    def watch(self, snapshot: Callable[[], bytes]) -> None:
-        self._snapshot = snapshot
-        self._keeper.watch(self._pack)
-
-    def tick(self) -> None:
-        self._keeper.tick()
-
-    def _pack(self) -> bytes:
-        kept = self._all
-        now = kept.now if self._snapshot is None else self._snapshot()
-        if self._own and kept.model is None:
-            return msgspec.msgpack.encode(_Kept(now=now))
-        # A model that is trained again to its end keeps the state that it had: what came after is there as well.
-        now = kept.now if self._own else now
-        return msgspec.msgpack.encode(_Kept(now=now, model=kept.model, ended=kept.ended))
-
-    def trained(self) -> None:
-        """End the model's own training."""
-        kept = self._all
-        if kept.model is None:
-            kept.model = kept.now if self._snapshot is None else self._snapshot()
-            kept.now = None
-        self._own, self._snapshot = False, None
-
-    def answered(self, name: str) -> Unshown | str | None:
-        """The answer of a training without ``name`` that has ended, or why it failed; None where none has ended."""
-        found = self._all.ended.get(name)
-        if found is None:
-            return None
-        one = msgspec.msgpack.decode(found, type=_Answer)
-        if one.failed is not None:
-            return one.failed
-        alarm = None if one.alarm is None else np.frombuffer(one.alarm, dtype=np.bool_)
-        return Unshown(name, np.frombuffer(one.places, dtype=np.int64), np.frombuffer(one.score), alarm)
-
-    def ended(self, name: str, one: Unshown | str) -> None:
-        """End a training without ``name``."""
-        answer = (
-            _Answer(failed=one)
-            if isinstance(one, str)
-            else _Answer(
-                one.places.astype(np.int64).tobytes(),
-                one.score.tobytes(),
-                None if one.alarm is None else one.alarm.tobytes(),
-            )
-        )
-        self._all.ended[name] = msgspec.msgpack.encode(answer)
-        self._all.now, self._snapshot = None, None
+def unpacked(kept: bytes, name: str) -> Unshown | str:
+    """Read what `packed` wrote of the training without ``name``."""
+    one = msgspec.msgpack.decode(kept, type=_Answer)
+    if one.failed is not None:
+        return one.failed
+    alarm = None if one.alarm is None else np.frombuffer(one.alarm, dtype=np.bool_)
+    return Unshown(name, np.frombuffer(one.places, dtype=np.int64), np.frombuffer(one.score), alarm)

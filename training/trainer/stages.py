@@ -1,0 +1,113 @@
+"""A run of several trainings, kept as one state; and the plot of most of them: search for a length, then refit.
+
+A stage that has ended is not trained again by a resumed run. The stage under way goes on from its own state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from training.trainer.contract import Keeper
+from training.trainer.task import History
+
+T = TypeVar("T")
+
+
+class _Kept(msgspec.Struct):
+    """The state of a run: what became of the stages that ended, and the state of the one under way."""
+
+    name: str = ""
+    now: bytes | None = None
+    ended: dict[str, bytes | None] = {}
+
+
+class Stages:
+    """Keeps the stages of a run in the outer keeper's state. To the stage under way it is the keeper itself."""
+
+    def __init__(self, outer: Keeper) -> None:
+        self._outer = outer
+        saved = outer.load()
+        self._kept = _Kept() if saved is None else msgspec.msgpack.decode(saved, type=_Kept)
+        self._name = ""
+        self._snapshot: Callable[[], bytes] | None = None
+
+    def run(self, name: str, work: Callable[[Keeper], T]) -> T:
+        """Run a stage whose result cannot be kept: a resumed run makes it again from the stage's last state."""
+        self._begin(name)
+        result = work(self)
+        if name not in self._kept.ended:
+            self._kept.ended[name] = self.load() if self._snapshot is None else self._snapshot()
+        self._snapshot = None
+        return result
+
+    def answer(self, name: str, work: Callable[[Keeper], bytes | None]) -> bytes | None:
+        """Run a stage of which only this answer is needed, unless it is kept already."""
+        if name not in self._kept.ended:
+            self._begin(name)
+            self._kept.ended[name] = work(self)
+            self._snapshot = None
+        return self._kept.ended[name]
+
+    def load(self) -> bytes | None:
+        """Load the state of the stage under way."""
+        own = self._kept.now if self._kept.name == self._name else None
+        return self._kept.ended.get(self._name, own)
+
+    def watch(self, snapshot: Callable[[], bytes]) -> None:
+        self._snapshot = snapshot
+
+    def tick(self) -> None:
+        self._outer.tick()
+
+    def _begin(self, name: str) -> None:
+        self._name, self._snapshot = name, None
+        self._outer.watch(self._pack)
+
+    def _pack(self) -> bytes:
+        kept = self._kept
+        if self._name not in kept.ended and self._snapshot is not None:
+            kept = _Kept(self._name, self._snapshot(), kept.ended)
+        return msgspec.msgpack.encode(kept)
+
+
+class Search(msgspec.Struct, frozen=True):
+    """The result of a search for how long to train: until the validation loss was lowest, and how sure to be then.
+
+    ``model`` has the weights of that moment where nothing is trained again.
+    """
+
+    length: int
+    temperature: float
+    loss: float
+    history: History
+    model: bytes = b""
+
+
+def search_then_refit(
+    stages: Stages,
+    name: str,
+    search: Callable[[Keeper], Search],
+    refit: Callable[[Search, Keeper], bytes] | None,
+) -> tuple[Search, bytes]:
+    """Search by the validation windows, then train for about as long on these as well; without ``refit`` only search.
+
+    The search, and the trained model.
+    """
+    kept = stages.answer(f"search {name}", lambda keeper: msgspec.msgpack.encode(search(keeper)))
+    assert kept is not None, "a search ends with a result"
+    found = msgspec.msgpack.decode(kept, type=Search)
+    if refit is None:
+        return found, found.model
+    model = stages.answer(f"refit {name}", lambda keeper: refit(found, keeper))
+    assert model is not None, "a training ends with a model"
+    return found, model
+
+
+def best_epoch(history: History) -> int:
+    """The number of the epoch (or round), at least 1, after which the validation loss was lowest; 0 without any."""
+    losses = [float(row["val_loss"] or 0.0) for row in history]
+    return 1 + int(np.argmin(losses)) if losses else 0
