@@ -223,17 +223,6 @@ def test_the_page_begins_with_what_was_understood_and_with_machines_that_are_the
     assert "Trained on lab-a, lab-b; judged on a machine it has not seen: lab-c." in page
 
 
-def test_a_report_of_before_still_has_a_page():
-    old = report()
-    for key in ("understood", "classes", "incidents"):
-        old.pop(key)
-    for key in ("hosts", "classes", "unseen_hosts", "seen_hosts", "never_trained"):
-        old["split"].pop(key)
-    page = render(old)
-    assert "Trained on lab-a, lab-b; judged on lab-c." in page
-    assert "understood to be" not in page
-
-
 def test_what_a_person_is_called_by_stands_first():
     made = report()
     assert made["incidents"]["caught"]["value"] > 0.5

@@ -23,6 +23,7 @@ from training.trainer.changed import Measures, Moved, Record, when
 from training.trainer.changes import Series, _p, can_tell, find, means, reference_needed, stretches
 from training.trainer.contract import BadArguments
 from training.trainer.drift import Drift, drift
+from training.trainer.incidents import usual
 from training.trainer.judging import judge
 from training.trainer.score import follow
 from training.trainer.streams import Streams, rule_of
@@ -321,7 +322,8 @@ def test_scores_tell_a_change_until_it_is_confirmed_and_lower_no_alarm(
     trained: tuple[Path, Path], shifted_data: Path, tmp_path: Path
 ) -> None:
     judged = judge(trained[0], shifted_data)
-    judged = replace(judged, document={**judged.document, "threshold": {"threshold": 0.3}})
+    rule = usual(judged.inputs.schema_fields["stride_s"]).to_dict()
+    judged = replace(judged, document={**judged.document, "threshold": {"threshold": 0.3}, "incidents": rule})
     whole = follow(judged)
     assert list(whole.changed) == ["beta"]
     told = whole.changed["beta"]

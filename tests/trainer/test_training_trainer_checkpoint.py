@@ -56,40 +56,6 @@ def test_data_of_another_schema_is_refused_by_its_first_difference(
         score(trained[0], make_data(tmp_path, **other))
 
 
-def of_before(path: Path, folder: Path, *, names: list[str]) -> checkpoint.Checkpoint:
-    """The checkpoint as it was written before anybody said which class is benign, with classes of these names."""
-    found = checkpoint.read(path)
-    document = json.loads(json.dumps(found.document))
-    for key in ("benign", "seen", "ranges"):
-        document.pop(key)
-    fields = document["schema"]["fields"]
-    fields.pop("benign", None)
-    fields["label_map"] = document["label_map"] = {name: k for k, name in enumerate(names)}
-    fields["target"] = "malicious"
-    written = checkpoint.write(folder, {k: v for k, v in document.items() if k != "sidecar"}, found.sidecar, ".pt")
-    return checkpoint.read(written)
-
-
-def test_a_checkpoint_of_before_loads_where_its_class_is_called_benign(
-    trained: tuple[Path, Path], tmp_path: Path
-) -> None:
-    path, data = trained
-    of_before(path, tmp_path, names=["benign", "malicious1"])
-    old = judge(tmp_path / path.name, data)
-    assert old.classes.benign == ("benign",)
-    assert old.scored.score.tolist() == judge(path, data).scored.score.tolist()
-
-
-def test_a_checkpoint_of_before_whose_first_class_was_taken_for_benign_is_refused(
-    trained: tuple[Path, Path], tmp_path: Path
-) -> None:
-    old = of_before(trained[0], tmp_path / "old", names=["attack", "normal"])
-    data = make_data(tmp_path / "data", names=["attack", "normal"], benign=["normal"])
-    with pytest.raises(CheckpointError, match="again with --benign, and train the model again"):
-        score(tmp_path / "old" / "mlp_oracle.ckpt.json", data)
-    assert old.document["label_map"] == {"attack": 0, "normal": 1}
-
-
 def test_an_oracle_checkpoint_refuses_realistic_data(trained: tuple[Path, Path]) -> None:
     from training.data.dataset import load_processed
 
@@ -123,9 +89,7 @@ def test_a_changed_sidecar_is_refused_before_it_is_read(trained: tuple[Path, Pat
         checkpoint.read(path)
 
 
-def test_a_figure_that_was_changed_by_hand_is_noticed(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_figure_that_was_changed_by_hand_is_noticed(trained: tuple[Path, Path], tmp_path: Path) -> None:
     path, document = copied(trained, tmp_path)
     path.write_text(json.dumps(document, indent=7))  # written otherwise, and the same
     checkpoint.read(path)
@@ -133,10 +97,19 @@ def test_a_figure_that_was_changed_by_hand_is_noticed(
     path.write_text(json.dumps(document))
     with pytest.raises(CheckpointError, match="was changed after it was written"):
         checkpoint.read(path)
-    del document["digest"]  # as an earlier version wrote it
+
+
+@pytest.mark.parametrize("gone", ["digest", "seen", "ranges", "channels", "incidents", "levels", "run_key"])
+def test_a_checkpoint_of_another_form_is_refused_in_one_sentence(
+    trained: tuple[Path, Path], tmp_path: Path, gone: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, document = copied(trained, tmp_path)
+    del document[gone]
     path.write_text(json.dumps(document))
-    assert main([str(path), str(trained[1])]) == Exit.DONE
-    assert "carries no digest of itself" in capsys.readouterr().err
+    assert main([str(path), str(trained[1])]) == Exit.BAD_DATA
+    assert "damaged or of another form" in (said := capsys.readouterr().err.splitlines()[-1])
+    assert gone in said
+    assert said.endswith("train the model again")
 
 
 def test_broken_trees_are_one_sentence_without_a_place_in_anothers_sources(

@@ -20,6 +20,7 @@ from training.contract import Exit
 from training.trainer import anomaly as views
 from training.trainer import score as scoring
 from training.trainer.anomaly import Neighbours, Sided, Surprises
+from training.trainer.checkpoint import digest_of
 from training.trainer.evaluation.page import render
 from training.trainer.gbt import Gbt, Part
 from training.trainer.judging import Judged, judge
@@ -233,9 +234,8 @@ def test_score_explains_alarms_on_request(trees: Judged) -> None:
 def test_without_a_threshold_there_is_nothing_to_explain(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads((place / "artifacts" / "gbt_oracle.ckpt.json").read_text())
     path = place / "artifacts" / "other.ckpt.json"
-    del document["digest"]
     document["threshold"]["threshold"] = None
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(document | {"digest": digest_of(document)}))
     assert scoring.main([str(path), str(place), "--explain"]) == Exit.BAD_ARGUMENTS
     assert "gbt oracle has no threshold, so no window is an alarm to explain" in capsys.readouterr().err
 

@@ -23,7 +23,9 @@ from training.families import Takes
 from training.trainer import compare as comparing
 from training.trainer import judging, seen
 from training.trainer import score as scoring
+from training.trainer.adapt import without_envelope
 from training.trainer.arguments import parse
+from training.trainer.checkpoint import write as write_checkpoint
 from training.trainer.contract import BadData
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 
@@ -171,15 +173,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return data, trained_on(data, folder)
 
 
-def of_before(checkpoint: Path, folder: Path) -> Path:
-    """The checkpoint as an earlier version would have written it."""
+def forgetful(checkpoint: Path, folder: Path) -> Path:
+    """The checkpoint of a model that has seen more windows than one keeps."""
     document = json.loads(checkpoint.read_text())
-    del document["seen"], document["ranges"], document["digest"]
-    folder.mkdir()
-    (folder / "gbt_oracle.xgb.json").write_bytes(checkpoint.with_name("gbt_oracle.xgb.json").read_bytes())
-    path = folder / checkpoint.name
-    path.write_text(json.dumps(document))
-    return path
+    document["seen"] = {"sides": None, "marks": None, "every": 1}
+    sidecar = checkpoint.with_name("gbt_oracle.xgb.json").read_bytes()
+    return write_checkpoint(folder, without_envelope(document), sidecar, ".xgb.json")
 
 
 def scored(checkpoint: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> tuple[pl.DataFrame, str]:
@@ -299,30 +298,17 @@ def test_windows_are_compared_a_part_at_a_time(
     assert "train" in in_parts.tolist()
 
 
-def test_a_checkpoint_that_keeps_no_marks_knows_whole_windows(
+def test_a_checkpoint_that_keeps_too_little_says_that_it_cannot_know(
     trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, checkpoint = trained
-    document = json.loads(checkpoint.read_text())
-    del document["seen"]["marks"], document["seen"]["every"]
-    X, recording = cut_again(3)
-    other = inputs_of(write(tmp_path / "o", X, recording))
-    assert set(seen.sides_by_content(document, other).tolist()) == {"new"}
-    assert "train" in seen.sides_by_content(document, inputs_of(data)).tolist()
-
-
-def test_a_checkpoint_of_before_says_that_it_cannot_know(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, checkpoint = trained
-    old = of_before(checkpoint, tmp_path / "old")
-    rows, said = scored(old, data, capsys)
+    without = forgetful(checkpoint, tmp_path / "forgetful")
+    rows, said = scored(without, data, capsys)
     assert rows["side"].to_list() == scored(checkpoint, data, capsys)[0]["side"].to_list()
-    assert "keeps no ranges" in said
     X, _ = walks(seed=9)
-    rows, said = scored(old, write(tmp_path / "other", X, np.arange(160) // 4), capsys)
+    rows, said = scored(without, write(tmp_path / "other", X, np.arange(160) // 4), capsys)
     assert rows["side"].null_count() == 160
-    assert "has seen is not known: its checkpoint does not keep" in said
+    assert "has seen is not known: a checkpoint keeps the digests of at most" in said
 
 
 @pytest.mark.parametrize(
@@ -402,9 +388,9 @@ def test_what_is_kept_of_windows_is_small_sorted_and_bounded(monkeypatch: pytest
     assert train.size == split.train.size
     assert (np.diff(train.astype(np.int64)) > 0).all()
     monkeypatch.setattr(seen, "MOST_WINDOWS", 79)
-    assert seen.keep(found, split, NONE) == seen.Seen(sides=None)
-    assert seen.sides_by_content({"seen": {"sides": None}}, found) is None
-    assert seen.why_unknown({"seen": {"sides": None}}) == seen.TOO_MANY
+    nothing = seen.keep(found, split, NONE)
+    assert nothing.sides is nothing.marks is None
+    assert seen.sides_by_content({"seen": msgspec.to_builtins(nothing)}, found) is None
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
@@ -460,7 +446,7 @@ def test_nothing_is_concluded_where_a_checkpoint_does_not_know(
     exported_twice: tuple[Path, Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, a, data, b = exported_twice
-    old = of_before(a, tmp_path / "old")
+    old = forgetful(a, tmp_path / "old")
     assert comparing.main([str(old), str(a), str(first)]) == Exit.DONE, "its own data it knows"
     assert "that neither saw" in capsys.readouterr().out
     assert comparing.main([str(old), str(b), str(data), "--other-data"]) == Exit.DONE

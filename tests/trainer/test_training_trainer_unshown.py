@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
+from test_training_report import quiet_report
 from trainer_builders import StopAfter, arguments, files, make_data, run
 
 from training.contract import Exit
@@ -215,7 +216,7 @@ def test_figures_are_those_of_each_model_on_benign_windows_and_its_behaviour():
 def test_the_verdict_says_it_in_one_line_and_no_better_than_its_interval(value, ci95, level, words):
     rate = {"value": value, "ci95": ci95}
     made = {"new_behaviours": {"all": {"auroc": {"value": 0.65, "ci95": None}, "tpr": rate}, "why": None}}
-    facts = verdict.Facts(made | {"metrics": {"test": {}}, "split": {}})
+    facts = verdict.facts_of(quiet_report() | made)
     rule = next(rule for rule in verdict.RULES if rule.about == verdict.NEW and rule.applies(facts))
     assert rule.level.name.lower() == level
-    assert rule.says.format_map(verdict._Named(facts)) == f"A behaviour it was not shown: {words}"
+    assert rule.says.format_map(vars(facts)) == f"A behaviour it was not shown: {words}"

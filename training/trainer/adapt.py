@@ -104,7 +104,7 @@ def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> Trai
         seed=int(split["seed"]),
         threads=max(names.threads, 1),
         device="cpu",
-        hyper={one.key: document["hyper"].get(one.key, one.default) for one in FAMILIES[model].hyper},
+        hyper={one.key: document["hyper"][one.key] for one in FAMILIES[model].hyper},
     )
 
 
@@ -128,7 +128,7 @@ def read_added(model: Model, place: Path) -> Added:
             raise BadData(str(error)) from None
         loaded = on_channels(loaded, schema)
         require_schema(model.checkpoint, loaded.schema)
-        known = {str(name) for name in (model.document.get("split") or {}).get("train_hosts", ())}
+        known = {str(name) for name in model.document["split"]["train_hosts"]}
         keep = ~np.isin(loaded.reference_host, sorted(known))
         X, host = np.array(loaded.reference[keep]), loaded.reference_host[keep]
     else:
@@ -142,11 +142,10 @@ def read_added(model: Model, place: Path) -> Added:
     rows = Rows.of(episode=host, host=host, t_start=times, t_end=times, label=np.zeros(host.size, dtype=np.int64))
     windows = WindowSet(X=X, rows=rows)
     inputs = from_dataset(unwritten(windows, schema, windows), takes=model.family.takes)
-    key = model.document.get("run_key")
     return Added(
         inputs=inputs,
-        base=str(model.document.get("digest", "")),
-        data=str(key.get("data", "")) if isinstance(key, dict) else "",
+        base=str(model.document["digest"]),
+        data=str(model.document["run_key"]["data"]),
         split=str(model.document["split"]["fingerprint"]),
         kept={},
     )
@@ -181,11 +180,11 @@ def hosts_of(model: Model, added: Added, levels: Levels | None = None) -> HostTh
     from training.trainer.references import references_of, settled
     from training.trainer.seen import fresh_references
 
-    threshold = model.document.get("threshold") or {}
-    if threshold.get("threshold") is None or threshold.get("hosts") is None:
+    threshold = model.document["threshold"]
+    if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
         raise BadData(
-            f"{model.path} has no rule by which a reference changes its threshold (an earlier version made it, or its "
-            "data had no references): train it again"
+            f"{model.path} has no rule by which a reference changes its threshold, as its data had no references: "
+            "train it again with some"
         )
     fresh = fresh_references(model.document, added.inputs)
     if fresh.size < added.inputs.reference_host.size:
@@ -209,7 +208,7 @@ def set_level(model: Model, added: Added, out_dir: Path) -> Path:
     from training.trainer.task import Settling
 
     document, levels = dict(model.document), None
-    if document.get("levels") is not None:
+    if document["levels"] is not None:
         added.require(FEWEST, "a level")
         fitted = settled(model.fitted, added.inputs)
         raw = references_of(fitted, added.inputs, np.arange(added.inputs.reference_host.size), None)

@@ -19,8 +19,7 @@ from typing import Annotated, Any
 import msgspec
 
 from training import strict_json
-from training.data.classes import benign_of
-from training.data.errors import DataError, SchemaMismatch
+from training.data.errors import SchemaMismatch
 from training.data.schema import FeatureSchema, require_same
 from training.data.split import Side
 from training.families import FAMILIES
@@ -51,12 +50,20 @@ class _Split(msgspec.Struct):
     train_hosts: list[str]
     seed: Annotated[int, msgspec.Meta(ge=0)]
     fingerprint: str
-    test_hosts: list[str] = []  # empty: every host that did not train
+    test_hosts: list[str] = []  # none: every host that did not train
+
+
+class _RunKey(msgspec.Struct):
+    data: str
+
+
+class _Channels(msgspec.Struct):
+    none: list[str]
 
 
 class _Levels(msgspec.Struct):
     usual: float | None
-    own: dict[str, float] = {}
+    own: dict[str, float] = {}  # of hosts that the model was adapted to
 
 
 _Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -75,12 +82,12 @@ class _Hosts(msgspec.Struct):
     log_odds: bool
     levels: dict[str, _Level]
     quantiles: tuple[_Share, _Share]
-    kept: dict[str, float] = {}
+    kept: dict[str, float]
 
 
 class _Threshold(msgspec.Struct):
     threshold: float | None
-    hosts: _Hosts | None = None
+    hosts: _Hosts | None
 
 
 class _Members(msgspec.Struct):
@@ -93,12 +100,14 @@ class _Members(msgspec.Struct):
     label_map: dict[str, int]
     split: _Split
     sidecar: _Sidecar
-    run_key: dict[str, Any] = {}
-    levels: _Levels | None = None
-    threshold: _Threshold | None = None
-    # Checkpoints of earlier versions are without these.
-    seen: Seen | None = None
-    ranges: dict[str, Range] | None = None
+    run_key: _RunKey
+    levels: _Levels | None
+    threshold: _Threshold | None
+    seen: Seen
+    ranges: dict[str, Range]
+    channels: _Channels
+    incidents: dict[str, Any] | None
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +148,13 @@ def read(path: Path) -> Checkpoint:
         members = msgspec.convert(document, _Members)
         _check(members)
     except ValueError as error:
-        raise CheckpointError(f"{path} is damaged ({error}): fetch the bundle again") from None
+        raise CheckpointError(
+            f"{path} is damaged or of another form ({error}): fetch the bundle again, or train the model again"
+        ) from None
     name, digest = members.sidecar.file, members.sidecar.sha256
     if not _FILE.fullmatch(name):
         raise CheckpointError(f"{path} names a sidecar outside its own folder: do not trust it")
-    if document.get("digest", digest_of(document)) != digest_of(document):
+    if members.digest != digest_of(document):
         raise CheckpointError(f"{path} was changed after it was written: fetch the bundle again, or train anew")
     beside = path.parent / name
     try:
@@ -167,15 +178,15 @@ def _check(members: _Members) -> None:
     """Raises ValueError when the numbers of the classes, or a hyperparameter, cannot be those of a training."""
     if sorted(members.label_map.values()) != list(range(len(members.label_map))):
         raise ValueError("the classes are not numbered from 0 on")
-    if members.seen is not None:
-        for side in Side:
-            members.seen.digests(side)
+    for side in Side:
+        members.seen.digests(side)
     for one in FAMILIES[members.model].hyper if members.model in FAMILIES else ():
-        if one.key in members.hyper:
-            try:
-                one.parse(str(members.hyper[one.key]))
-            except ArgumentTypeError as error:
-                raise ValueError(f"{one.key}: {error}") from None
+        if one.key not in members.hyper:
+            raise ValueError(f"it has no {one.key}")
+        try:
+            one.parse(str(members.hyper[one.key]))
+        except ArgumentTypeError as error:
+            raise ValueError(f"{one.key}: {error}") from None
 
 
 def _changed(beside: Path, path: Path) -> str:
@@ -210,16 +221,8 @@ def schema_of(checkpoint: Checkpoint) -> FeatureSchema:
 
 def require_schema(checkpoint: Checkpoint, found: FeatureSchema) -> None:
     """Refuse data that the model was not made for, naming the first field that differs."""
-    expected = schema_of(checkpoint)
     try:
-        benign_of(expected)
-    except DataError:
-        raise CheckpointError(
-            f"when this {checkpoint.model} was trained, its data did not say which class is benign, and the "
-            "first one was taken: make the data set again with --benign, and train the model again"
-        ) from None
-    try:
-        require_same(expected, found)
+        require_same(schema_of(checkpoint), found)
     except SchemaMismatch as error:
         raise CheckpointError(
             f"this {checkpoint.model} was trained on other data in mode {checkpoint.mode}. {error}"

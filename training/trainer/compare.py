@@ -269,8 +269,8 @@ def _shared_test(models: Sequence[Judged]) -> NDArray[np.int64]:
     for one, split in zip(models, splits, strict=True):
         if split.fingerprint != one.document["split"]["fingerprint"]:
             raise BadData(
-                f"{one.name} was trained on these data, divided by other rules (of an earlier version), so its own "
-                "windows might be judged: train it again"
+                f"{one.name} was trained on these data, divided by other rules, so its own windows might be "
+                "judged: train it again"
             )
     if not all(np.array_equal(splits[0].test, split.test) for split in splits[1:]):
         raise BadData(
@@ -325,7 +325,7 @@ def _in_words(found: dict[str, Any]) -> str:
     if found["unknown"]:
         lines.append(
             f"Which is better cannot be said: {' and '.join(found['unknown'])} may have been trained on these "
-            "windows; the checkpoint does not keep what it has seen."
+            "windows; a checkpoint does not keep so many windows as it has seen."
         )
         return "\n".join(lines)
     if "standings" in found:

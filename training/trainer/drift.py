@@ -170,12 +170,12 @@ def drift(judged: Judged) -> list[Drift]:
     from training.trainer import ranges
 
     rows = judged.inputs.rows
-    odd = None if judged.document.get("ranges") is None else ranges.strange(judged.inputs, judged.document)
+    odd = ranges.strange(judged.inputs, judged.document)
     ordered = in_order(rows)
     return [_of(host, ordered[rows.host[ordered] == host], judged, odd) for host in np.unique(rows.host).tolist()]
 
 
-def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_] | None) -> Drift:
+def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_]) -> Drift:
     """The drift of one host, whose windows are ``rows`` in time order."""
     import numpy as np
 
@@ -227,12 +227,12 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     )
 
 
-def _doubts(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_] | None) -> tuple[str, ...]:
+def _doubts(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_]) -> tuple[str, ...]:
     """Sentences that speak against the alarms on a host, whether it changed or not."""
     from training.trainer.evaluation.host_thresholds import References
 
     said = []
-    if odd is not None and odd[rows].mean() >= STRANGE:
+    if odd[rows].mean() >= STRANGE:
         said.append(f"{odd[rows].mean():.0%} of its windows are unlike all that the model has learnt from.")
     own = judged.references.host == host
     if not own.any():

@@ -242,7 +242,7 @@ def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, _h
     except xgboost.core.XGBoostError:  # whose words begin with a place in its own sources
         raise ValueError("XGBoost finds no booster in it") from None
     heat, heat_over = (float(value) for value in facts["temperatures"])
-    weight, weight_over = (float(value) for value in facts.get("weights", (0.5, 0.5)))
+    weight, weight_over = (float(value) for value in facts["weights"])
     parts = (Part(first, None, heat, weight), Part(second, Linear.from_json(line), heat_over, weight_over))
     return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), dtype=np.int64))
 

@@ -83,7 +83,7 @@ def paced(join: Join, k: int, n: int, *, stride_s: float) -> Rule:
 
 
 def usual(stride_s: float) -> Rule:
-    """The rule of checkpoints that keep none, and where nothing can be chosen: two of three windows."""
+    """The rule where nothing can be chosen: two of three windows."""
     return paced(Join.COUNT, 2, 3, stride_s=stride_s)
 
 

@@ -57,7 +57,7 @@ class Judged:
     @property
     def calibrated(self) -> float | None:
         """The calibrated threshold, before any host's reference changes it; None where the model has none."""
-        threshold = (self.document.get("threshold") or {}).get("threshold")
+        threshold = (self.document["threshold"] or {}).get("threshold")
         return None if threshold is None else float(threshold)
 
     @property
@@ -210,7 +210,7 @@ def _references(
     from training.trainer.references import references_of
     from training.trainer.seen import fresh_references
 
-    fresh, recorded, levels = fresh_references(document, inputs), document.get("levels"), None
+    fresh, recorded, levels = fresh_references(document, inputs), document["levels"], None
     if anomalies and recorded is not None:
         raw = references_of(fitted, inputs, fresh, None)
         levels = Levels.elsewhere(raw.score, raw.host, recorded)
@@ -221,8 +221,8 @@ def _hosts(document: Mapping[str, Any], references: References, schema: Mapping[
     """The thresholds of hosts, by the references here; None for a model that learnt no rule for them."""
     from training.trainer.evaluation.host_thresholds import HostThresholds
 
-    threshold = document.get("threshold") or {}
-    if threshold.get("threshold") is None or threshold.get("hosts") is None:
+    threshold = document["threshold"]
+    if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
         return None
     found = HostThresholds.recorded(threshold["hosts"], threshold["threshold"])
     return found.elsewhere(references, measured=schema["normaliser"].get("type") == "host_baseline")
@@ -252,7 +252,7 @@ def sides(judged: Judged) -> NDArray[np.str_] | None:
 
     inputs = judged.inputs
     if same_data(judged.document, inputs):
-        with suppress(BadData):  # what cannot be divided today was divided by earlier rules
+        with suppress(BadData):
             split = split_again(judged)
             if split.fingerprint == judged.document["split"]["fingerprint"]:
                 return sides_of_split(split, inputs.y.size)

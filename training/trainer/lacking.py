@@ -151,11 +151,8 @@ def _spread(windows: int) -> IntArray:
 
 
 def lacked(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The channels that each host here lacks, of those that the model has learnt from; hosts that lack none left out.
-
-    A checkpoint of before these were kept has learnt from all.
-    """
-    never = set((document.get("channels") or {}).get("none", ()))
+    """The channels that each host here lacks, of those that the model has learnt from; without hosts that lack none."""
+    never = set(document["channels"]["none"])
     lacks = lacking_hosts(inputs.tensors[:, :, :1], inputs.rows.host)
     found = {}
     for host, gone in zip(np.unique(inputs.rows.host).tolist(), lacks, strict=True):
@@ -166,6 +163,6 @@ def lacked(inputs: Inputs, document: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def price_of(channels: Sequence[str], document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The figures of the smallest set measured that holds all of ``channels``; None where there is none."""
-    measured = (document.get("channels") or {}).get("without", ())
+    measured = document["channels"].get("without", ())
     holding = [one for one in measured if set(channels) <= set(one["channels"])]
     return min(holding, key=lambda one: len(one["channels"]), default=None)

@@ -26,10 +26,6 @@ SHOWN = 3  # channels
 WORTH_SAYING = 0.01  # of a host's windows
 KEPT = ("min", "max", "diff_abs_mean")
 Floats = NDArray[np.float64]
-UNKNOWN = (
-    "The checkpoint keeps no ranges of what the model was trained on (an earlier version made it): values far from "
-    "these go unnoticed."
-)
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -90,9 +86,7 @@ def _outside_of(
 
 
 def said_of(inputs: Inputs, document: Mapping[str, Any]) -> list[str]:
-    """A sentence for each host of whose windows a notable share lies outside; or that nothing is known."""
-    if document.get("ranges") is None:
-        return [UNKNOWN]
+    """A sentence for each host of whose windows a notable share lies outside."""
     return [
         f"{share:.0%} of the windows of {host} lie outside of what the model was trained on (most often in "
         f"{', '.join(worst)}): what it says of them is a guess."

@@ -156,10 +156,7 @@ class Added:
     def check(self, inputs: Inputs, split: Split) -> None:
         """Refuse another split than the model's, and hosts that have trained it. Raises ``BadData``."""
         if split.fingerprint != self.split:
-            raise BadData(
-                "the data set is divided by other rules now than when the model was trained (an earlier version made "
-                "it): train it anew"
-            )
+            raise BadData("the data set is divided by other rules now than when the model was trained: train it again")
         known = sorted(set(inputs.rows.host[learnt_from(split)].tolist()) & set(self.hosts))
         if known:
             raise BadData(

@@ -220,7 +220,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     if thresholds is None:
         return Followed([], {}, [])
     try:
-        streams = Streams(str(document.get("digest", "")), rule_of(document))
+        streams = Streams(str(document["digest"]), rule_of(document))
         note = None if state is None else streams.load(state)
     except StateError as error:
         raise BadArguments(str(error)) from None
@@ -316,10 +316,10 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
 
     from training.data.schema import Timing
     from training.trainer import ranges
-    from training.trainer.seen import NEW, why_unknown
+    from training.trainer.seen import NEW, TOO_MANY
 
     if side is None:
-        first = f"Which of these windows {judged.name} has seen is not known: {why_unknown(judged.document)}."
+        first = f"Which of these windows {judged.name} has seen is not known: {TOO_MANY}."
     else:
         names, at, counts = np.unique(side, return_index=True, return_counts=True)
         shown = ", ".join(f"{names[place]} {counts[place]:,}" for place in np.argsort(at))
@@ -340,12 +340,8 @@ def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
         ]
     if judged.hosts is None and judged.calibrated is not None and judged.references.host.size:
         said.append(
-            "The checkpoint has one threshold for all hosts, and no rule by which references change it (an earlier "
-            "version made it, or it had no references to learn one from): train it again."
-        )
-    if "digest" not in judged.document:
-        said.append(
-            "The checkpoint carries no digest of itself (an earlier version made it): a change by hand goes unnoticed."
+            "The checkpoint has one threshold for all hosts, as its data had no references to learn another rule from: "
+            "train it again with some."
         )
     return [*said, *judged.notes]
 

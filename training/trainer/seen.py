@@ -31,7 +31,6 @@ PART_VALUES = 1 << 24  # samples whose marks are worked on at a time
 MARKS = 8  # at most as many in a window, before those that neighbours share are counted once
 MOST_MARKS = 1 << 20
 NEW = "new"  # the side of a window that is on none
-WITHOUT = "its checkpoint does not keep which windows it has seen: it was made by an earlier version"
 TOO_MANY = f"a checkpoint keeps the digests of at most {MOST_WINDOWS:,} windows, and it saw more"
 
 Digests = NDArray[np.uint64]
@@ -39,14 +38,14 @@ _Text = Annotated[str, msgspec.Meta(max_length=MOST_WINDOWS * BYTES * 4 // 3 + 4
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The member ``seen`` of a checkpoint. ``sides`` is None where there were too many windows to keep.
+    """The member ``seen`` of a checkpoint. ``sides`` and ``marks`` are None where there were too many windows to keep.
 
-    ``marks`` are of one in ``every`` runs of samples; None in checkpoints of before they were kept.
+    ``marks`` are of one in ``every`` runs of samples.
     """
 
     sides: dict[Side, _Text] | None
-    marks: dict[Side, _Text] | None = None
-    every: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)] = 1
+    marks: dict[Side, _Text] | None
+    every: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
     def digests(self, side: Side) -> Digests:
         """The digests of one side's windows, sorted, shortened to their first ``BYTES``. Raises ValueError for none."""
@@ -74,7 +73,7 @@ def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> Seen:
     """Return what a checkpoint stores of the windows on each side; ``references`` are places of those that trained."""
     digests = inputs.window_digests
     if digests.size + references.size > MOST_WINDOWS:
-        return Seen(sides=None)
+        return Seen(sides=None, marks=None, every=1)
     every = _every(*inputs.tensors.shape[::2])
     marks = marks_of(inputs.tensors, inputs.channel_names, every, telling=True)
     sides = {side: digests[split.side(side)] for side in Side}
@@ -92,10 +91,10 @@ def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> Seen:
 
 
 def fresh_references(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.int64]:
-    """The places of reference windows that the model has not learnt from, by content; of old checkpoints all."""
-    seen = None if document.get("seen") is None else msgspec.convert(document["seen"], Seen)
+    """The places of reference windows that the model has not learnt from, by content; all where it cannot say."""
+    seen = msgspec.convert(document["seen"], Seen)
     places = np.arange(inputs.reference_host.size)
-    if seen is None or seen.sides is None or not places.size:
+    if seen.sides is None or not places.size:
         return places
     short = _short(window_digests(inputs.reference_tensors, inputs.channel_names))
     return places[~np.isin(short, seen.digests(Side.TRAIN))]
@@ -123,14 +122,14 @@ def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.
 
     A window that was on two sides counts for the first: what trained a model is no test of it.
     """
-    seen = None if document.get("seen") is None else msgspec.convert(document["seen"], Seen)
-    if seen is None or seen.sides is None:
+    seen = msgspec.convert(document["seen"], Seen)
+    if seen.sides is None:
         return None
     side = np.full(inputs.window_digests.size, NEW, dtype="U5")
     short = _short(inputs.window_digests)
     for name in reversed(Side):
         side[np.isin(short, seen.digests(name))] = name.value
-    if seen.marks is None or not (side == NEW).any():
+    if not (side == NEW).any():
         return side
     marked = {name: seen.marked(name) for name in reversed(Side)}
     step = max(1, PART_VALUES // math.prod(inputs.tensors.shape[1:]))
@@ -145,13 +144,7 @@ def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.
 
 def same_data(document: Mapping[str, Any], inputs: Inputs) -> bool:
     """Return True when the model was trained on this very data set."""
-    key = document.get("run_key")
-    return isinstance(key, dict) and key.get("data") == inputs.digest
-
-
-def why_unknown(document: Mapping[str, Any]) -> str:
-    """Return the reason for which a checkpoint does not know what its model has seen."""
-    return WITHOUT if document.get("seen") is None else TOO_MANY
+    return bool(document["run_key"]["data"] == inputs.digest)
 
 
 def sides_of_split(split: Split, windows: int) -> NDArray[np.str_]:

@@ -332,6 +332,4 @@ def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, _classes: int, h
     detector.eval()
     arrays = {name.removeprefix(SURPRISES): one for name, one in learnt.items()}
     surprises = Surprises.load(facts["views"], arrays).recalled(facts.get("centres", {}))
-    # Checkpoints of before had views of equal shares, and their names alone.
-    shares = dict(facts["shares"]) if "shares" in facts else shares_of(facts["members"])
-    return Anomaly(detector, sizes, surprises, shares, facts["judgement"], torch.device("cpu"), [])
+    return Anomaly(detector, sizes, surprises, dict(facts["shares"]), facts["judgement"], torch.device("cpu"), [])

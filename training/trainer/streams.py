@@ -11,13 +11,13 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
 from training.files import write_whole
 from training.trainer.changed import Record, Told
-from training.trainer.incidents import Incident, Rule, State, Step, Window, step, usual
+from training.trainer.incidents import Incident, Rule, State, Step, Window, step
 
 FORMAT = "cis490-incidents"
 VERSION = 1
@@ -30,14 +30,21 @@ class StateError(ValueError):
     """The state file is no state file, or cannot be read; the message says what to do."""
 
 
+class Undelivered(TypedDict):
+    """A call that a hook, by its name, has not taken."""
+
+    to: str
+    told: dict[str, Any]
+
+
 class _File(msgspec.Struct, kw_only=True):
     format: str
     version: int
     checkpoint: str
     rule: dict[str, Any]
     streams: dict[str, State]
-    undelivered: list[dict[str, Any]] = []
-    hosts: dict[str, Record] = {}
+    undelivered: list[Undelivered]
+    hosts: dict[str, Record]
 
 
 @dataclass(slots=True)
@@ -50,7 +57,7 @@ class Streams:
     checkpoint: str  # its digest
     rule: Rule
     states: dict[str, State] = field(default_factory=dict)
-    undelivered: list[dict[str, Any]] = field(default_factory=list)
+    undelivered: list[Undelivered] = field(default_factory=list)
     hosts: dict[str, Record] = field(default_factory=dict)
 
     def knows(self, stream: str, window: Window) -> bool:
@@ -131,11 +138,8 @@ def _id(*parts: str) -> str:
 
 
 def rule_of(document: Mapping[str, Any]) -> Rule:
-    """The rule of a checkpoint; the usual one for checkpoints that keep none. Raises ValueError for a damaged one."""
-    stored = document.get("incidents")
-    if stored is None:
-        return usual(float(document["schema"]["fields"]["stride_s"]))
-    return Rule.from_dict(stored)
+    """The rule of a checkpoint that has a threshold. Raises ValueError for a damaged one."""
+    return Rule.from_dict(document["incidents"] or {})
 
 
 @dataclass(slots=True)

@@ -158,7 +158,7 @@ def _missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:
 
 
 def _cost(judged: Judged, names: tuple[str, ...]) -> str:
-    price, whole = price_of(names, judged.document), (judged.document.get("channels") or {}).get("whole")
+    price, whole = price_of(names, judged.document), judged.document["channels"].get("whole")
     if price is None or whole is None:
         return "what that costs was never measured"
     beyond = [name for name in price["channels"] if name not in names]
@@ -214,14 +214,12 @@ def _of_hosts(judged: Judged) -> list[str]:
             )
         if without:
             found.append(f"{', '.join(without)}: no reference recording, so the calibrated threshold stands there.")
-    if document.get("ranges") is not None:
-        found += [
-            f"{share:.0%} of the windows of {name} are unlike all that it has learnt from, most often in "
-            f"{', '.join(worst)}: its alarms there are guesses, and so is its silence."
-            for name, (share, worst) in ranges.shares_outside(inputs, document).items()
-            if share >= STRANGE
-        ]
-    return found
+    return found + [
+        f"{share:.0%} of the windows of {name} are unlike all that it has learnt from, most often in "
+        f"{', '.join(worst)}: its alarms there are guesses, and so is its silence."
+        for name, (share, worst) in ranges.shares_outside(inputs, document).items()
+        if share >= STRANGE
+    ]
 
 
 def _of_alarms(judged: Judged) -> list[str]:

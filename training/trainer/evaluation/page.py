@@ -49,16 +49,9 @@ _SHADES = 8  # of a confusion cell, as classes c0 … c8
 
 
 def render(report: Mapping[str, Any]) -> str:
-    """A self-contained page, equal bytes for equal reports; what a report of before does not say is left out."""
-    without: dict[str, Any] = {"course": None, "scenarios": []}
-    without |= {
-        "channels": {},
-        "thresholds": {"rule": None},
-        "incidents": None,
-        "reasons": None,
-        "new_behaviours": None,
-    }
-    report = {"understood": [], "classes": {"words": {}}, **without, **report}
+    """A self-contained page, equal bytes for equal reports."""
+    without: dict[str, Any] = {"channels": {}, "thresholds": {"rule": None}, "scenarios": []}
+    report = {**without, "reasons": None, "new_behaviours": None, **report}
     return _template().render(
         report=report,
         level=report["verdict_level"],
@@ -103,10 +96,10 @@ RECIPES = {
 def judged_on(report: Mapping[str, Any]) -> str:
     """Say in words how the test was set apart, with the machines that the split really has."""
     split = report["split"]
-    unseen, seen = split.get("unseen_hosts", []), split.get("seen_hosts", [])
+    unseen, seen = split["unseen_hosts"], split["seen_hosts"]
     test = [f"{_machines(unseen)} it has not seen: {', '.join(unseen)}"] if unseen else []
     test += [f"{_machines(seen)} it was trained on: {', '.join(seen)}"] if seen else []
-    train = ", ".join(sorted(split["hosts"]["train"] if "hosts" in split else split["train_hosts"]))
+    train = ", ".join(sorted(split["hosts"]["train"]))
     there = "; and ".join(test) or ", ".join(sorted(report["per_host"]))
     return RECIPES[split["recipe"]].format(train=train, test=there)
 

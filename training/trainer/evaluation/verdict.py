@@ -6,11 +6,11 @@ applies speaks; the worst level counts. `table` is what docs/evaluation.md shows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from training.trainer.evaluation.facts import CHANCE, LOUD, Facts, Metric, Report
+from training.trainer.evaluation.facts import CHANCE, LOUD, Facts, Metric, Report, facts_of
 
 TOO_GOOD = 0.99
 KEPT = 2.0  # times the promised false alarms: the interval of a kept promise ends below
@@ -330,14 +330,14 @@ RULES: tuple[Rule, ...] = (
         "interval of a host above the promise, rate 1.5 times the promise or more",
         Level.CAUTION,
         "Worst on {worst_host}: {worst_times} times the promised alarms.",
-        lambda f: f.worst is not None and f.worst[1] >= LOUD,
+        lambda f: f.worst is not None and f.worst >= LOUD,
     ),
     Rule(
         BLIND,
         "interval of what is caught on a host below that of another, and less than half of what is caught in all",
         Level.CAUTION,
         "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
-        lambda f: f.blind is not None,
+        lambda f: bool(f.blind_host),
     ),
     Rule(
         NOISY,
@@ -402,7 +402,7 @@ RULES: tuple[Rule, ...] = (
 
 def verdict(report: Report) -> str:
     """The sentences, joined; the first one stands for itself."""
-    named = _Named(Facts(report))
+    named = vars(facts_of(report))
     return " ".join(rule.says.format_map(named) for rule in judged(report) if rule.says)
 
 
@@ -413,7 +413,7 @@ def level(report: Report) -> str:
 
 def judged(report: Report) -> list[Rule]:
     """The rules that apply, the first of each subject, in the order of the table."""
-    facts, found, ended = Facts(report), dict[str, Rule](), False
+    facts, found, ended = facts_of(report), dict[str, Rule](), False
     for rule in RULES:
         if rule.about in found or (ended and rule.about not in AFTER_CHANCE):
             continue
@@ -437,19 +437,3 @@ def _rows() -> Iterator[str]:
         subject = rule.about
         says = rule.says or "(nothing)"
         yield f"| {about} | {rule.when} | {rule.level.name.lower()} | {says} |"
-
-
-class _Named(Mapping[str, object]):
-    """Facts as `format_map` asks for them: only those that a sentence names are worked out."""
-
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-
-    def __getitem__(self, name: str) -> object:
-        return getattr(self._facts, name)
-
-    def __iter__(self) -> Iterator[str]:
-        raise TypeError("facts are asked for by name")
-
-    def __len__(self) -> int:
-        raise TypeError("facts are asked for by name")

@@ -24,7 +24,7 @@ from typing import Any
 from training.printable import one_line
 from training.trainer.changed import LOOK, SHOWN, Told
 from training.trainer.reasons import in_words
-from training.trainer.streams import Called
+from training.trainer.streams import Called, Undelivered
 
 AGAIN_S = 60.0  # between a hook's failure and the next try
 TIMEOUT_S = 60.0
@@ -229,33 +229,31 @@ class Courier:
     ``waiting`` is what is not taken yet, by hook and oldest first; calls for hooks that this start does not name stay.
     """
 
-    def __init__(self, hooks: Sequence[Hook], waiting: Sequence[Mapping[str, Any]], say: Callable[[str], None]) -> None:
+    def __init__(self, hooks: Sequence[Hook], waiting: Sequence[Undelivered], say: Callable[[str], None]) -> None:
         self._say, self._hooks = say, {hook.name: hook for hook in hooks}
         self._lock = threading.Condition()
-        self._lines: dict[str, list[dict[str, Any]]] = {name: [] for name in self._hooks}
-        self._others: list[dict[str, Any]] = []
+        self._lines: dict[str, list[Undelivered]] = {name: [] for name in self._hooks}
+        self._others: list[Undelivered] = []
         for kept in waiting:
-            calls = [dict(kept)] if "told" in kept else self.asked(kept)  # one of before names no hook: it is for all
-            for each in calls or [dict(kept)]:
-                self._lines.get(each.get("to", ""), self._others).append(each)
+            self._lines.get(kept["to"], self._others).append(kept)
         self._ended, self._working, self._news = False, len(self._hooks), 0
         for name in self._hooks:
             threading.Thread(target=self._work, args=(name,), name=f"hook-{name}", daemon=True).start()
 
     @property
-    def waiting(self) -> list[dict[str, Any]]:
+    def waiting(self) -> list[Undelivered]:
         with self._lock:
             found = [*self._others, *(each for line in self._lines.values() for each in line)]
-        return [each for each in found if each.get("told", each)["event"] != WATCHING]
+        return [each for each in found if each["told"]["event"] != WATCHING]
 
     @property
     def unnamed(self) -> int:
         """The number of calls for hooks that this start does not name."""
         return len(self._others)
 
-    def asked(self, told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def asked(self, told: Mapping[str, Any]) -> list[Undelivered]:
         """The calls that ``told`` makes, one for each hook that hears of its event."""
-        return [{"to": hook.name, "told": told} for hook in self._hooks.values() if told["event"] in hook.events]
+        return [{"to": hook.name, "told": dict(told)} for hook in self._hooks.values() if told["event"] in hook.events]
 
     def put(self, told: Mapping[str, Any]) -> None:
         with self._lock:
