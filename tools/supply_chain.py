@@ -32,10 +32,6 @@ VENDORED = {
         "npm htmx.org 4.0.1, 0BSD",
         "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130",
     ),
-    "training/fleet/pages/static/hx-sse.min.js": (
-        "npm htmx.org 4.0.1, 0BSD",
-        "18ef2761356ec1fe0bb6d92612315b37517a7c1e9856b661c5ae81fef239d103",
-    ),
     "training/fleet/pages/static/uplot.min.js": (
         "npm uplot 1.6.32, MIT",
         "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",

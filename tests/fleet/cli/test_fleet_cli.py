@@ -331,7 +331,7 @@ def test_a_degraded_receiver_says_so(run):
 def test_watching_draws_again_until_it_is_interrupted(run):
     assert run("status", "--watch") == 130
     assert len(run.slept) == 4
-    assert run.out.count("1 of 4 jobs trained; 1 training, 1 waiting, 1 failed.") == 1, "a picture a change"
+    assert run.out.count("4 jobs: 1 running, 1 pending, 1 failed, 1 completed") == 1, "a picture a change"
     assert run("watch", "--json") == 130
     assert [json.loads(line)["counts"]["failed"] for line in run.out.splitlines()] == [1]
 
@@ -340,7 +340,7 @@ def test_watching_on_a_terminal_redraws_in_place(run):
     screen = Terminal()
     run.slept.clear()
     assert program.main(["status", "--watch"], context=replace(run.world, out=screen)) == 130
-    assert screen.getvalue().count("4 jobs trained") >= 4
+    assert screen.getvalue().count("4 jobs: ") >= 4
     assert "\x1b[" in screen.getvalue()
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import re
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
 from html import unescape
 from pathlib import Path
 
@@ -17,10 +15,9 @@ from shown_fleet import HOSTILE, shown
 
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.program import main
-from training.fleet.cli.report import MARK, _models, gathered
-from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.pages.rendering import Frame, job_path
-from training.fleet.service.views import JobFilter, Place, Views
+from training.fleet.cli.report import MARK
+from training.fleet.pages.site import place, site
+from training.fleet.wire.routes import PAGES
 
 
 @pytest.fixture(scope="module")
@@ -65,23 +62,6 @@ def test_a_site_holds_the_pages_whole_without_receiver_and_script(receiver: Rece
     assert any("differ in 1 of" in page for name, page in pages.items() if name.startswith("compare-"))
 
 
-def test_the_copy_filters_as_the_receiver_does(receiver: Receiver) -> None:
-    """A site asks the copy for what its pages would ask the receiver for, by each filter and by any two."""
-    copied = gathered(receiver.client(), lambda _: nullcontext(lambda _done, _whole: None))
-    wanted = {"status": "completed", "model": "gbt", "mode": "oracle", "host": "office-print", "text": "gru"}
-    asked = [{}, {"status": "held"}, *({name: value} for name, value in wanted.items())]
-    asked += [dict(pair) for pair in itertools.combinations(wanted.items(), 2)]
-    with closing(SqliteDatabase(receiver.folder / "jobs.db", read_only=True)) as reader:
-        views, chosen = Views(reader, receiver.service), []
-        for each in asked:
-            sides = [source.found(JobFilter(**each), "newest", Place(), 50)[0] for source in (copied, views)]
-            names = [sorted(job.name for job in side) for side in sides]
-            assert names[0] == names[1], each
-            chosen.append(len(names[0]))
-            assert copied.held(JobFilter(**each)) == views.held(JobFilter(**each)), each
-    assert all(0 < n < 15 for n in chosen[2 : 2 + len(wanted)]), "each filter chooses"
-
-
 def test_a_second_one_replaces_its_own_files_and_no_others(receiver: Receiver, tmp_path: Path) -> None:
     site = tmp_path / "site"
     assert run(receiver, "report", "--out", str(site))[0] == 0
@@ -96,42 +76,6 @@ def test_a_second_one_replaces_its_own_files_and_no_others(receiver: Receiver, t
     assert outside.exists()
     assert not (site / "jobs" / "gone.html").exists()
     assert json.loads((site / MARK).read_text()) == mark
-
-
-def test_a_site_has_the_models_of_every_page_of_every_test() -> None:
-    lists = {"a": ["1", "2", "3"], "b": ["4"]}
-    tests = [{"test": test, "models": len(names)} for test, names in lists.items()]
-
-    class Client:
-        def models(self, *, test: str | None = None, after: str = "", limit: int = 0) -> dict[str, object]:
-            names = lists[test or "a"]
-            at = names.index(after) + 1 if after else 0
-            models = [{**_A_MODEL, "job_id": name, "name": name} for name in names[at : at + 1]]
-            more = names[at] if at + 1 < len(names) else None
-            return {
-                "test": test or "a",
-                "tests": tests,
-                "models": models,
-                "without": 0,
-                "without_jobs": [],
-                "now": 0.0,
-                "next_after": more,
-            }
-
-    found = _models(Client())  # type: ignore[arg-type]
-    assert {test: [each.name for each in reply.models] for test, reply in found.items()} == lists
-
-
-_A_MODEL = {
-    "model": "gbt",
-    "mode": "oracle",
-    "host": None,
-    "finished_at": None,
-    "artifact_id": None,
-    "in_manifest": True,
-    "standing": "first",
-    "result": {},
-}
 
 
 def test_a_folder_of_something_else_is_refused(receiver: Receiver, tmp_path: Path) -> None:
@@ -156,6 +100,31 @@ def test_models_are_told_in_the_terminal_as_on_the_page(receiver: Receiver) -> N
     assert (code, "there is no test 9" in said) == (2, True)
 
 
-def test_a_frame_is_of_a_receiver_unless_told() -> None:
-    assert not Frame(0.0).static
-    assert job_path({"name": "x"}) == "/jobs/x"
+def test_a_site_goes_on_to_every_page_of_a_list_and_leaves_out_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {
+        "/": '<a href="/jobs/one">one</a><a href="/jobs/gone">gone</a><a href="/act?what=hold">hold</a>',
+        "/jobs": '<a href="/jobs?after=2">more</a>',
+        "/jobs?after=2": '<a href="/jobs/two">two</a><a href="/jobs/three#end">three</a>',
+        **{f"/jobs/{name}": '<a href="/">all</a>' for name in ("one", "two", "three")},
+    }
+    monkeypatch.setattr("training.fleet.pages.site.JOBS_MAX", 2)
+
+    def ask(address: str) -> bytes | None:
+        found = pages.get(address.replace("?static=1", "").replace("&static=1", ""))
+        return None if found is None else found.encode()
+
+    made = site(ask, lambda _done, _whole: None)
+    assert (made.jobs, made.left_out, len(made.files)) == (2, 1, 5)
+    assert made.files["index.html"].count(b"href") == 1
+    (more,) = (body for path, body in made.files.items() if path.startswith("jobs-"))
+    assert more.count(b"href") == 1, "one job too many stays a word"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_site_holds_every_page_of_the_menu(receiver: Receiver, name: str) -> None:
+    shown_as = PAGES[name].shown
+    assert shown_as is not None
+    assert bool(place(PAGES[name].path)) == bool(shown_as.menu or "{" in PAGES[name].path)
+    if shown_as.menu:
+        page = receiver.client().get_page(f"{PAGES[name].path}?static=1").decode()
+        assert ("<form" in page, "<script" in page, 'href="/incidents"' in page) == (False, False, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import html
 import json
@@ -11,24 +10,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import pytest
 from builders import a_capability, a_job
+from fakes import FakeClock
 from jinja2 import DictLoader, Environment
-from receiver_running import Receiver, Wire, job_id
+from receiver_running import TOKEN, Receiver, Wire, job_id
 from shown_fleet import HOSTILE, NOON, a_report, shown
+from test_fleet_login import logged_in
 
 from training.fleet.pages import fleet, incidents, jobs, rendering, static
 from training.fleet.pages.compiled import Compiled
 from training.fleet.pages.rendering import job_path, time_element
 from training.fleet.pages.timeline import DAY_S, day
-from training.fleet.receiver.http import live
+from training.fleet.receiver.http import page_tag
 from training.fleet.receiver.http.html import POLICY
 from training.fleet.service.views import Move, Place, Waiting
 from training.fleet.wire import words
-from training.fleet.wire.routes import HTML, ROUTES
+from training.fleet.wire.routes import HTML, PAGES, ROUTES
 
 HOSTILE_ID = job_id({"name": HOSTILE})
 EMPTY = {"pending": 0, "claimed": 0, "running": 0, "completed": 0, "failed": 0, "cancelled": 0}
@@ -462,132 +461,60 @@ def test_events_go_on_page_by_page(long: Receiver) -> None:
 # -- live -------------------------------------------------------------------------------------------------------
 
 
-class Following:
-    """A viewer on a connection of its own, who reads frame by frame."""
+@pytest.mark.parametrize("path", [row.path for row in PAGES.values()])
+def test_a_page_that_its_browser_shows_is_made_again_when_it_would_differ(tmp_path: Path, path: str) -> None:
+    """At once after an event, soon after a change without one, and now and then for its times."""
+    clock = FakeClock()
+    with Receiver(tmp_path, [a_job(HOSTILE), a_job("plain", priority=1)], fleet_clock=clock) as receiver:
 
-    def __init__(self, receiver: Receiver, address: str, **headers: str | None) -> None:
-        self.wire = Wire(receiver)
-        self.wire.request("GET", f"/v1/stream?of={quote(address, safe='')}", **headers)
-        self.read = self.wire.socket.makefile("rb")
-        self.status = int(self.read.readline().split()[1])
-        self.headers = {}
-        while line := self.read.readline().strip():
-            name, _, value = line.decode().partition(": ")
-            self.headers[name.lower()] = value
+        def tag(shown: str = "") -> str:
+            status, headers, page = get(receiver, address(path), If_None_Match=shown)
+            assert (status, page == "") == ((304, True) if shown == headers["etag"] or status == 304 else (200, False))
+            return headers["etag"] if status == 200 else shown
 
-    def frame(self) -> tuple[int, str]:
-        """The next frame with something in it: its number and text."""
-        number, lines = -1, []
-        while line := self.read.readline():
-            if line.startswith(b"id: "):
-                number = int(line[4:])
-            elif line.startswith(b"data: "):
-                lines.append(line[6:])
-            elif line == b"\n" and lines:
-                return number, b"".join(lines).decode()
-        raise EOFError
-
-    def close(self) -> None:
-        self.read.close()
-        self.wire.socket.close()
-
-
-def test_a_stream_shows_a_page_as_it_changes(tmp_path: Path) -> None:
-    with Receiver(tmp_path, [a_job("one")]) as receiver:
-        viewer, second = Following(receiver, "/"), Following(receiver, "/jobs/one")
-        assert (viewer.status, viewer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-        assert viewer.headers["cache-control"] == "no-store"
-        number, text = viewer.frame()
-        assert "0 of 1 job is trained; 1 waits for what no host offers now." in text
-        assert "<html" not in text
-        assert second.frame()[0] == number == 1
+        before = tag()
+        assert tag(before) == before
+        assert tag(f"W/{before}") == f"W/{before}", "as a proxy passes it on"
         receiver.client().claim(a_capability())
-        later, text = viewer.frame()
-        assert later > number
-        assert "1 is training" in text
-        assert "one was given to pi" in second.frame()[1]
-        viewer.close()
-        receiver.server.stop()
-        with pytest.raises(EOFError):
-            second.frame()
-        second.close()
+        after = tag(before)
+        assert after != before
+        clock.advance(page_tag.PROGRESS_S + 1)
+        assert tag(after) == after, "nothing has changed"
+        receiver.client("desk").claim(a_capability() | {"cpu_cores": 0})
+        changed = tag(after)
+        assert changed != after
+        clock.advance(page_tag.AGE_S)
+        assert tag(changed) != changed
+        assert tag('"none of ours"')
 
 
-def test_who_comes_back_to_the_events_gets_all_that_happened_in_between(tmp_path: Path) -> None:
-    """More than a page of them, out of the rows; other pages show their present state."""
-    with Receiver(tmp_path, [a_job(f"job-{n:03}") for n in range(80)]) as receiver:
-        told = []
-        for address, last in (("/events", None), ("/events", "2"), ("/events?kind=insert", "79"), ("/", "2")):
-            viewer = Following(receiver, address, Last_Event_ID=last)
-            number, text = viewer.frame()
-            assert number == 80
-            told.append(text.count("<li>"))
-            viewer.close()
-        assert told[:3] == [50, 78, 50]
-        odd = Following(receiver, "/events", Last_Event_ID="-1 or so")
-        assert odd.frame()[0] == 80
-        odd.close()
+def test_what_one_caller_is_shown_is_news_for_another(receiver: Receiver) -> None:
+    """Operators see buttons: a page is never taken for another caller's."""
+    session = logged_in(receiver, TOKEN)
+    status, headers, page = get(receiver, "/jobs", Cookie=session)
+    assert (status, "Cancel…" in page) == (200, True)
+    assert get(receiver, "/jobs", Cookie=session, If_None_Match=headers["etag"])[0] == 304
+    status, _, page = get(receiver, "/jobs", If_None_Match=headers["etag"])
+    assert (status, "Cancel…" in page) == (200, False)
 
 
-def test_many_streams_of_one_browser_leave_room_for_its_pages(long: Receiver) -> None:
-    """A browser opens six connections to one address: the fifth stream and later ones come back for news instead."""
-    viewers = [Following(long, "/events") for _ in range(5)]
-    for viewer in viewers:
-        assert "was added by the plan" in viewer.frame()[1]
-    while (line := viewers[4].read.readline()) != b"0\r\n":
-        assert line, "the last chunk says that the stream has ended"
-    for viewer in viewers:
-        viewer.close()
+def test_a_page_is_registered_once_and_whole() -> None:
+    """A module with a page, its template and its row in the route table: none of them alone."""
+    modules = {
+        path.stem
+        for path in Path(fleet.__file__).parent.glob("*.py")
+        if "def page(asked: PageRequest, frame: Frame) -> str" in path.read_text(encoding="utf-8")
+    }
+    assert modules == PAGES.keys()
+    templates = Path(fleet.__file__).parent / "templates"
+    assert {name for name in PAGES if not (templates / f"{name}.html").is_file()} == set()
+    assert all(row.name == f"{name}_page" and row.media == HTML for name, row in PAGES.items())
 
 
-def test_a_page_that_cannot_be_made_any_more_ends_its_own_streams_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "TICK_S", 0.001)
-
-    class Told:
-        """A database in which something happens at every look."""
-
-        number = 0
-
-        def one(self, _name: str) -> dict[str, int]:
-            self.number += 1
-            return {"seq": self.number}
-
-        def version(self) -> int:
-            return 0
-
-    async def run() -> tuple[list[bytes], list[bytes]]:
-        async def look(view: Any) -> Any:
-            return view()
-
-        following = live.Live(Told(), look)  # type: ignore[arg-type]
-        texts, left = (f"text {n}".encode() for n in range(100)), [b"one"]
-
-        async def good() -> bytes:
-            return next(texts)
-
-        async def bad() -> bytes:
-            return left.pop()  # once; then it breaks
-
-        broken = following.frames("/bad", bad, "ada", lambda: None)
-        sound = following.frames("/good", good, "ada", lambda: None)
-        first = [await anext(sound)]
-        ended = [frame async for frame in broken]
-        first += [await anext(sound), await anext(sound)]
-        await sound.aclose()
-        assert following.viewers == 0
-        following.close()
-        return ended, first
-
-    ended, first = asyncio.run(run())
-    assert b"data: one" in ended[0]
-    assert ended[1:] in ([], [live._ALIVE])
-    assert len(set(first)) == 3, "the other goes on"
-
-
-def test_what_is_no_page_is_not_followed(receiver: Receiver) -> None:
-    for address in ("/v1/jobs", "/static/pages.css", "/jobs/nobody", "/v1/stream?of=/", "/metrics", "//elsewhere/", ""):
-        status, headers, _ = get(receiver, f"/v1/stream?of={quote(address, safe='')}")
-        assert (status, headers["content-type"]) == (404, "application/problem+json"), address
+def test_an_unknown_page_is_an_error(receiver: Receiver) -> None:
+    for path in ("/fleet", "/v1/stream?of=/login", "/v1/stream"):
+        status, headers, _ = get(receiver, path)
+        assert (status, headers["content-type"]) == (404, "application/problem+json"), path
 
 
 # -- the rest ---------------------------------------------------------------------------------------------------

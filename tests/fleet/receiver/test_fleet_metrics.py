@@ -70,7 +70,6 @@ class World:
             database=self.path,
             credentials=lambda: self.credentials,
             clock=self.clock,
-            viewers=lambda: 7,
         )
         self.snapshots = Snapshots(source, self.tally, newest_event(self.reader))
         self.exposition = Exposition(self.snapshots, "1.2")
@@ -131,7 +130,6 @@ def test_open_metrics_for_those_who_prefer_it(world: World) -> None:
 
 def test_open_pages_and_messages_are_counted(world: World) -> None:
     found = world.scrape()
-    assert found["stream_viewers",] == 7
     assert not any(key[0] == "notifications_total" for key in found)
     world.tally.notified("phone", None)
     world.tally.notified("phone", "refused")

@@ -27,7 +27,7 @@ from training.fleet.receiver.security.authority import AuthorityError
 from training.fleet.receiver.security.registry import Registry
 from training.fleet.receiver.security.tls import Security, own_names
 from training.fleet.wire.identity import Role, urn
-from training.fleet.wire.routes import EVENTS, ROUTES, Access
+from training.fleet.wire.routes import ROUTES, Access
 
 DAY = timedelta(days=1)
 JOB = job_id(a_job("one"))
@@ -357,8 +357,6 @@ def test_a_reader_sees_and_changes_nothing(fresh: SecureReceiver, shows: str) ->
         token = fresh.showing(None, TOKEN).post_json("/v1/tokens", body)["token"]
         headers = {"X-Operator-Token": token} if shows == "token" else {"Authorization": f"Bearer {token}"}
     for row in ROUTES:
-        if row.media == EVENTS:
-            continue  # it does not end
         try:
             client._caller.send(row.method, row.path.replace("{job_id}", JOB), body=b"{}", headers=headers)
             said, why = None, ""

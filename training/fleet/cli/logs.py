@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -13,13 +12,11 @@ from training.fleet.cli import complete
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.wait import CANCELLED, FAILED
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
-from training.fleet.client.stream import Bell
 from training.fleet.wire.constants import DONE, USAGE
 from training.fleet.wire.words import day
 from training.printable import json_text, printable_lines
 
-POLL_S = 2.0  # between two looks without a stream …
-LOOK_S = 30.0  # … and with one
+POLL_S = 2.0  # between two looks
 LATE_LOOKS = 5  # after the attempt's end, for its last lines
 LATE = "its last lines have not arrived"
 
@@ -104,26 +101,19 @@ def _print(context: CommandContext, page: Json) -> None:
 
 def _follow(context: CommandContext, reader: Reader) -> None:
     """Print what comes until the attempt has ended and its last line is here; a receiver that is away ends nothing."""
-    bell = Bell(reader.client, f"/jobs/{quote(reader.job, safe='')}")
     left, told = LATE_LOOKS, False
-    try:
-        while reader.last.get("live") or (reader.last.get("complete") is False and left > 0):
-            left -= not reader.last.get("live")
-            if bell.listening and reader.last.get("live"):
-                bell.rung(LOOK_S)
-            else:
-                context.sleep(POLL_S)
-            try:
-                for page in reader.pages():
-                    _print(context, page)
-                    left = LATE_LOOKS
-                told = False
-            except (Unreachable, Unavailable) as error:
-                if not told:
-                    context.complain(f"{error}; waiting for it")
-                told = True
-    finally:
-        bell.close()
+    while reader.last.get("live") or (reader.last.get("complete") is False and left > 0):
+        left -= not reader.last.get("live")
+        context.sleep(POLL_S)
+        try:
+            for page in reader.pages():
+                _print(context, page)
+                left = LATE_LOOKS
+            told = False
+        except (Unreachable, Unavailable) as error:
+            if not told:
+                context.complain(f"{error}; waiting for it")
+            told = True
 
 
 def _outcome(context: CommandContext, reader: Reader) -> int:

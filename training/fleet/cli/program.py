@@ -37,7 +37,6 @@ from training.fleet.cli import render as cli_views
 from training.fleet.cli import report as cli_report
 from training.fleet.cli import speeds as cli_speeds
 from training.fleet.cli import standings as cli_standings
-from training.fleet.cli import status as cli_status
 from training.fleet.cli import wait as cli_wait
 from training.fleet.cli import watch as cli_watch
 from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, CannotError, CommandContext, meter
@@ -124,41 +123,6 @@ def common(
     Changes, audit, certificates and tokens need an operator's certificate or $CIS490_OPERATOR_TOKEN.
     """
     ctx.obj = replace(ctx.obj or CommandContext(), url=receiver_url, as_json=as_json)
-
-
-@app.command()
-def status(
-    ctx: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="The same as the command watch.")] = False,
-    receiver_url: Url = None,
-    as_json: AsJson = False,
-) -> int:
-    """Show the fleet: running jobs and their progress, failures with reasons, and jobs that cannot run."""
-    context: CommandContext = ctx.obj
-    client = context.client(receiver_url)
-    if not watch:
-        data, health = _status(client)
-        context.show(as_json, data, lambda: cli_status.render_status(data, health))
-        return DONE
-    return cli_watch.run(context, client, as_json=as_json or context.as_json)
-
-
-def _status(client: FleetClient) -> tuple[Json, Json]:
-    """Ask for all of a short queue; of a long one the running, the failed and the next jobs."""
-    page, health = client.jobs(), client.health()
-    jobs, whole = list(page["jobs"]), page.get("next_after") is None
-    if not whole:
-        jobs = [
-            view
-            for wanted in ("running", "claimed", "failed", "cancelled", "pending")
-            for view in client.jobs(status=wanted)["jobs"]
-        ]
-    data = cli_status.status_data(jobs, page["counts"], page.get("now"), whole=whole)
-    told = {
-        key: health.get(key) or {} for key in ("quarantined", "resting", "refused", "missing_datasets", "never_asked")
-    }
-    lists = {"unlike": page.get("unlike") or [], "plan_notes": health.get("plan_notes") or []}
-    return {**data, **told, **lists}, health
 
 
 @app.command("list")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -16,25 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from training import strict_json
 from training.files import write_whole
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.client.client import ClientError, FleetClient
+from training.fleet.client.client import FleetClient, Refused
 from training.fleet.wire.constants import DONE, REFUSED
-from training.fleet.wire.messages import (
-    CurveReply,
-    ExplainReply,
-    HealthReply,
-    JobDetail,
-    LogReply,
-    ModelsReply,
-    WorkersReply,
-)
-from training.installed import own_version
 from training.printable import counted
 
 MARK = "cis490-site.json"  # names every file that the command wrote
-JOBS_MAX = 2000
-CURVE_POINTS = 150
 _NAME = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]*/)?[A-Za-z0-9_-][A-Za-z0-9._-]*")
-T = TypeVar("T")
 
 
 def hook(app: typer.Typer) -> None:
@@ -58,7 +46,9 @@ def report(
     shape = {"folder": str(out), "index": first.as_uri(), **written}
     said = f"{counted(written['files'], 'files')} in {out}, of {counted(written['jobs'], 'jobs')}: {first.as_uri()}"
     if written["left_out"]:
-        said += f"\n{counted(written['left_out'], 'further jobs')} have no page: a site holds {JOBS_MAX:,}"
+        said += (
+            f"\n{counted(written['left_out'], 'further jobs')} have no page: a site holds {written['jobs']:,} at most"
+        )
     context.show(as_json, shape, lambda: said)
     return DONE
 
@@ -67,21 +57,30 @@ Meter = Callable[[str], Any]
 
 
 def write_site(client: FleetClient, out: Path, before: list[str], meter: Meter) -> dict[str, int]:
-    """Ask for all, then put the pages in the place of the files ``before``; returns the numbers of files and jobs."""
-    from training.fleet.pages.site import files  # with Jinja2, which no other command needs
+    """Ask for all pages, then put them in the place of the files ``before``; returns numbers of files and jobs."""
+    from training.fleet.pages.site import site
 
-    copied = gathered(client, meter)
-    made = dict(files(copied, own_version()))
+    with meter("reading pages") as step:
+        made = site(partial(_page, client), step)
     out.mkdir(parents=True, exist_ok=True)
-    names = sorted(made)
+    names = sorted(made.files)
     write_whole(out / MARK, strict_json.dumps({"files": sorted({*before, *names})}))  # also of what comes half
-    for name in set(before) - made.keys():
+    for name in set(before) - made.files.keys():
         (out / name).unlink(missing_ok=True)
-    for name, body in made.items():
+    for name, body in made.files.items():
         (out / name).parent.mkdir(exist_ok=True)
         write_whole(out / name, body, durable=False)
     write_whole(out / MARK, strict_json.dumps({"files": names}))
-    return {"files": len(names), "jobs": len(copied.jobs), "left_out": copied.left_out}
+    return {"files": len(names), "jobs": made.jobs, "left_out": made.left_out}
+
+
+def _page(client: FleetClient, address: str) -> bytes | None:
+    try:
+        return client.get_page(address)
+    except Refused as refusal:
+        if refusal.status == HTTPStatus.NOT_FOUND:  # what was linked has gone meanwhile
+            return None
+        raise
 
 
 def _owned(out: Path) -> list[str]:
@@ -95,75 +94,6 @@ def _owned(out: Path) -> list[str]:
         return [name for name in names if _NAME.fullmatch(name)]
     except (OSError, ValueError, KeyError, TypeError):
         raise CannotError(f"{out} holds other files; name a new or empty folder with --out", REFUSED) from None
-
-
-def gathered(client: FleetClient, meter: Meter) -> Any:
-    """Ask the receiver for all that the pages show."""
-    from training.fleet.pages.copied import Copied, ResultCopies
-
-    page, health = client.jobs(), _as(HealthReply, client.health())
-    views = list(client.all_jobs())
-    views.sort(key=lambda view: (not view["in_manifest"], -(view["finished_at"] or view["created_at"])))
-    shown = views[:JOBS_MAX]
-    jobs = {}
-    with meter("reading jobs") as step:
-        for number, view in enumerate(shown, start=1):
-            jobs[str(view["job_id"])] = _job(client, str(view["job_id"]))
-            step(number, len(shown))
-    return Copied(
-        now=float(page["now"]),
-        health=health,
-        hosts=_as(WorkersReply, client.workers()),
-        number=page["counts"],
-        jobs=jobs,
-        models=ResultCopies(jobs, _models(client)),
-        left_out=len(views) - len(shown),
-    )
-
-
-def _job(client: FleetClient, job_id: str) -> Any:
-    from training.fleet.pages.copied import JobCopy
-
-    detail = _as(JobDetail, client.job(job_id))
-    log = None
-    if detail.job.attempt:
-        first = _as(LogReply, client.log(job_id))
-        log = first if not first.lines or not client.log(job_id, after=first.next)["lines"] else None
-    return JobCopy(
-        detail=detail,
-        curve=_as(CurveReply, client.curve(job_id, points=CURVE_POINTS)),
-        explained=_as(ExplainReply, client.explain(job_id)) if detail.job.status == "pending" else None,
-        log=log,
-        report=None if detail.result is None else _report(client, detail),
-    )
-
-
-def _report(client: FleetClient, detail: JobDetail) -> Any:
-    from training.fleet.wire import reports
-    from training.fleet.wire.views import ReportView
-
-    assert detail.result is not None
-    try:
-        return reports.read(strict_json.dumps(client.get_json(f"/v1/job/{detail.job.job_id}/report")))
-    except (ClientError, ValueError):  # no JSON, or another's answer: its row knows as much
-        return ReportView(result=detail.result)
-
-
-def _models(client: FleetClient) -> dict[str, ModelsReply]:
-    """Ask for the models of every test."""
-    found = {}
-    for test in [None, *(each["test"] for each in client.models(limit=1)["tests"][1:])]:
-        reply = client.models(test=test, limit=200)
-        models, after = list(reply["models"]), reply["next_after"]
-        while after and len(models) < JOBS_MAX:
-            more = client.models(test=reply["test"], after=after, limit=200)
-            models, after = models + more["models"], more["next_after"]
-        found[str(reply["test"])] = _as(ModelsReply, {**reply, "models": models, "next_after": None})
-    return found
-
-
-def _as(kind: type[T], answer: dict[str, Any]) -> T:
-    return msgspec.convert(answer, kind)
 
 
 @contextmanager

@@ -1,37 +1,46 @@
-"""``cis490-jobs watch``: the fleet, live in a terminal, by the receiver's event stream or by asking again."""
+"""``cis490-jobs status`` and ``watch``: the whole fleet on one screen, once or redrawn every two seconds."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import select
-import sys
-from types import ModuleType
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
-from training.fleet.cli.watch_screen import screen, watched
+from training.fleet.cli.status import render_status, status_data
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
-from training.fleet.client.stream import Bell
 from training.fleet.wire.constants import DONE
 from training.fleet.wire.words import Json, duration
 from training.printable import one_line
 
-POLL_S = 2.0  # between two looks without a stream …
-LOOK_S = 30.0  # … and with one: host names come and go without an event
-KEY_S = 0.25  # between two looks for a key, and at the size of the terminal
-PENDING_SHOWN = 200
-PIPE_COLUMNS, PIPE_LINES = 120, 1000
+POLL_S = 2.0
+_OF_HEALTH = ("quarantined", "resting", "refused", "missing_datasets", "never_asked")
 
 
 def hook(app: typer.Typer) -> None:
-    """Add this command to ``app``."""
+    """Add these commands to ``app``."""
+    app.command()(status)
     app.command()(watch)
+
+
+def status(
+    ctx: typer.Context,
+    watched: Annotated[bool, typer.Option("--watch", "-w", help="The same as the command watch.")] = False,
+    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Show the fleet: running jobs and their progress, failures with reasons, and jobs that cannot run."""
+    if watched:
+        return watch(ctx, receiver_url, as_json)
+    context: CommandContext = ctx.obj
+    data, health = _look(context.client(receiver_url))
+    context.show(as_json, data, lambda: render_status(data, health))
+    return DONE
 
 
 def watch(
@@ -39,143 +48,59 @@ def watch(
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON at each change.")] = False,
 ) -> int:
-    """Watch the fleet live: what trains and how long yet, what waits, what failed. q or Ctrl-C quits."""
+    """Show the status, redrawn every two seconds; Ctrl-C quits."""
     context: CommandContext = ctx.obj
-    return run(context, context.client(receiver_url), as_json=as_json or context.as_json)
+    client, console = context.client(receiver_url), context.console()
+    data, health = _look(client)  # an error of the first look ends the command
+    if as_json or context.as_json or not console.is_terminal or console.is_dumb_terminal:
+        _print(context, client, as_json=as_json or context.as_json)
+    heard_at, trouble = context.monotonic(), ""
 
+    def picture() -> RenderableType:
+        silent = f"no answer for {duration(context.monotonic() - heard_at)}: {one_line(trouble, 200)}"
+        head = Text(silent, "bold yellow") if trouble else Text("Ctrl-C quits", "dim")
+        return context.typed(Group(head, render_status(data, health)))
 
-def run(context: CommandContext, client: FleetClient, *, as_json: bool) -> int:
-    """Watch until the user quits."""
-    data = _ask(client)  # an error of the first look ends the command
-    bell = Bell(client, "/")
     try:
-        console = context.console()
-        if as_json or not console.is_terminal or console.is_dumb_terminal:
-            _print(context, client, bell, data, as_json=as_json)
-        return _draw(context, client, bell, data)
+        with Live(picture(), console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                context.sleep(POLL_S)
+                try:
+                    data, health = _look(client)
+                    heard_at, trouble = context.monotonic(), ""
+                except (Unreachable, Unavailable) as error:
+                    trouble = str(error)
+                live.update(picture(), refresh=True)
     finally:
-        bell.close()
+        context.show(False, None, lambda: render_status(data, health))
 
 
-def _ask(client: FleetClient) -> Json:
-    pages: dict[str, list[Json]] = {"live": [], "pending": [], "failed": []}
-    page: dict[str, Any] = {}
-    for status, key, most in (
-        ("running", "live", 1000),
-        ("claimed", "live", 1000),
-        ("failed", "failed", 1000),
-        ("pending", "pending", PENDING_SHOWN),
-    ):
-        page = client.jobs(status=status, limit=most)
-        pages[key] += [view for view in page["jobs"] if view.get("status") == status]
-    return watched(pages, page["counts"], client.workers(), client.health(), page.get("now"))
-
-
-def _print(context: CommandContext, client: FleetClient, bell: Bell, data: Json, *, as_json: bool) -> None:
-    """Print a picture, or a line of JSON, at each change, for ever."""
-    said = ""
+def _print(context: CommandContext, client: FleetClient, *, as_json: bool) -> None:
+    """Print the status, or a line of JSON, at each change, until the user quits."""
+    before: Json | None = None
     while True:
-        if as_json:
-            told = json.dumps(data)
-            differs = json.dumps({**data, "now": None})
-        else:
-            lines = screen(data, PIPE_COLUMNS, PIPE_LINES, plain=not context.can_show("█░…"))
-            told = differs = "\n".join(str(context.typed(line.plain.rstrip())) for line in lines)
-        if differs != said:
-            said = differs
-            print(told if as_json else f"{told}\n", file=context.out, flush=True)
-        _pause(context, bell)
-        with contextlib.suppress(Unreachable, Unavailable):
-            data = _ask(client)
-
-
-def _pause(context: CommandContext, bell: Bell) -> None:
-    if bell.listening:
-        bell.rung(LOOK_S)
-    else:
+        with suppress(Unreachable, Unavailable):
+            data, health = _look(client)
+            if {**data, "now": None} != before:
+                before = {**data, "now": None}
+                if as_json:
+                    print(json.dumps(data), file=context.out, flush=True)
+                else:
+                    context.show(False, None, lambda: Group(render_status(data, health), Text()))  # noqa: B023 - at once
         context.sleep(POLL_S)
 
 
-def _draw(context: CommandContext, client: FleetClient, bell: Bell, data: Json) -> int:
-    """Draw in place, on a screen of its own, until q."""
-    console, plain = context.console(), not context.can_show("█░…")
-    looked_at = heard_at = context.monotonic()
-    trouble = ""
-
-    def picture() -> RenderableType:
-        width, height = console.size
-        lines = screen(data, width, height, plain=plain, footer=footer(width))
-        shown = context.typed(Group(*lines))
-        for line in lines:  # a command with the receiver's address may not push the footer off the screen
-            line.truncate(max(1, width), overflow="crop" if plain else "ellipsis")
-        return shown
-
-    def footer(width: int) -> str:
-        silent_s = context.monotonic() - heard_at
-        how = "live" if bell.listening else f"every {POLL_S:.0f} s"
-        said = f"no answer for {duration(silent_s)}: {trouble}" if trouble else how
-        return f"q quits   {one_line(said, max(20, width - 12))}"
-
-    try:
-        with (
-            Live(picture(), console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live,
-            Keys(context) as keys,
-        ):
-            while keys.pressed(KEY_S) not in ("q", "Q", "\x03"):
-                now = context.monotonic()
-                if bell.rung() or now - looked_at >= (LOOK_S if bell.listening else POLL_S):
-                    looked_at = now
-                    try:
-                        data, trouble = _ask(client), ""
-                        heard_at = context.monotonic()
-                    except (Unreachable, Unavailable) as error:
-                        trouble = str(error)
-                live.update(picture(), refresh=True)
-    finally:
-        console.print(context.typed(Group(*screen(data, console.width, max(10, console.height - 2), plain=plain))))
-    return DONE
-
-
-class Keys:
-    """Single keys from the terminal, unechoed; where there is none, time goes by."""
-
-    def __init__(self, context: CommandContext) -> None:
-        self._context = context
-        self._stack = contextlib.ExitStack()
-        self._handle: int | None = None
-        self._windows: ModuleType | None = None
-
-    def __enter__(self) -> Keys:
-        into = self._context.into
-        if into.isatty():
-            with contextlib.suppress(OSError, ValueError):
-                self._take(into.fileno())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def pressed(self, timeout_s: float) -> str:
-        """Wait for a key; empty when none came."""
-        if self._windows is not None:
-            self._context.sleep(timeout_s)
-            return str(self._windows.getwch()) if self._windows.kbhit() else ""
-        if self._handle is None:
-            self._context.sleep(timeout_s)
-            return ""
-        ready = select.select([self._handle], [], [], timeout_s)[0]
-        return os.read(self._handle, 32).decode("ascii", "replace")[:1] if ready else ""
-
-    def _take(self, handle: int) -> None:
-        if sys.platform == "win32":
-            import msvcrt
-
-            self._windows = msvcrt
-            return
-        import termios
-        import tty
-
-        before = termios.tcgetattr(handle)
-        tty.setcbreak(handle)
-        self._stack.callback(termios.tcsetattr, handle, termios.TCSADRAIN, before)
-        self._handle = handle
+def _look(client: FleetClient) -> tuple[Json, Json]:
+    """Ask for all of a short queue; of a long one the running, the failed and the next jobs."""
+    page, health = client.jobs(), client.health()
+    jobs, whole = list(page["jobs"]), page.get("next_after") is None
+    if not whole:
+        jobs = [
+            view
+            for wanted in ("running", "claimed", "failed", "cancelled", "pending")
+            for view in client.jobs(status=wanted)["jobs"]
+        ]
+    data = status_data(jobs, page["counts"], page.get("now"), whole=whole)
+    told = {key: health.get(key) or {} for key in _OF_HEALTH}
+    lists = {"unlike": page.get("unlike") or [], "plan_notes": health.get("plan_notes") or []}
+    return {**data, **told, **lists}, health

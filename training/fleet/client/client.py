@@ -598,6 +598,10 @@ class FleetClient:
         """Get the raw JSON answer of any endpoint."""
         return self._get(path)
 
+    def get_page(self, address: str) -> bytes:
+        """Get one of the dashboard's pages or their files, at its address in a browser."""
+        return self._caller.again(lambda: self._caller.send("GET", address, headers={"Accept": "*/*"}), None).body
+
     def post_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Post a body to any endpoint; returns the raw JSON answer."""
         return self._post(path, body)
@@ -621,10 +625,6 @@ class FleetClient:
             self._granted_by.pop(job_id, None)
             self._seq.pop(claim, None)
             self._log_next.pop(claim, None)
-
-    def listen(self, path: str, timeout_s: float) -> Callable[[], Iterator[bytes]] | None:
-        """Return what follows an event stream, line by line, each time it is called; None without such a transport."""
-        return self._caller.lines(path, timeout_s)
 
     def _get(
         self,

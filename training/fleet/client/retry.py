@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from training.fleet.client import strangers
@@ -60,21 +60,6 @@ class Caller:
                     raise
                 least = getattr(error, "retry_after_s", None) or 0.0
             self._sleep(backoff_s(failures, self._chance(), least_s=least))
-
-    def lines(self, path: str, timeout_s: float) -> Callable[[], Iterator[bytes]] | None:
-        """Return what follows an endless answer, line by line; None when the transport has no such thing."""
-        follow = getattr(self._transport, "lines", None)
-        if follow is None:
-            return None
-        sent = {"Accept": "text/event-stream", **self._headers}
-
-        def lines() -> Iterator[bytes]:
-            try:
-                yield from follow(path, sent, timeout_s)
-            except TransportError as error:
-                raise Unreachable(f"cannot reach the receiver at {self._base_url}: {error}") from error
-
-        return lines
 
     def send(
         self,

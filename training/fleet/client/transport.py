@@ -186,21 +186,6 @@ class HttpTransport:
         found = {name.lower(): value for name, value in answer.getheaders()}
         return Response(answer.status, found, content)
 
-    def lines(self, path: str, headers: Mapping[str, str], timeout_s: float) -> Iterator[bytes]:
-        """Yield the lines of an endless answer as they come, over a connection of its own.
-
-        Ends with the answer, or without one that is a 200. Raises TransportError.
-        """
-        connection = self._new(timeout_s)
-        try:
-            answer = _exchange(connection, "GET", self._at.prefix + path, headers, None)
-            while answer.status == 200 and (line := answer.readline()):
-                yield line
-        except _FAILURES as error:
-            raise TransportError(_words(error)) from error
-        finally:
-            connection.close()
-
     def wait_for_hangup(self, timeout_s: float) -> bool:
         """Wait until the other side closes an idle connection.
 

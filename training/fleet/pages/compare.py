@@ -10,9 +10,10 @@ from msgspec import structs
 
 from training.fleet.pages.curves import figures, roc
 from training.fleet.pages.job import flat
+from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
-from training.fleet.pages.source import Source
 from training.fleet.service.rotations import with_gaps
+from training.fleet.service.views import Views
 from training.fleet.wire import results, words
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import counted, one_line
@@ -24,9 +25,9 @@ _LABELS = frozenset({"name", "job_id"})  # differ always, and make no difference
 Json = Mapping[str, Any]
 
 
-def page(views: Source, job_ids: Sequence[str], frame: Frame) -> str:
+def page(asked: PageRequest, frame: Frame) -> str:
     """Render two to four jobs side by side."""
-    ids = list(dict.fromkeys(job_ids))
+    views, ids = asked.views, list(dict.fromkeys(asked.jobs))
     if not 2 <= len(ids) <= JOBS_MAX:
         raise Refusal(ProblemType.BAD_REQUEST, f"compare takes two to {JOBS_MAX} jobs: /compare?jobs=NAME,NAME")
     details: list[dict[str, Any]] = [msgspec.to_builtins(views.job(each)) for each in ids]
@@ -45,7 +46,7 @@ def page(views: Source, job_ids: Sequence[str], frame: Frame) -> str:
     )
 
 
-def _rotations(views: Source, ids: Sequence[str]) -> dict[str, Any]:
+def _rotations(views: Views, ids: Sequence[str]) -> dict[str, Any]:
     """Fold the rotations that the jobs are of, the first job's first, each with its gap to that one."""
     known = views.models.models(limit=1).rotations
     of_job = {one.job_id: place for place, each in enumerate(known) for host in each.by_host for one in host.jobs}
@@ -55,7 +56,7 @@ def _rotations(views: Source, ids: Sequence[str]) -> dict[str, Any]:
     return {"rotations": found, "rotated_hosts": results.rotated_hosts(found, HOSTS_MAX)}
 
 
-def _results(views: Source, details: Sequence[Json]) -> dict[str, Any]:
+def _results(views: Views, details: Sequence[Json]) -> dict[str, Any]:
     """Put the jobs' reports side by side: figures, gaps to the first one, hosts, and ROC curves over one another."""
     found = [
         views.models.report(each["job"]["job_id"]) if each["job"]["status"] == "completed" else None for each in details

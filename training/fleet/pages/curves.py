@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from training.charts import Range, Series, line_chart, nice_range
-from training.fleet.pages.source import Source
+from training.fleet.service.views import Views
 from training.fleet.wire.messages import CurvePoint, UsageSample
 from training.fleet.wire.views import ReportView
 from training.printable import one_line
@@ -53,7 +53,7 @@ def _rounded(value: float) -> float:
     return int(short) if short.is_integer() else short
 
 
-def figures(views: Source, jobs: Sequence[tuple[str, str]]) -> list[Figure]:
+def figures(views: Views, jobs: Sequence[tuple[str, str]]) -> list[Figure]:
     """Draw what the trainers of these jobs (id, name) reported, one line a job; nothing where nothing was reported."""
     curves = [(one_line(name, 40), views.curve(job_id, points=POINTS_DRAWN).points) for job_id, name in jobs]
     drawn = [_figure(key, title, curves) for key, title in FIGURES]
@@ -77,7 +77,7 @@ def roc(reports: Sequence[tuple[str, ReportView]]) -> Markup | None:
     return line_chart(title, drawn, x_label="false-positive rate", y_label="true-positive rate", guide=chance)
 
 
-def usage(views: Source, job_id: str, attempt: int | None = None) -> list[Figure]:
+def usage(views: Views, job_id: str, attempt: int | None = None) -> list[Figure]:
     """Draw what the trainer of an attempt, by default the last one, used of its host."""
     samples = views.curve(job_id, attempt=attempt, points=POINTS_DRAWN).usage
     drawn = []

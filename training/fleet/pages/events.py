@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 
+from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, local, render
-from training.fleet.pages.source import Source
+from training.fleet.service.guards import refuse_host
 from training.fleet.service.views import Event
 from training.fleet.wire import words
 
 ROWS_MAX = 50
-MISSED_MAX = 500  # shown to who was away, beyond that the older ones are on the next page
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +25,24 @@ class Query:
     host: str = ""
     kind: str = ""  # a transition
     before: int | None = None
-    since: int = 0  # a viewer was away since this event: all later ones are shown
 
     def address(self, **changed: Any) -> str:
         """Return the address with some parts changed; a changed filter begins anew."""
-        said = {**asdict(self), "before": None, "since": 0, **changed}
+        said = {**asdict(self), "before": None, **changed}
         given = urlencode({key: value for key, value in said.items() if value})
         return f"/events?{given}" if given else "/events"
 
 
-def page(views: Source, query: Query, frame: Frame) -> str:
-    """Render one page of fifty rows, or of as many as a viewer has missed."""
-    limit = (MISSED_MAX if query.since else ROWS_MAX) + 1
-    found = views.events(before=query.before, job_id=query.job, host=query.host, transition=query.kind, limit=limit)
-    missed = sum(each.seq > query.since for each in found) if query.since else 0
-    shown = found[: min(max(ROWS_MAX, missed), limit - 1)]
+def page(asked: PageRequest, frame: Frame) -> str:
+    """Render one page of fifty rows of every job's events."""
+    refuse_host(asked.host, "all events")
+    views, before = asked.views, asked.number("before") or None
+    job, host, kind = (asked.query.get(name, "") for name in ("job", "host", "kind"))
+    query = Query(job, host, kind, before)
+    found = views.events(
+        before=query.before, job_id=query.job, host=query.host, transition=query.kind, limit=ROWS_MAX + 1
+    )
+    shown = found[:ROWS_MAX]
     return render(
         "events.html",
         frame,
@@ -67,7 +70,7 @@ def _day(at: float) -> str:
 def sentence(events: list[Event], query: Query, now: float) -> str:
     """Say in one line what the page shows."""
     if not events:
-        return "Nothing has happened yet." if replace(query, since=0) == Query() else "Nothing like that has happened."
+        return "Nothing has happened yet." if query == Query() else "Nothing like that has happened."
     last = events[0]
     if query.before is not None:
         return f"What happened before {words.ago(last.at, now)}."

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, job_path, path_part, render, when
-from training.fleet.pages.source import Source
 from training.fleet.pages.timeline import Ahead, Day, ahead, day
 from training.fleet.service.views import JobFilter, Place, Waiting
 from training.fleet.wire import words
-from training.fleet.wire.forecasts import ForecastReply
 from training.fleet.wire.incidents import ChangeView
 from training.fleet.wire.messages import HealthReply
 from training.printable import counted, duration, one_line
@@ -38,20 +36,11 @@ class Notice:
     act_title: str = ""
 
 
-def page(
-    views: Source,
-    health: HealthReply,
-    frame: Frame,
-    foretold: ForecastReply | None = None,
-    incidents: Mapping[str, tuple[int, float]] = MappingProxyType({}),
-    changed: Mapping[str, ChangeView] = MappingProxyType({}),
-) -> str:
-    """Render the page from the last committed state, and a forecast if there is one.
-
-    ``incidents`` are the open ones that nobody has judged: by host their number, and when the first was raised.
-    ``changed`` are the hosts that are not as their reference, unconfirmed.
-    """
-    to_come = ahead(foretold)
+def page(asked: PageRequest, frame: Frame) -> str:
+    """Render the page from the last committed state, and a forecast if there is one."""
+    views, health, to_come = asked.views, asked.health, ahead(asked.forecast)
+    assert health is not None
+    incidents, changed = views.incidents.open(), views.incidents.changed()
     workers = views.workers(limit=HOSTS_SHOWN)
     live: list[Json] = msgspec.to_builtins(views.live())
     waiting, held = views.waiting(), views.held()

@@ -8,12 +8,14 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, local, render
+from training.fleet.service.guards import incidents_for
 from training.fleet.wire import words
-from training.fleet.wire.incidents import IncidentsReply
 from training.printable import counted, one_line
 
 SPANS_SHOWN = 3
+HOST_CHARS = 128
 ENDS = {
     "confirmed": "confirmed on the host as its ordinary work",
     "reference": "over: the host has a new reference",
@@ -23,9 +25,10 @@ ENDS = {
 Json = Mapping[str, Any]
 
 
-def page(reply: IncidentsReply, frame: Frame, *, host: str = "", before: int = 0) -> str:
+def page(asked: PageRequest, frame: Frame) -> str:
     """Render a page of the incidents of a host, or of all."""
-    told: dict[str, Any] = msgspec.to_builtins(reply)
+    host, before = incidents_for(asked.host, asked.query.get("host", "")[:HOST_CHARS]), asked.number("before")
+    told: dict[str, Any] = msgspec.to_builtins(asked.views.incidents.incidents(host=host, before=before))
     older = told["next_before"]
     return render(
         "incidents.html",

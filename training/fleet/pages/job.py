@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from training.fleet.pages.curves import figures, roc, usage
+from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
-from training.fleet.pages.source import Source
+from training.fleet.service.views import Views
 from training.fleet.wire import words
 from training.fleet.wire.messages import ProblemType, Refusal
 from training.printable import one_line
@@ -20,8 +21,9 @@ EVENTS_SHOWN = 50
 Json = Mapping[str, Any]
 
 
-def page(views: Source, job_id: str, frame: Frame, *, attempt: int | None = None) -> str:
-    """Render the page; ``attempt``: whose log is shown, by default the last one's."""
+def page(asked: PageRequest, frame: Frame) -> str:
+    """Render the page; ``attempt`` in its address: whose log is shown, by default the last one's."""
+    views, (job_id,), attempt = asked.views, asked.jobs, asked.number("attempt") or None
     detail: dict[str, Any] = msgspec.to_builtins(views.job(job_id))
     job, attempts = detail["job"], detail["attempts"]
     number = attempt or job["attempt"]
@@ -47,7 +49,7 @@ def page(views: Source, job_id: str, frame: Frame, *, attempt: int | None = None
     )
 
 
-def _result(views: Source, detail: Json) -> dict[str, Any]:
+def _result(views: Views, detail: Json) -> dict[str, Any]:
     """Return the report of a trained job and its drawing, or why there is none."""
     job, attempts = detail["job"], detail["attempts"]
     if job["status"] != "completed":

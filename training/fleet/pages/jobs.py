@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
-from training.fleet.pages.source import Source
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.service.views import HELD, Counted, JobFilter, Place
 from training.printable import counted, one_line
@@ -61,8 +61,9 @@ def place(text: str) -> Place:
     return known if known.seq > 0 and abs(known.number) < 1e15 else Place()
 
 
-def page(views: Source, query: Query, frame: Frame) -> str:
-    """Render one page of at most fifty rows, with the numbers of all that the filters let through."""
+def page(asked: PageRequest, frame: Frame) -> str:
+    """Render one page of at most fifty rows, with the number of all jobs that match the filters."""
+    views, query = asked.views, Query.of(asked.query)
     shown, following = views.found(query.wanted, query.sort, query.after, ROWS_MAX)
     kinds = views.counted(query.wanted.text)
     held = views.held(query.wanted)

@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
-from training.fleet.pages.source import Source
+from training.fleet.service.guards import refuse_host
 from training.fleet.wire import results
 
 ROWS_MAX = 50
@@ -17,9 +18,11 @@ HOSTS_MAX = 12  # columns of rotations
 Json = Mapping[str, Any]
 
 
-def page(views: Source, frame: Frame, *, test: str | None = None, after: str = "") -> str:
+def page(asked: PageRequest, frame: Frame) -> str:
     """Render the models judged on one test, by default the most used one."""
-    reply: dict[str, Any] = msgspec.to_builtins(views.models.models(test=test, after=after, limit=ROWS_MAX))
+    refuse_host(asked.host, "all models")
+    test, after = asked.query.get("test"), asked.query.get("after", "")
+    reply: dict[str, Any] = msgspec.to_builtins(asked.views.models.models(test=test, after=after, limit=ROWS_MAX))
     chosen = reply["test"]
     whole = max((each["models"] for each in reply["tests"] if each["test"] == chosen), default=0)
     return render(

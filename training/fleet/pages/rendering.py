@@ -21,6 +21,7 @@ from training.fleet.pages.compiled import Compiled
 from training.fleet.pages.static import static_path
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.wire import results, words
+from training.fleet.wire.routes import PAGES
 from training.printable import counted, one_line, printable
 
 _TEMPLATES = Path(__file__).with_name("templates")
@@ -47,7 +48,13 @@ class Frame:
     address: str = ""  # of the page, where it can be followed
     may_act: bool = False  # an operator looks
     in_session: bool = False  # after a login, which can be ended
+    followed: bool = False  # it asks again every few seconds
     static: bool = False  # a file of a site: without a receiver, forms and scripts
+
+    @property
+    def place(self) -> str:
+        """Return the address of the menu's entry that the page belongs to."""
+        return "/" + self.address.partition("?")[0].split("/")[1] if self.address else ""
 
 
 def render(template: str, frame: Frame, **values: Any) -> str:
@@ -79,6 +86,7 @@ def _environment() -> Environment:
         "words": words,
         "results": results,
         "counted": counted,
+        "MENU": [(row.path, row.shown.menu) for row in PAGES.values() if row.shown is not None and row.shown.menu],
         "GLYPHS": GLYPHS,
         "STATUSES": [*JobStatus],
     }

@@ -27,6 +27,28 @@ def check_id(name: str, value: str | None) -> None:
         raise Refusal(ProblemType.BAD_REQUEST, f"$.{name}: 1 to 128 letters, digits, dots, dashes, underscores")
 
 
+def whole_number(name: str, text: str | None, default: int) -> int:
+    """Parse a whole number of an address; a default where it is absent."""
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise Refusal(ProblemType.BAD_REQUEST, f"{name}: expected a whole number")
+    return int(text)
+
+
+def refuse_host(host: str | None, what: str) -> None:
+    """Refuse a training host what every host's jobs are part of: it may look at jobs that it has worked on."""
+    if host is not None:
+        raise Refusal(ProblemType.NOT_YOURS, f"host {host} may look at jobs that it has worked on, not at {what}")
+
+
+def incidents_for(mine: str | None, host: str) -> str:
+    """Return the host whose incidents a caller may see: a training host (``mine``) its own alone, others all."""
+    if mine is not None and host not in ("", mine):
+        raise Refusal(ProblemType.NOT_YOURS, f"host {mine} may look at its own incidents, not at those of others")
+    return mine or host
+
+
 def check_claim(request: ClaimRequest) -> None:
     """Check a claim before its host is remembered, since every other host's claim looks at that."""
     if not re.fullmatch(HOST_ID_PATTERN, request.host_id):

@@ -146,7 +146,10 @@ class Models:
                 for each in self._db.all("results_tests", most=TESTS_MAX)
             ]
             missing = self._db.all("results_missing", most=WITHOUT_NAMED)
-            named = [NamedJob(job_id=each["job_id"], name=each["name"]) for each in missing]
+            named = [
+                NamedJob(job_id=each["job_id"], name=each["name"], in_manifest=bool(each["in_manifest"]))
+                for each in missing
+            ]
             self._known = tests, missing[0]["n"] if missing else 0, named
             self._known_as_of, self._counted_at = head, self._clock.monotonic()
         return self._known

@@ -307,11 +307,6 @@ class Views:
             removed=self._gone("curve", job_id, number),
         )
 
-    def pulse(self, job_id: str) -> tuple[object, ...]:
-        """Return what changes whenever a job's page does without an event: what its last attempt has reported."""
-        row = self._db.one("job_pulse", job_id=job_id)
-        return () if row is None else tuple(row.values())
-
     def live(self, most: int = PAGE_MAX) -> list[JobView]:
         """Return what runs now, longest first."""
         return [self._view(row, {}) for row in self._db.all("jobs_live", most=most)]

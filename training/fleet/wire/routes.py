@@ -27,7 +27,6 @@ from training.fleet.wire.plans import PlanReply, PlanRequest
 from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView
 
 HTML = "text/html"
-EVENTS = "text/event-stream"
 
 
 class Access(StrEnum):
@@ -42,6 +41,18 @@ class Access(StrEnum):
     MEMBER = "member"  # as ANYONE, and watched hosts
     OWNER = "owner"  # the holder of a certificate, for this certificate
     JOINING = "joining"  # everybody: there is no certificate yet
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardPage:
+    """A page of the dashboard, which follows what happens; ``training/fleet/pages/`` has its module and template.
+
+    An operation ``NAME_page`` is made by the function ``page`` of the module ``NAME``.
+    """
+
+    menu: str = ""  # its title in the menu; empty: links lead to it
+    links: tuple[str, ...] = ()  # the keys of those addresses that the static site holds, too
+    outlook: bool = False  # it shows the receiver's health and a forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +71,12 @@ class Route:
     upload: bool = False
     media: str = "application/zstd"  # of an answer in bytes; empty: the answer has no body
     links: tuple[str, ...] = ()  # operations that take the claim which this one grants
+    shown: DashboardPage | None = None
 
     @property
     def page(self) -> bool:
         """Return True for what browsers show; the rest is for programs, and documented for them."""
-        return self.media in (HTML, EVENTS) or self.path.startswith("/static/")
+        return self.media == HTML or self.path.startswith("/static/")
 
 
 _JOB = "/v1/job/{job_id}"
@@ -342,26 +354,28 @@ ROUTES: tuple[Route, ...] = (
         "Get this document", reply=dict),
     Route(
         "GET", "/", Access.ANYONE, "fleet_page",
-        "Show the fleet", media=HTML),
+        "Show the fleet", media=HTML, shown=DashboardPage("Fleet", outlook=True)),
     Route(
         "GET", "/jobs", Access.ANYONE, "jobs_page",
-        "Show the jobs that filters let through", media=HTML),
+        "Show the jobs that match filters", media=HTML, shown=DashboardPage("Jobs", ("status", "after"))),
     Route(
         "GET", "/jobs/{job_id}", Access.READER, "job_page",
-        "Show a job", problem_types=_LOOKED, parameters=("attempt",), media=HTML),
+        "Show a job", problem_types=_LOOKED, parameters=("attempt",), media=HTML, shown=DashboardPage()),
     Route(
         "GET", "/compare", Access.READER, "compare_page",
-        "Show jobs side by side", problem_types=_LOOKED, media=HTML),
+        "Show jobs side by side", problem_types=_LOOKED, media=HTML, shown=DashboardPage(links=("jobs",))),
     Route(
         "GET", "/models", Access.READER, "models_page",
         "Show the models that were judged on one test, the best first", problem_types=(ProblemType.NOT_YOURS,),
-        media=HTML),
-    Route(
-        "GET", "/events", Access.READER, "events_page",
-        "Show what happened, newest first", problem_types=(ProblemType.NOT_YOURS,), media=HTML),
+        media=HTML, shown=DashboardPage("Models", ("test", "after"))),
     Route(
         "GET", "/incidents", Access.READER, "incidents_page",
-        "Show the incidents of watched hosts", problem_types=(ProblemType.NOT_YOURS,), media=HTML),
+        "Show the incidents of watched hosts", problem_types=(ProblemType.NOT_YOURS,), media=HTML,
+        shown=DashboardPage("Incidents", ("host", "before"))),
+    Route(
+        "GET", "/events", Access.READER, "events_page",
+        "Show what happened, newest first", problem_types=(ProblemType.NOT_YOURS,), media=HTML,
+        shown=DashboardPage("Events", ("before",))),
     Route(
         "POST", "/incidents", Access.OPERATOR, "judge_on_page",
         "Keep what a person found of an incident or a change",
@@ -382,12 +396,10 @@ ROUTES: tuple[Route, ...] = (
         "POST", "/logout", Access.JOINING, "logout",
         "End the session of this browser", media=HTML),
     Route(
-        "GET", "/v1/stream", Access.ANYONE, "stream",
-        "Follow a page: its parts as they change", problem_types=(ProblemType.NOT_FOUND, *_LOOKED), media=EVENTS),
-    Route(
         "GET", "/static/{file}", Access.JOINING, "static_file",
         "Get a style sheet, script or picture of the pages", problem_types=(ProblemType.NOT_FOUND,), media=""),
 )  # fmt: skip
+PAGES = {row.name.removesuffix("_page"): row for row in ROUTES if row.shown is not None}  # by module
 
 # -- refusals by kind of endpoint -----------------------------------------------------------------------------------
 

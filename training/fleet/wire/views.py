@@ -127,6 +127,7 @@ class NamedJob(Wire, frozen=True, kw_only=True):
 
     job_id: str
     name: str
+    in_manifest: bool = True
 
 
 class FoldedView(Wire, frozen=True, kw_only=True):

@@ -130,11 +130,6 @@ GROUP BY model, mode, status, worker_hostname
 SELECT model, mode, status, worker_hostname AS host, count(*) AS n FROM jobs WHERE name LIKE :text ESCAPE '\'
 GROUP BY model, mode, status, worker_hostname
 
--- name: job_pulse — what a job's last attempt reported, as far as it tells of something new
-SELECT j.heartbeat_at, a.seq, a.log_next, a.log_total FROM jobs AS j
-LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
-WHERE j.job_id = :job_id
-
 -- name: jobs_live — what runs now, each with its attempt, longest first
 SELECT j.*, a.progress AS progress, a.paused, a.data_digest, a.code_digest, a.training_commit, NULL AS removed_at FROM jobs AS j
 LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
@@ -819,7 +814,7 @@ SELECT job_id, name, spec, status, in_manifest FROM jobs
 WHERE model = :model AND mode = :mode AND spec NOT LIKE '%"test_hosts"%' ORDER BY in_manifest DESC, seq LIMIT :most
 
 -- name: results_missing — completed jobs that have none, the newest first
-SELECT j.name, j.job_id, count(*) OVER () AS n FROM jobs AS j
+SELECT j.name, j.job_id, j.in_manifest, count(*) OVER () AS n FROM jobs AS j
 WHERE j.status = 'completed' AND NOT EXISTS (
   SELECT 1 FROM results AS r WHERE r.job_id = j.job_id AND r.attempt = j.attempt)
 ORDER BY j.finished_at DESC LIMIT :most

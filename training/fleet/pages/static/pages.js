@@ -12,9 +12,10 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// Pages follow what happens by htmx. Under the policy of this receiver only this may make markup of a text, and only
-// of the parts that the receiver's own stream sends; a text never becomes script.
-if (window.htmx) {
+// A page asks for itself every two seconds; htmx puts what differs into place. Under the policy of this receiver only
+// htmx may make markup of a text, and only of the receiver's own pages; a text never becomes script.
+const main = document.getElementById("main");
+if (window.htmx && main.hasAttribute("hx-get")) {
   const never = () => {
     throw new Error("pages hold no script");
   };
@@ -22,42 +23,33 @@ if (window.htmx) {
   const policy = window.trustedTypes ? window.trustedTypes.createPolicy("htmx", rules) : rules;
   window.htmx.registerExtension("ours", { init: (api) => api.initSecurity(policy, never, never) });
 
-  // All tabs of this browser go by one name: together they hold four streams, the others ask every few seconds.
-  const main = document.getElementById("main");
-  let browser = "";
-  try {
-    browser = localStorage.getItem("browser") || crypto.getRandomValues(new Uint32Array(3)).join("");
-    localStorage.setItem("browser", browser);
-  } catch {
-    // It keeps nothing: so it shares with the others at its address.
-  }
-  setTimeout(() => {
-    if (!main.dataset.follow) return;
-    main.setAttribute("hx-sse:connect", `${main.dataset.follow}&browser=${browser}`);
-    window.htmx.process(main);
+  let tag = "";
+  let heard = Date.now();
+  let refused = false;
+  main.addEventListener("htmx:config:request", (event) => {
+    if (document.hidden) event.preventDefault();
+    if (tag) event.detail.ctx.request.headers["If-None-Match"] = tag;
+  });
+  main.addEventListener("htmx:before:response", (event) => {
+    const { status, headers } = event.detail.ctx.response;
+    refused = status === 403;
+    if (status === 200) tag = headers.get("ETag");
+    else event.preventDefault();
+    if (status === 200 || status === 304) heard = Date.now();
+    look();
   });
 
   // What is old says so.
-  let heard = Date.now();
-  let refused = false;
   const look = () => {
     const quiet = Math.round((Date.now() - heard) / 1000);
-    const old = !document.hidden && quiet > 20 && Boolean(main.dataset.follow);
+    const old = !document.hidden && quiet > 20;
     const ago = quiet < 120 ? `${quiet} s` : `${Math.round(quiet / 60)} min`;
-    const gone = `The receiver was last heard ${ago} ago; this page shows what was then.`;
-    const said = refused ? "The receiver lets this browser look no more. Load the page again." : gone;
+    const gone = `The receiver last answered ${ago} ago; this page shows the state of then.`;
+    const said = refused ? "The receiver no longer admits this browser. Load the page again." : gone;
     document.body.classList.toggle("old", old);
     const note = document.getElementById("old");
     if (note.textContent !== (old ? said : "")) note.textContent = old ? said : "";
   };
-  main.addEventListener("htmx:sse:after:message", () => {
-    heard = Date.now();
-    refused = false;
-    look();
-  });
-  main.addEventListener("htmx:sse:error", (event) => {
-    refused = event.detail.status === 403;
-  });
   setInterval(look, 5000);
   document.addEventListener("visibilitychange", () => {
     heard = Date.now();

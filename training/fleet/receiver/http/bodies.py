@@ -14,6 +14,7 @@ from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import decoded
 from training.fleet.receiver.security.access import acting_host
 from training.fleet.service.audit import who
+from training.fleet.service.guards import whole_number
 from training.fleet.service.membership import readable
 from training.fleet.store.incoming import Part
 from training.fleet.wire.identity import Principal
@@ -204,12 +205,7 @@ async def _ignore(_piece: bytes) -> None:
 
 def query_number(request: Request, name: str, default: int) -> int:
     """Parse a whole number of the query; a default where it is absent."""
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise Refusal(ProblemType.BAD_REQUEST, f"{name}: expected a whole number")
-    return int(text)
+    return whole_number(name, request.query_params.get(name), default)
 
 
 async def resolved(context: Context, request: Request) -> str:

@@ -17,7 +17,6 @@ from training.clock import Clock
 from training.crashpoint import crashpoint
 from training.fleet.database.writer import Database, DatabaseError, Writer, id_of
 from training.fleet.receiver import wake_on_lan
-from training.fleet.receiver.http.live import Live
 from training.fleet.receiver.http.origins import own_names
 from training.fleet.receiver.metrics.tally import Tally, newest_event
 from training.fleet.receiver.security.authentication import Authenticator
@@ -178,7 +177,6 @@ class Context:
         self.wakes = Wakes(self.service)
         self.urgent_jobs = UrgentJobs(self.service)
         self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
-        self.live = Live(self.reader, self.look)
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self.incidents = Incidents(self.service.queue.db, self.clock, self.audit)
         self.tally = Tally()

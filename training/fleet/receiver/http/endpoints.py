@@ -86,11 +86,12 @@ def routes() -> list[routing.Route]:
 
 def endpoints() -> dict[str, Endpoint]:
     """Find the function of every operation: the public coroutine of its name, here or in a neighbour."""
-    return {
+    named = {row.name for row in ROUTES}
+    return pages.ENDPOINTS | {
         name: found
         for module in (sys.modules[__name__], *_NEIGHBOURS)
         for name, found in vars(module).items()
-        if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_"
+        if iscoroutinefunction(found) and found.__module__ == module.__name__ and name[0] != "_" and name in named
     }
 
 

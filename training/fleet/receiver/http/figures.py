@@ -21,7 +21,6 @@ def exposition(context: Context, last_event: int) -> Exposition:
         database=None if path == ":memory:" else Path(path),
         credentials=lambda: _credentials(context),
         clock=context.clock,
-        viewers=lambda: context.live.viewers,
     )
     return Exposition(Snapshots(sources, context.tally, last_event), context.settings.version)
 

@@ -11,13 +11,13 @@ PLAN_NOTES_MAX = 20
 
 async def health_now(context: Context) -> HealthReply:
     """Examine disk, hosts and plan."""
+    views = context.views
     counts: dict[str, int] = {}
-    quarantined: dict[str, str] = {}
-    resting: dict[str, str] = {}
+    quarantined, resting, refused = dict[str, str](), dict[str, str](), dict[str, str]()
     if context.halted is None:  # else there is no database to ask
-        counts = await context.look(context.views.counts)
-        quarantined = await context.look(context.views.quarantined)
-        resting = await context.look(context.views.resting)
+        counts, quarantined, resting, refused = await context.look(
+            lambda: (views.counts(), views.quarantined(), views.resting(), views.refused())
+        )
     room = await context.disk(context.store.has_room)
     granting = room and context.halted is None
     return HealthReply(
@@ -27,7 +27,7 @@ async def health_now(context: Context) -> HealthReply:
         granting=granting,
         quarantined=quarantined,
         resting=resting,
-        refused={} if context.halted is not None else await context.look(context.views.refused),
+        refused=refused,
         missing_datasets=context.service.missing_datasets(),
         never_asked=context.service.host_registry.never_asked(),
         plan_notes=list(context.service.plan.notes[:PLAN_NOTES_MAX]),

@@ -57,15 +57,19 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     return await refused(request.app.state.context, request, *unrouted(request, error))
 
 
-async def page(context: Context, request: Request, make: Callable[[Frame], str], status: int = 200) -> Response:
-    """Render on the reader's thread; ``make`` asks the database there."""
+async def page(
+    context: Context, request: Request, make: Callable[[Frame], str], status: int = 200, *, followed: bool = False
+) -> Response:
+    """Render on the reader's thread; ``make`` asks the database there. ``followed``: the browser asks again."""
     zipped, principal = takes_gzip(request), cast("Principal | None", getattr(request.state, "principal", None))
 
     path = request.scope.get("raw_path", b"/").partition(b"?")[0].decode("ascii", "replace")
     address = f"{path}?{request.url.query}" if request.url.query else path
 
+    static = followed and request.query_params.get("static") == "1"
+
     def body() -> bytes:
-        text = make(frame_of(context, principal, address)).encode()
+        text = make(frame_of(context, principal, address, followed=followed, static=static)).encode()
         gc.collect(1)  # a template's context holds itself: let the next page have its memory
         return gzip.compress(text, _LEVEL, mtime=0) if zipped else text
 
@@ -73,10 +77,14 @@ async def page(context: Context, request: Request, make: Callable[[Frame], str],
     return Response(await context.look(body), status, headers, "text/html; charset=utf-8")
 
 
-def frame_of(context: Context, principal: Principal | None, address: str) -> Frame:
-    """Make the part that all pages share. Who has proven nothing is told nothing of this program either."""
+def frame_of(
+    context: Context, principal: Principal | None, address: str, *, followed: bool = False, static: bool = False
+) -> Frame:
+    """Make the part that all pages share. A caller who has proven nothing learns nothing of this program either."""
     from training.fleet.pages.rendering import Frame
 
+    if static:
+        return Frame(context.clock.now(), version=context.settings.version, address=address, static=True)
     if principal is None:
         return Frame(context.clock.now(), address=address)
     return Frame(
@@ -86,6 +94,7 @@ def frame_of(context: Context, principal: Principal | None, address: str) -> Fra
         address,
         may_act=principal.operator is not None,
         in_session=principal.method is Method.SESSION,
+        followed=followed,
     )
 
 

@@ -14,6 +14,7 @@ from training.fleet.receiver.http import html
 from training.fleet.receiver.http.bodies import acting, proven_host, query_number, read_form, read_json
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import reply
+from training.fleet.service.guards import incidents_for
 from training.fleet.wire.incidents import PAGE, CloseChangeRequest, JudgeRequest, WatchRequest
 from training.fleet.wire.messages import ProblemType, Refusal
 
@@ -31,7 +32,7 @@ async def watch(context: Context, request: Request) -> Response:
 
 async def incidents(context: Context, request: Request) -> Response:
     asked = request.query_params
-    host = readable(request, asked.get("host", ""))
+    host = incidents_for(proven_host(request), asked.get("host", ""))
     before, limit = query_number(request, "before", 0), query_number(request, "limit", PAGE)
     return reply(await context.look(lambda: context.views.incidents.incidents(host=host, before=before, limit=limit)))
 
@@ -78,14 +79,6 @@ async def _close_on_page(context: Context, request: Request, form: Mapping[str, 
 def _page(form: Mapping[str, str], host: str) -> str:
     """Return the page that a form came from: of one host, or of all."""
     return f"/incidents?{urlencode({'host': host})}" if form.get("host") == host else "/incidents"
-
-
-def readable(request: Request, host: str) -> str:
-    """Return the host whose incidents the caller may see: a training host its own alone, others all."""
-    mine = proven_host(request)
-    if mine is not None and host not in ("", mine):
-        raise Refusal(ProblemType.NOT_YOURS, f"host {mine} may look at its own incidents, not at those of others")
-    return mine or host
 
 
 def _number(text: str, what: str = "an incident") -> int:

@@ -1,170 +1,82 @@
-"""The dashboard's endpoints: call a view, hand it to its page. Pages are imported when the first one is asked for."""
+"""The dashboard's pages over HTTP: their modules are imported when the first page is asked for."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from training.fleet.receiver.http import html, live
-from training.fleet.receiver.http.bodies import proven_host, query_number, readable_job, resolved
+from training.fleet.receiver.http import html
+from training.fleet.receiver.http.bodies import proven_host, readable_job
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.health import health_now
-from training.fleet.receiver.http.incidents import readable
+from training.fleet.receiver.http.page_tag import PageTag
 from training.fleet.receiver.http.problems import PLAIN
-from training.fleet.receiver.http.results import refuse_hosts
-from training.fleet.receiver.security import access
 from training.fleet.wire.messages import ProblemType, Refusal
-from training.fleet.wire.routes import HTML, ROUTES
+from training.fleet.wire.routes import PAGES, Route
 
 if TYPE_CHECKING:
+    from training.fleet.pages.page_request import PageRequest
     from training.fleet.pages.rendering import Frame
 
-COMPARED_MAX = 8  # names looked up; the page says how many it takes
-ADDRESS_MAX = 2000
-BROWSER_CHARS = 40
-HOST_CHARS = 128
+JOBS_MAX = 8  # looked up for one page, which says how many it takes
 _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 
 
-async def fleet_page(context: Context, request: Request) -> Response:
-    health = await health_now(context)
-    foretold = None
-    with contextlib.suppress(Refusal):  # others are being made: the page goes without
-        foretold = await context.foretell(lambda forecasts: forecasts.now())
+async def page(module: str, row: Route, context: Context, request: Request) -> Response:
+    """Make a page of the dashboard for this caller, unless its browser shows the same already."""
+    tag = await context.look(partial(_tag, context, request))
+    headers = {"ETag": str(tag)}
+    if not tag.is_news_for(request.headers.get("If-None-Match", "")):
+        return Response(status_code=304, headers={**html.PAGE_HEADERS, **headers})
+    asked = await _asked(row, context, request)
 
     def make(frame: Frame) -> str:
-        from training.fleet.pages import fleet
+        text: str = import_module(f"training.fleet.pages.{module}").page(asked, frame)
+        return text
 
-        return fleet.page(
-            context.views, health, frame, foretold, context.views.incidents.open(), context.views.incidents.changed()
-        )
-
-    return await html.page(context, request, make)
-
-
-async def jobs_page(context: Context, request: Request) -> Response:
-    asked = request.query_params
-
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import jobs
-
-        return jobs.page(context.views, jobs.Query.of(asked), frame)
-
-    return await html.page(context, request, make)
+    answer = await html.page(context, request, make, followed=True)
+    answer.headers.update(headers)
+    return answer
 
 
-async def job_page(context: Context, request: Request) -> Response:
-    job_id = await resolved(context, request)
-    attempt = query_number(request, "attempt", 0) or None
-
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import job
-
-        return job.page(context.views, job_id, frame, attempt=attempt)
-
-    return await html.page(context, request, make)
+ENDPOINTS = {row.name: partial(page, module, row) for module, row in PAGES.items()}
 
 
-async def compare_page(context: Context, request: Request) -> Response:
-    named = request.query_params.getlist("jobs")
-    refs = named[0].split(",") if len(named) == 1 else named
-    job_ids = [await readable_job(context, request, ref) for ref in refs[:COMPARED_MAX] if ref]
-
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import compare
-
-        return compare.page(context.views, job_ids, frame)
-
-    return await html.page(context, request, make)
+def _tag(context: Context, request: Request) -> PageTag:
+    who = f"{context.settings.version} {request.state.principal!r}"
+    newest = context.reader.one("newest_event")
+    return PageTag(
+        hashlib.sha256(who.encode()).hexdigest()[:16],
+        0 if newest is None else newest["seq"],
+        context.reader.version(),
+        int(context.clock.now()),
+    )
 
 
-async def models_page(context: Context, request: Request) -> Response:
-    refuse_hosts(request)
-    test, after = request.query_params.get("test"), request.query_params.get("after", "")
+async def _asked(row: Route, context: Context, request: Request) -> PageRequest:
+    from training.fleet.pages.page_request import PageRequest
 
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import models
-
-        return models.page(context.views, frame, test=test, after=after)
-
-    return await html.page(context, request, make)
-
-
-async def incidents_page(context: Context, request: Request) -> Response:
-    host = readable(request, request.query_params.get("host", "")[:HOST_CHARS])
-    before = query_number(request, "before", 0)
-
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import incidents
-
-        found = context.views.incidents.incidents(host=host, before=before)
-        return incidents.page(found, frame, host=host, before=before)
-
-    return await html.page(context, request, make)
-
-
-async def events_page(context: Context, request: Request) -> Response:
-    """Show every job's events, so to operators alone where callers are proven."""
-    if (host := proven_host(request)) is not None:
-        raise Refusal(ProblemType.NOT_YOURS, f"host {host} may look at jobs that it has worked on, not at all events")
-    asked = request.query_params
-    before, since = query_number(request, "before", 0) or None, query_number(request, "since", 0)
-
-    def make(frame: Frame) -> str:
-        from training.fleet.pages import events
-
-        query = events.Query(asked.get("job", ""), asked.get("host", ""), asked.get("kind", ""), before, since)
-        return events.page(context.views, query, frame)
-
-    return await html.page(context, request, make)
-
-
-async def stream(context: Context, request: Request) -> Response:
-    """Follow the page at ``?of=ADDRESS``, for whoever may look at it."""
-    address = request.query_params.get("of", "/")
-    pages = [(row, live.part_of(address, row.path)) for row in ROUTES if row.media == HTML]
-    row, parts = next(((row, parts) for row, parts in pages if parts is not None), (None, None))
-    if row is None or parts is None or len(address) > ADDRESS_MAX:
-        raise Refusal(ProblemType.NOT_FOUND, "this address is no page that can be followed")
-    access.check(row.access, request.state.principal)
-    address, endpoint = _since(row.name, address, request), FOLLOWED[row.name]
-    asked = live.request_for(request, address, parts)
-    if proven_host(request) is not None:  # it may look at some jobs and not at others, whoever looks already
-        await endpoint(context, asked)
-
-    async def make() -> bytes:
-        return live.middle(live.body_of(await endpoint(context, asked)))
-
-    def check() -> None:
-        context.authenticator.still(request, row.access)
-
-    # Tabs of a browser share what it is called; without script nobody follows.
-    who = f"{context.authenticator.address(request)} {request.query_params.get('browser', '')[:BROWSER_CHARS]}"
-    headers = {**html.PAGE_HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    principal = request.state.principal
-    acts = principal is not None and principal.operator is not None  # who may act sees buttons
-    frames = context.live.frames(f"{acts:d}{address}", make, who, check, await _pulse(context, asked, row.name))
-    first = await anext(frames)  # a page that cannot be shown is refused before the stream begins
-    return live.Stream(frames, first, headers)
-
-
-def _since(name: str, address: str, request: Request) -> str:
-    """Return the address of what a viewer sees who was away since an event: of events, all that happened meanwhile."""
-    seen = request.headers.get("Last-Event-ID", "")
-    if name != events_page.__name__ or not (seen.isascii() and seen.isdigit() and len(seen) <= 15):
-        return address
-    return f"{address}{'&' if '?' in address else '?'}since={seen}"
-
-
-async def _pulse(context: Context, asked: Request, name: str) -> live.Pulse:
-    """Return what a page depends on beside events: a job's on what its own host says, others on everybody's."""
-    if name != job_page.__name__:
-        return live.of_all
-    job_id = await resolved(context, asked)
-    return lambda: context.views.pulse(job_id)
+    named = [*request.path_params.values()] or request.query_params.getlist("jobs")
+    refs = named if len(named) != 1 or request.path_params else named[0].split(",")
+    health = forecast = None
+    if row.shown is not None and row.shown.outlook:
+        health = await health_now(context)
+        with contextlib.suppress(Refusal):  # others are being made: the page goes without
+            forecast = await context.foretell(lambda forecasts: forecasts.now())
+    return PageRequest(
+        context.views,
+        request.query_params,
+        [await readable_job(context, request, ref) for ref in refs[:JOBS_MAX] if ref],
+        proven_host(request),
+        health,
+        forecast,
+    )
 
 
 async def static_file(_context: Context, request: Request) -> Response:
@@ -185,7 +97,3 @@ async def static_file(_context: Context, request: Request) -> Response:
     if html.takes_gzip(request):
         return Response(found.compressed, headers={**headers, "Content-Encoding": "gzip"}, media_type=found.media)
     return Response(found.body, headers=headers, media_type=found.media)
-
-
-_LIVE = (fleet_page, jobs_page, job_page, compare_page, models_page, incidents_page, events_page)
-FOLLOWED = {each.__name__: each for each in _LIVE}  # by the name in the route table

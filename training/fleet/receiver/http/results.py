@@ -8,8 +8,8 @@ from starlette.responses import Response
 from training.fleet.receiver.http.bodies import proven_host, query_number, resolved
 from training.fleet.receiver.http.context import Context
 from training.fleet.receiver.http.problems import PLAIN, reply
+from training.fleet.service.guards import refuse_host
 from training.fleet.service.models import PAGE
-from training.fleet.wire.messages import ProblemType, Refusal
 
 
 async def report(context: Context, request: Request) -> Response:
@@ -23,13 +23,7 @@ async def report(context: Context, request: Request) -> Response:
 
 async def models(context: Context, request: Request) -> Response:
     """List models of every host, so to operators and readers alone where callers are proven."""
-    refuse_hosts(request)
+    refuse_host(proven_host(request), "all models")
     asked, limit = request.query_params, query_number(request, "limit", PAGE)
     test, after = asked.get("test"), asked.get("after", "")
     return reply(await context.look(lambda: context.views.models.models(test=test, after=after, limit=limit)))
-
-
-def refuse_hosts(request: Request) -> None:
-    """Refuse a training host: it may look at jobs that it has worked on."""
-    if (host := proven_host(request)) is not None:
-        raise Refusal(ProblemType.NOT_YOURS, f"host {host} may look at jobs that it has worked on, not at all models")

@@ -166,7 +166,6 @@ class Server(UvicornServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._context.room.close()
         self._notifier.close()
-        self._context.live.close()
         for task in self._tasks:
             task.cancel()
         await super().shutdown(sockets)

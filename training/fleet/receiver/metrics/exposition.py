@@ -61,7 +61,6 @@ METRICS = (
     ),
     Metric("cis490_http_requests_total", "counter", ("operation", "status"), "Answers since the receiver's start."),
     _gauge("cis490_waiting_claims", "Claims that wait for a job now."),
-    _gauge("cis490_stream_viewers", "Open pages that follow what happens, now."),
     Metric(
         "cis490_notifications_total",
         "counter",
@@ -152,7 +151,6 @@ def _samples(now: Snapshot, tally: Tally, version: str) -> Iterator[tuple[str, S
     yield "cis490_transaction_duration_seconds", [((), tally.transactions)]
     yield "cis490_http_requests_total", sorted(tally.requests.items())
     yield "cis490_waiting_claims", [((), now.waiting_claims)]
-    yield "cis490_stream_viewers", [((), now.viewers)]
     yield "cis490_notifications_total", sorted(tally.notifications.items())[: 2 * NAMES_MAX]
     yield "cis490_hosts", _by_one(now.states)
     yield "cis490_host_seen_timestamp_seconds", [((each.name,), each.seen_at) for each in now.hosts]

@@ -111,7 +111,6 @@ class Snapshot:
     hosts: tuple[HostFigures, ...]
     watches: tuple[WatchFigures, ...]
     waiting_claims: int
-    viewers: int
     disks: Mapping[str, tuple[float, float]]  # what lies there → free, size
     database_bytes: int
     stored: Mapping[str, int]  # models, datasets
@@ -134,7 +133,6 @@ class Sources:
     database: Path | None  # the file, if there is one
     credentials: Callable[[], tuple[Iterable[Credential], Iterable[Credential]]]
     clock: Clock
-    viewers: Callable[[], int] = lambda: 0
 
 
 class Snapshots:
@@ -178,7 +176,6 @@ class Snapshots:
             hosts=tuple(self._hosts(known, states, held)),
             watches=tuple(self._watches()),
             waiting_claims=service.host_registry.waiting_claims(),
-            viewers=source.viewers(),
             disks=dict(self._disks()),
             database_bytes=_size(source.database) + _size(source.database, "-wal"),
             stored=self._stored(),

@@ -243,10 +243,6 @@ class Authenticator:
         self.sessions.end(request.cookies.get(cookie_name(tls=tls), ""), self._tokens())
         return cookie("", tls=tls)
 
-    def still(self, request: Request, kind: Access) -> None:
-        """Refuse a caller who may not look any more: an answer may take hours, and a session or a token end."""
-        access.check(kind, self.principal(request, kind))
-
     def _in_session(self, request: Request, found: Principal | None) -> Principal | None:
         """Authenticate by the cookie of a login, if there is one: for reading, and for the forms of pages.
 

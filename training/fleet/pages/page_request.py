@@ -1,0 +1,27 @@
+"""A request for a page: the views that answer it, what its address says, and who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from training.fleet.service.guards import whole_number
+from training.fleet.service.views import Views
+from training.fleet.wire.forecasts import ForecastReply
+from training.fleet.wire.messages import HealthReply
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A request for a page. Jobs that its address names are resolved, and the caller may see them."""
+
+    views: Views
+    query: Mapping[str, str] = field(default_factory=dict)
+    jobs: Sequence[str] = ()  # ids
+    host: str | None = None  # the training host that asks, where callers are proven
+    health: HealthReply | None = None  # for a page that shows the outlook
+    forecast: ForecastReply | None = None  # likewise, unless too many are being made
+
+    def number(self, name: str) -> int:
+        """Return a whole number of the query, 0 where it is absent."""
+        return whole_number(name, self.query.get(name), 0)
