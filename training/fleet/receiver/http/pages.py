@@ -31,9 +31,9 @@ _KEPT = "public, max-age=31536000, immutable"  # its digest is in its address
 async def page(module: str, row: Route, context: Context, request: Request) -> Response:
     """Make a page of the dashboard for this caller, unless its browser shows the same already."""
     tag = await context.look(partial(_tag, context, request))
-    headers = {"ETag": str(tag)}
-    if not tag.is_news_for(request.headers.get("If-None-Match", "")):
-        return Response(status_code=304, headers={**html.PAGE_HEADERS, **headers})
+    shown = request.headers.get("If-None-Match", "")
+    if not tag.is_news_for(shown):
+        return Response(status_code=304, headers={**html.PAGE_HEADERS, "ETag": shown})
     asked = await _asked(row, context, request)
 
     def make(frame: Frame) -> str:
@@ -41,7 +41,7 @@ async def page(module: str, row: Route, context: Context, request: Request) -> R
         return text
 
     answer = await html.page(context, request, make, followed=True)
-    answer.headers.update(headers)
+    answer.headers["ETag"] = str(tag)
     return answer
 
 
