@@ -214,9 +214,9 @@ def test_few_resamples_make_no_interval_and_say_so(n, reason):
 
 
 def test_the_manifest_and_the_trainers_agree_on_the_fewest():
-    from training.fleet.manifest import checks
+    from training.fleet.manifest import value_kinds
 
-    assert checks.N_RESAMPLES_MIN == flags.FEWEST_RESAMPLES
+    assert value_kinds.N_RESAMPLES_MIN == flags.FEWEST_RESAMPLES
 
 
 def test_of_drawn_ways_the_one_that_was_seen_is_one():

@@ -50,24 +50,39 @@ def test_both_calls_answer_without_a_token(receiver: Receiver) -> None:
     ("body", "path"),
     [
         ({"jobs": 3}, "$.jobs"),
-        ({"jobs": [JOB | {"priority": "high"}]}, "$.jobs[0].priority"),
-        ({"jobs": [JOB, JOB | {"name": ""}]}, "$.jobs[1].name"),
-        ({"jobs": [JOB | {"name": "n" * 129}]}, "$.jobs[0].name"),
-        ({"jobs": [JOB | {"command": ["rm"]}]}, "$.jobs[0]"),
-        ({"jobs": [JOB | {"hyper": {"lr": [1]}}]}, "$.jobs[0].hyper"),
-        ({"jobs": [JOB | {"seed": -1}]}, "$.jobs[0].seed"),
-        ({"hosts": {"a/b": {}}}, "$.hosts"),
-        ({"hosts": {"pi": {"cuda": "no"}}}, "$.hosts[...].cuda"),
-        ({"trainers": {"own": {"command": "rm -rf"}}}, "$.trainers[...].command"),
+        ({"jobs": ["a"]}, "$.jobs[0]"),
+        ({"hosts": {"pi": 1}}, "$.hosts[...]"),
         ({"notify": {"phone": {"url_file": "/etc/shadow"}}}, "$.notify[...]"),
         ({"jobs": [], "run": "rm"}, "unknown field `run`"),
     ],
 )
-def test_a_hostile_body_is_refused_with_its_path(receiver: Receiver, body: dict[str, Any], path: str) -> None:
+def test_a_body_of_another_form_is_refused_with_its_path(receiver: Receiver, body: dict[str, Any], path: str) -> None:
     with Wire(receiver) as wire:
         status, _, answer = wire.request("POST", PATH, json.dumps(body).encode()).answer()
     assert status == 400
     assert path in json.loads(answer)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        ({"jobs": [JOB | {"priority": "high"}]}, "jobs[0].priority"),
+        ({"jobs": [JOB, JOB | {"name": ""}]}, "jobs[1].name"),
+        ({"jobs": [JOB | {"name": None}]}, "jobs[0].name"),
+        ({"jobs": [JOB | {"job_id": "a" * 64}]}, "jobs[0].job_id"),
+        ({"jobs": [JOB | {"hyper": {"lr": [1]}}]}, "jobs[0].hyper.lr"),
+        ({"jobs": [JOB | {"matrix": {"seed": [1, 2]}}]}, "jobs[0].matrix"),
+        ({"jobs": [JOB | {"rotate": "hosts"}]}, "jobs[0].rotate"),
+        ({"hosts": {"a/b": {}}}, 'hosts."a/b"'),
+        ({"hosts": {"pi": {"cuda": "no"}}}, "hosts.pi.cuda"),
+        ({"trainers": {"own": {"command": "rm -rf"}}}, "trainers.own.command"),
+        ({"retention": {"keep": {}}}, "retention.keep"),
+    ],
+)
+def test_a_hostile_plan_is_refused_as_a_bad_manifest_is(receiver: Receiver, body: dict[str, Any], key: str) -> None:
+    with pytest.raises(Refused) as caught:
+        receiver.client().plan(body)
+    assert key in [each["key"] for each in caught.value.extra["mistakes"]]
 
 
 def test_a_body_beyond_the_limit_is_refused(receiver: Receiver) -> None:

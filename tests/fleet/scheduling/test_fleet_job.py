@@ -222,15 +222,6 @@ def test_the_queue_writes_no_move_that_is_not_in_the_table() -> None:
     queue.close()
 
 
-def test_the_text_of_needs_is_the_one_that_databases_hold() -> None:
-    """Another text would be another requirement class beside the one of before."""
-    wishes = {"allowed_hosts": ["pi", "desk"], "denied_hosts": ["old", "nas"], "min_cores": 2}
-    assert Needs.of({"model": "gbt", **wishes}).canonical() == (
-        '{"allowed_hosts":["desk","pi"],"denied_hosts":["nas","old"],"min_cores":2,"min_ram_gib":0.0,'
-        '"min_vram_gib":0.0,"model":"gbt","prefer_cuda":false,"require_cuda":false}'
-    )
-
-
 def test_a_host_has_at_least_the_memory_that_is_free() -> None:
     """Workers of before do not tell how much there is in all; what is free may be reported as more than that."""
     for told, total in (({}, 8.0), ({"ram_total_gib": 16.0}, 16.0), ({"ram_total_gib": 7.5}, 8.0)):

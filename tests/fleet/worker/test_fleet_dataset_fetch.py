@@ -409,7 +409,7 @@ def test_a_host_may_fetch_what_it_may_train_on_and_nothing_else(receiver: Receiv
         receiver,
         Plan(
             hosts={"guest": {"deny_jobs": ["gbt"]}},
-            datasets={"e" * 64: frozenset({Needs(model="gbt", denied_hosts=frozenset({"nas"}))})},
+            datasets={"e" * 64: frozenset({Needs(model="gbt", denied_hosts=("nas",))})},
         ),
     )
 

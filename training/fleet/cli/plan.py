@@ -18,7 +18,6 @@ from training.fleet.cli.planned import render_plan
 from training.fleet.cli.render import render_reload
 from training.fleet.cli.why import Asked, render_why, why_data
 from training.fleet.client.client import ClientError, FleetClient, Refused, Unavailable, Unreachable
-from training.fleet.scheduling.retention import Rules
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
 from training.fleet.wire.words import Json
@@ -161,7 +160,7 @@ def sent_plan(manifest: Manifest, file: Path) -> dict[str, Any]:
         "jobs": [_without(job.to_dict(), "job_id") for job in manifest.jobs] if manifest.names_jobs else None,
         "hosts": {name: _without(host.to_dict(), "name") for name, host in manifest.hosts.items()},
         "trainers": {name: _without(own.to_dict(), "name") for name, own in manifest.trainers.items()},
-        **({"retention": retention_table(manifest.retention)} if manifest.retention != Rules() else {}),
+        "retention": retention_table(manifest.retention),
         "scheduling": manifest.scheduling.value,
         "notify": digests(manifest.channels),
     }

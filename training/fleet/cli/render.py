@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
+from training.fleet.scheduling.job import constraints_in_words
 from training.fleet.wire.words import (
     Json,
     ago,
@@ -24,7 +25,6 @@ from training.fleet.wire.words import (
     held,
     left,
     marks,
-    needs,
     number,
     progress,
     removed_lines,
@@ -137,7 +137,7 @@ def render_job(detail: Json) -> RenderableType:
         ("data set", str(spec.get("dataset") or "")[:_ID_SHOWN]),
         ("trained on", trained(view)),
         ("hyper", ", ".join(f"{k} = {v}" for k, v in (spec.get("hyper") or {}).items())),
-        ("needs", needs(spec)),
+        ("needs", constraints_in_words(spec)),
         ("host", view.get("host")),
         ("progress", ", ".join(part for part in (progress(view), _left(view, now)) if part)),
         ("artifact", view.get("artifact_id")),

@@ -6,13 +6,14 @@ The names a model can have, and the hyperparameters of each, come as values (:cl
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity, no_variable_because
+from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity
 from training.fleet.capability.describe import HyperFlag, HyperValue, shown
 from training.fleet.manifest import matrix
+from training.fleet.manifest import value_kinds as kinds
 from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
 from training.fleet.manifest.reader import (
     KeyPath,
@@ -25,72 +26,23 @@ from training.fleet.manifest.reader import (
     nearest,
     one_of,
     real,
-    switch,
     text,
     whole,
 )
-from training.fleet.manifest.types import SCHEMA_VERSION, Defaults, HostSpec, JobSpec, TrainerSpec
-from training.fleet.scheduling.hours import BadHoursError
-from training.fleet.scheduling.hours import parse as parse_hours
-from training.fleet.scheduling.job import SLOTS_AUTO
-from training.fleet.scheduling.orders import IDLE_S, PAUSE_MAX_S
+from training.fleet.manifest.types import INHERITED, SCHEMA_VERSION, HostSpec, JobSpec, TrainerSpec, read
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
-from training.fleet.wire.constants import SLOTS_MAX
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset, is_reference
-from training.fleet.wire.messages import HOST_ID_PATTERN
 from training.printable import printable
 
-PRIORITY_MAX = 1_000_000
-SEED_MAX = 2**31 - 1
-N_RESAMPLES_MIN, N_RESAMPLES_MAX = (200, 1_000_000)  # 0 makes no intervals; fewer than 200 make unreliable ones
-MEMORY_GIB_MAX = 1_000_000.0
-CORES_MAX = 100_000
-SECONDS_MAX = 1e8  # three years
-
 _DIGITS = re.compile(r"[0-9a-f]{6,64}")  # a job's id, or enough of one to name it
-_MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _HYPER_KEY = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_OUTPUT = re.compile(r"(?:\{model\}|\{mode\}|[A-Za-z0-9])(?:\{model\}|\{mode\}|[A-Za-z0-9._-]){0,127}")
-
-_host_name = matching(
-    re.compile(HOST_ID_PATTERN),
-    "a host's name (a letter or digit, then up to 63 letters, digits, dots, dashes or underscores)",
-)
-_model_name = matching(_MODEL_NAME, "a name of 1 to 64 small letters, digits, dots, dashes or underscores")
-_output = matching(_OUTPUT, "a file's name without folders; {model} and {mode} are filled in")
-_host_names = list_of(_host_name)
-_name = text(128)
-_priority = whole(-PRIORITY_MAX, PRIORITY_MAX)
-_seed = whole(0, SEED_MAX)
-_gib = real(0.0, MEMORY_GIB_MAX)
-_cores = whole(0, CORES_MAX)
-_threads = whole(1, CORES_MAX)
-_seconds = real(0.0, SECONDS_MAX)
-CELSIUS_MIN, CELSIUS_MAX = 30.0, 120.0
-_idle_s = real(10.0, 86_400.0)
-_pause_s = real(0.0, 86_400.0)
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-_recipe = one_of([recipe.value for recipe in Recipe], "split recipe")
-_mode = one_of([mode.value for mode in Mode], "mode")
 _rotation = one_of(["hosts"], "rotation")
 _FREE = frozenset({"seed", "hyper"})  # on which, beside its id, nothing else of a job depends
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-VARIABLES_MAX = 50
-VALUE_CHARS_MAX = 1024
-_value = text(VALUE_CHARS_MAX, empty=True)
-_command = list_of(text(4096), least=1, most=100, words=str.split)
 
 
-def _n_resamples(value: Any) -> int:
-    number = whole(0, N_RESAMPLES_MAX)(value)
-    if 0 < number < N_RESAMPLES_MIN:
-        raise WrongValueError(
-            f"must be 0 (no intervals) or from {N_RESAMPLES_MIN} to {N_RESAMPLES_MAX}, not {number}: "
-            "the ends of fewer draws are a matter of luck"
-        )
-    return number
+Defaults = Mapping[str, Any]  # the checked values of [defaults]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,30 +80,21 @@ def check_head(root: Table, *, stem: str) -> str:
     return root.take("name", text(128), stem)
 
 
-def check_trainers(root: Table, builtin: set[str]) -> dict[str, TrainerSpec]:
+def check_trainers(root: Table, builtin: Collection[str]) -> dict[str, TrainerSpec]:
     """Check ``[trainers.<name>]``: own trainers."""
     found = {}
     for name, table in root.tables("trainers"):
-        try:
-            _model_name(name)
-        except WrongValueError as wrong:
-            table.report((), wrong.message)
+        table.judge(kinds.model_name, name)
         if name in builtin:
-            table.report((), f"`{name}` is one of the trainers that are there already", "rename it")
-        found[name] = TrainerSpec(
-            name=name,
-            command=table.take("command", _command, (), required=True),
-            outputs=_outputs(table, name),
-            describe=table.take("describe", list_of(text(4096), most=100), ()),
-            env=_env(table),
-        )
+            table.report((), f"`{name}` is the name of a built-in trainer", "rename it")
+        found[name] = TrainerSpec(name=name, **read(table, TrainerSpec))
+        _check_outputs(table, name, found[name].outputs)
         table.finish("a trainer")
     return found
 
 
-def _outputs(table: Table, model: str) -> tuple[str, ...]:
-    """Check the outputs: names that are valid in a bundle for every mode."""
-    names: tuple[str, ...] = table.take("outputs", list_of(_output, most=32), ())
+def _check_outputs(table: Table, model: str, names: Sequence[str]) -> None:
+    """Check that the files have different names that are valid in a bundle, for every mode."""
     filled: set[str] = set()
     for index, name in enumerate(names):
         full = filled_in(name, model, Mode.REALISTIC.value)
@@ -160,25 +103,14 @@ def _outputs(table: Table, model: str) -> tuple[str, ...]:
         if full in filled:
             table.report(("outputs", index), "is named twice", "remove one")
         filled.add(full)
-    return names
 
 
-def check_defaults(root: Table, dataset: Kind[str]) -> Defaults:
-    values: dict[str, Any] = root.take("defaults", _table, {})
-    table = Table(values, (*root.path, "defaults"), root.problems)
-    recipe = table.take("split_recipe", _recipe, "" if table.has("split_recipe") else "sample")
-    checked = Defaults(
-        split_recipe=Recipe(recipe) if recipe else None,
-        train_hosts=table.take("train_hosts", _host_names, ()),
-        seed=table.take("seed", _seed, 0),
-        n_resamples=table.take("n_resamples", _n_resamples, 1000),
-        dataset=table.take("dataset", dataset, None),
-        max_run_s=table.take("max_run_s", _seconds, None),
-        max_silence_s=table.take("max_silence_s", _seconds, None),
-        threads=table.take("threads", _threads, None),
-    )
+def check_defaults(root: Table, dataset: Kind[str]) -> dict[str, Any]:
+    """Check ``[defaults]``. A wrong split recipe is an empty one."""
+    table = root.table("defaults")
+    checked = read(table, JobSpec, {"dataset": dataset}, {"split_recipe": ""}, INHERITED)
     table.finish("[defaults]")
-    return checked
+    return checked if table.has("split_recipe") else {**checked, "split_recipe": Recipe.SAMPLE.value}
 
 
 def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
@@ -186,135 +118,21 @@ def check_hosts(root: Table, trainers: Trainers) -> dict[str, HostSpec]:
     models = list_of(one_of(trainers.flags, "model"))
     found: dict[str, HostSpec] = {}
     for name, table in root.tables("hosts"):
-        try:
-            _host_name(name)
-        except WrongValueError as wrong:
-            table.report((), wrong.message)
+        table.judge(kinds.host_name, name)
         twin = next((other for other in found if other.lower() == name.lower()), None)
         if twin is not None:
             message = f"[hosts.{twin}] is the same host: names are compared without case"
             table.report((), message, "remove one")
-        found[name] = HostSpec(
-            name=name,
-            description=table.take("description", text(500, empty=True), ""),
-            priority=table.take("priority", _priority, 0),
-            allow_jobs=table.take("allow_jobs", models, ()),
-            deny_jobs=table.take("deny_jobs", models, ()),
-            cuda=table.take("cuda", switch, None),
-            max_vram_gib=table.take("max_vram_gib", _gib, None),
-            max_ram_gib=table.take("max_ram_gib", _gib, None),
-            max_cores=table.take("max_cores", _cores, None),
-            slots=table.take("slots", _slots, None),
-            reserve_cores=table.take("reserve_cores", _cores, 0),
-            reserve_ram_gib=table.take("reserve_ram_gib", _gib, 0.0),
-            reserve_vram_gib=table.take("reserve_vram_gib", _gib, 0.0),
-            env=_env(table),
-            **_owner(table),
-        )
+        found[name] = HostSpec(name=name, **read(table, HostSpec, {"allow_jobs": models, "deny_jobs": models}))
+        if table.has("idle_s") and not found[name].pause_when_used:
+            hint = "write pause_when_used = true, or remove it"
+            table.report(("idle_s",), "has no effect without pause_when_used", hint)
         table.finish("a host")
     return found
 
 
-def _owner(table: Table) -> dict[str, Any]:
-    """Check the conditions of a machine's owner, and how it sleeps and wakes."""
-    hours: tuple[str, ...] = table.take("hours", list_of(_hour, least=1, most=50), ())
-    checked = {
-        "hours": hours,
-        "pause_on_battery": table.take("pause_on_battery", switch, False),
-        "pause_when_used": table.take("pause_when_used", switch, False),
-        "idle_s": table.take("idle_s", _idle_s, IDLE_S),
-        "pause_above_cpu": table.take("pause_above_cpu", _share, None),
-        "pause_above_gpu": table.take("pause_above_gpu", _share, None),
-        "pause_above_celsius": table.take("pause_above_celsius", _celsius, None),
-        "pause_max_s": table.take("pause_max_s", _pause_s, PAUSE_MAX_S),
-        "may_sleep": table.take("may_sleep", switch, False),
-        "mac": table.take("mac", _mac, None),
-    }
-    if table.has("idle_s") and not checked["pause_when_used"]:
-        table.report(("idle_s",), "has no effect without pause_when_used", "write pause_when_used = true, or remove it")
-    return checked
-
-
-def _hour(value: Any) -> str:
-    """Check hours of the week."""
-    said = text(100)(value)
-    try:
-        parse_hours(said)
-    except BadHoursError as error:
-        raise WrongValueError(str(error), 'write "mo-fr 18:00-08:00", "sa su" or "22:00-07:00"') from None
-    return said
-
-
-def _share(value: Any) -> float:
-    try:
-        return real(0.0, 1.0)(value)
-    except WrongValueError:
-        percent = isinstance(value, int | float) and not isinstance(value, bool) and 1 < value <= 100
-        hint = f"write {value / 100:g} for {value:g} %" if percent else "0.5 is half of it"
-        raise WrongValueError(f"must be a share from 0 to 1, not {shown(value)}", hint) from None
-
-
-def _celsius(value: Any) -> float:
-    try:
-        return real(CELSIUS_MIN, CELSIUS_MAX)(value)
-    except WrongValueError:
-        raise WrongValueError(
-            f"must be a temperature from {CELSIUS_MIN:g} to {CELSIUS_MAX:g} degrees Celsius, not {shown(value)}",
-            "at rest a machine is at 30 to 60",
-        ) from None
-
-
-def _mac(value: Any) -> str:
-    """Check a hardware address, and write it as everybody does."""
-    digits = value.replace("-", ":").lower() if isinstance(value, str) else ""
-    if not _MAC.fullmatch(digits):
-        hint = "`ip link` or `ipconfig /all` on that machine shows it"
-        raise WrongValueError(f'must be a hardware address as "a0:b1:c2:d3:e4:f5", not {shown(value)}', hint)
-    if int(digits[:2], 16) & 1:
-        hint = "name the address of one network card"
-        raise WrongValueError(f"is the address of a group of machines: {digits}", hint)
-    return digits
-
-
-def _slots(value: Any) -> int | str:
-    """Check how many jobs a host trains at once."""
-    if value == SLOTS_AUTO:
-        return SLOTS_AUTO
-    if value == 0 and not isinstance(value, bool):
-        raise WrongValueError(
-            f'must be at least 1, or "{SLOTS_AUTO}": a host that is to get no work is named in denied_hosts, or its '
-            "worker is stopped"
-        )
-    try:
-        return whole(1, SLOTS_MAX)(value)
-    except WrongValueError:
-        raise WrongValueError(
-            f'must be "{SLOTS_AUTO}" or a whole number from 1 to {SLOTS_MAX}, not {shown(value)}'
-        ) from None
-
-
-def _env(table: Table) -> dict[str, str]:
-    """Check variables for trainers."""
-    values: dict[str, Any] = table.take("env", _table, {})
-    if len(values) > VARIABLES_MAX:
-        table.report(("env",), f"has more than {VARIABLES_MAX} variables", "leave some out")
-    checked = {}
-    for name, value in values.items():
-        at: KeyPath = ("env", name)
-        if not _VARIABLE.fullmatch(name):
-            table.report(at, "is no variable's name: letters, digits and underscores")
-        elif (why := no_variable_because(name)) is not None:
-            table.report(at, f"cannot be set here: {why}")
-        else:
-            try:
-                checked[name] = _value(value)
-            except WrongValueError as wrong:
-                table.report(at, wrong.message, 'write it as a text, "…"')
-    return checked
-
-
 _PATH = matching(re.compile(r"/[^\x00-\x1f\x7f]{1,1023}"), "a file's absolute path")
-_NAME_OF_VARIABLE = matching(_VARIABLE, "a variable's name: letters, digits and underscores")
+_NAME_OF_VARIABLE = matching(kinds.VARIABLE, "a variable's name: letters, digits and underscores")
 _MAIL = matching(re.compile(r"[^\s@<>,]{1,64}@[A-Za-z0-9.-]{1,190}"), "a mail address, as ada@example.org")
 _MAILS = list_of(_MAIL, least=1, most=50)
 _NOTICES = list_of(one_of([kind.value for kind in NoticeKind], "kind of notice"), least=1, most=20)
@@ -325,7 +143,7 @@ def check_notify(root: Table) -> tuple[Channel, ...]:
     found = []
     for name, table in root.tables("notify"):
         try:
-            _host_name(name)
+            kinds.host_name(name)
         except WrongValueError:
             table.report((), "must be a name of letters, digits, dots, dashes and underscores", "rename it")
         kind = table.take("kind", one_of([kind.value for kind in ChannelKind], "kind of channel"), "", required=True)
@@ -336,7 +154,7 @@ def check_notify(root: Table) -> tuple[Channel, ...]:
         if kind == ChannelKind.NTFY:
             named["token"] = _secret(table, "token")
         if kind == ChannelKind.COMMAND:
-            command: tuple[str, ...] = table.take("command", _command, (), required=True)
+            command: tuple[str, ...] = table.take("command", kinds.command, (), required=True)
             named["command"] = command
         if kind == ChannelKind.EMAIL:
             named |= _mail_server(table)
@@ -394,18 +212,11 @@ _days = real(0.0, DAYS_MAX)
 
 def check_retention(root: Table) -> Rules:
     """Check ``[retention]``: what the receiver keeps, and how long."""
-    values: dict[str, Any] = root.take("retention", _table, {})
-    table = Table(values, (*root.path, "retention"), root.problems)
-    checked = Rules(
-        best=table.take("keep", _keep, None),
-        models_days=table.take("keep_models_days", _days, 0.0),
-        superseded_days=table.take("keep_superseded_days", _days, None),
-        logs_days=table.take("keep_logs_days", _days, None),
-        curves_days=table.take("keep_curves_days", _days, None),
-        events_days=table.take("keep_events_days", _days, None),
-        datasets_days=table.take("keep_datasets_days", _days, None),
-        states_days=table.take("keep_states_days", _days, None),
-    )
+    table = root.table("retention")
+    ages: dict[str, Any] = {
+        each.name: table.take(f"keep_{each.name}", _days, each.default) for each in fields(Rules)[1:]
+    }
+    checked = Rules(best=table.take("keep", _keep, None), **ages)
     table.finish("[retention]")
     return checked
 
@@ -478,8 +289,8 @@ def _varied(table: Table, like: Table, job: JobSpec, defaults: Defaults, trainer
     """Check a job that differs from a sound one of its entry in name, seed and hyperparameters alone."""
     same = table.values.get("hyper") is like.values.get("hyper")
     hyper = job.hyper if same else _hyper(table, job.model, trainers)
-    seed = table.take("seed", _seed, defaults.seed)
-    name = table.take("name", _name, "", required=True)
+    seed = table.take("seed", kinds.seed, defaults["seed"])
+    name = table.take("name", text(128), "", required=True)
     made = replace(job, name=name, hyper=hyper, seed=seed)
     return replace(made, job_id=_identity(made, trainers.own.get(job.model)))
 
@@ -501,40 +312,12 @@ def _identity(job: JobSpec, own: TrainerSpec | None) -> str:
 
 
 def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str]) -> JobSpec:
-    name = table.take("name", _name, "", required=True)
-    model = table.take("model", one_of(trainers.flags, "model"), "", required=True)
-    mode = table.take("mode", _mode, "", required=True)
-    recipe, train_hosts, test_hosts = _split(table, defaults)
-    hyper = _hyper(table, model, trainers)
-    seed = table.take("seed", _seed, defaults.seed)
-    data = table.take("dataset", dataset, defaults.dataset)
-    job = JobSpec(
-        name=name,
-        job_id="",
-        model=model,
-        mode=mode,
-        priority=table.take("priority", _priority, 0),
-        require_cuda=table.take("require_cuda", switch, default=False),
-        prefer_cuda=table.take("prefer_cuda", switch, default=False),
-        min_vram_gib=table.take("min_vram_gib", _gib, 0.0),
-        min_ram_gib=table.take("min_ram_gib", _gib, 0.0),
-        min_cores=table.take("min_cores", _cores, 0),
-        allowed_hosts=table.take("allowed_hosts", _host_names, ()),
-        denied_hosts=table.take("denied_hosts", _host_names, ()),
-        hyper=hyper,
-        split_recipe=recipe,
-        train_hosts=train_hosts,
-        test_hosts=test_hosts,
-        seed=seed,
-        n_resamples=table.take("n_resamples", _n_resamples, defaults.n_resamples),
-        dataset=data,
-        max_run_s=table.take("max_run_s", _seconds, defaults.max_run_s),
-        max_silence_s=table.take("max_silence_s", _seconds, defaults.max_silence_s),
-        threads=table.take("threads", _threads, defaults.threads),
-        urgent=table.take("urgent", switch, default=False),
-    )
+    given = {"model": one_of(trainers.flags, "model"), "dataset": dataset}
+    keys = read(table, JobSpec, given, defaults)
+    split = _split(table, keys, defaults)
+    job = JobSpec(**keys | split, hyper=_hyper(table, keys["model"], trainers))
     table.finish("a job")
-    return replace(job, job_id=_identity(job, trainers.own.get(model)))
+    return replace(job, job_id=_identity(job, trainers.own.get(job.model)))
 
 
 def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
@@ -551,7 +334,7 @@ def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
         entry.report(
             at, "stands beside test_hosts, and tests each of train_hosts in turn itself", "remove one of the two"
         )
-    varied, recipe = entry.values.get("matrix"), entry.values.get("split_recipe", defaults.split_recipe)
+    varied, recipe = entry.values.get("matrix"), entry.values.get("split_recipe", defaults["split_recipe"])
     if isinstance(varied, Mapping) and "split_recipe" in varied:
         entry.report(at, "stands beside a matrix of split_recipe, and leaves whole hosts out", "remove one of the two")
     elif recipe in {one for one in Recipe if not one.by_host}:
@@ -559,7 +342,7 @@ def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
         entry.report(at, message, 'set split_recipe = "host" in the job, or remove rotate')
     own = entry.values.get("train_hosts")
     try:
-        hosts = list(_host_names(own) if own is not None else defaults.train_hosts)
+        hosts = list(kinds.host_names(own) if own is not None else defaults["train_hosts"])
     except WrongValueError:  # to be reported by who reads them
         return ()
     for index, host in enumerate(hosts):
@@ -575,28 +358,24 @@ def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
     return sorted(hosts) if len(entry.problems) == before else ()
 
 
-def _split(table: Table, defaults: Defaults) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Check the job's recipe, training and test hosts. An option without effect is refused where the job sets it."""
-    before = len(table.problems)
-    inherited = "" if defaults.split_recipe is None else defaults.split_recipe.value
-    recipe = table.take("split_recipe", _recipe, inherited)
-    own: tuple[str, ...] = table.take("train_hosts", _host_names, ())
-    tested: tuple[str, ...] = table.take("test_hosts", _host_names, ())
-    if not recipe or len(table.problems) > before:  # reported, and nothing can be said of them together
-        return recipe, own, tested
+def _split(table: Table, keys: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
+    """Check the job's training and test hosts together. An option without effect is refused where the job sets it."""
+    recipe, tested = keys["split_recipe"], keys["test_hosts"]
+    if not recipe or table.is_wrong("split_recipe", "train_hosts", "test_hosts"):
+        return {}  # reported, and nothing can be said of them together
     if not Recipe(recipe).by_host:
-        for key, names in (("train_hosts", own), ("test_hosts", tested)):
-            if names and not table.has(matrix.ROTATE):  # of which the cause was reported
+        for key in ("train_hosts", "test_hosts"):
+            if table.values.get(key) and not table.has(matrix.ROTATE):  # of which the cause was reported
                 message = f'{key} has no effect under split_recipe "{recipe}"'
                 table.report((key,), message, 'remove it, or set split_recipe = "host"')
-        return recipe, (), ()
-    hosts = tuple(sorted({*(own or defaults.train_hosts)}))
+        return {"train_hosts": (), "test_hosts": ()}
+    hosts = tuple(sorted({*(keys["train_hosts"] or defaults["train_hosts"])}))
     if not hosts:
         _report_no_train_hosts(table, recipe)
     both = sorted({*hosts} & {*tested})
     if both and not table.has(matrix.ROTATE):
         table.report(("test_hosts",), f"{both[0]} is one of train_hosts, too", "remove it from one of the two")
-    return recipe, hosts, tuple(sorted({*tested}))
+    return {"train_hosts": hosts, "test_hosts": tuple(sorted({*tested}))}
 
 
 def _report_no_train_hosts(table: Table, recipe: str) -> None:
@@ -614,7 +393,7 @@ def _report_no_train_hosts(table: Table, recipe: str) -> None:
 
 def _hyper(table: Table, model: str, trainers: Trainers) -> dict[str, HyperValue]:
     """Read the job's hyper values in their flags' types; unchecked while the model itself is wrong."""
-    values: dict[str, Any] = table.take("hyper", _table, {})
+    values: dict[str, Any] = table.take("hyper", kinds.table, {})
     checked: dict[str, HyperValue] = {}
     if model not in trainers.flags:
         return checked
@@ -658,15 +437,9 @@ def _unchecked(key: str, value: object) -> tuple[str, str] | None:
     return None
 
 
-def _table(value: Any) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return value
-    raise WrongValueError(f"must be a table, not {shown(value)}", "write key = value pairs below its header")
-
-
 def check_plan(
     root: Table, trainers: Trainers, datasets: Catalogue | None = None
-) -> tuple[Defaults, dict[str, HostSpec], list[JobSpec], tuple[Channel, ...], Rules, Scheduling]:
+) -> tuple[dict[str, HostSpec], list[JobSpec], tuple[Channel, ...], Rules, Scheduling]:
     """Check defaults, hosts, jobs, channels, retention and scheduling, then refuse other keys at the top."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)
@@ -676,4 +449,4 @@ def check_plan(
     retention = check_retention(root)
     scheduling = Scheduling(root.take("scheduling", one_of(Scheduling, "scheduling"), Scheduling.SOONEST.value))
     root.finish("a manifest")
-    return defaults, hosts, jobs, channels, retention, scheduling
+    return hosts, jobs, channels, retention, scheduling

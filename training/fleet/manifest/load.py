@@ -30,7 +30,6 @@ from training.fleet.manifest.reader import Problem, Table, path_text
 from training.fleet.manifest.toml import UnreadableError, parse, read_source
 from training.fleet.manifest.types import (
     SCHEMA_VERSION,
-    Defaults,
     HostSpec,
     JobSpec,
     Manifest,
@@ -45,7 +44,6 @@ from training.streams import replace_unprintable
 
 __all__ = [
     "SCHEMA_VERSION",
-    "Defaults",
     "HostSpec",
     "JobSpec",
     "Manifest",
@@ -109,7 +107,7 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
     name = check_head(root, stem=path.stem.removesuffix(".toml"))
     own = check_trainers(root, set(builtin))
     flags = _own_flags(own, describer, problems, bound_by) | builtin
-    defaults, hosts, jobs, channels, retention, scheduling = check_plan(root, Trainers(flags, own), datasets)
+    hosts, jobs, channels, retention, scheduling = check_plan(root, Trainers(flags, own), datasets)
     if document.partial:  # a missing key may be in an unreadable line
         problems = [problem for problem in problems if not problem.missing]
     problems = document.problems + problems
@@ -119,7 +117,6 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
     return Manifest(
         name,
         SCHEMA_VERSION,
-        defaults,
         hosts,
         tuple(jobs),
         own,
@@ -139,7 +136,14 @@ def check_values(
 
     Only our own trainers are asked for their flags: hyper values of others are checked in their form alone.
     """
-    problems: list[Problem] = []
+    problems = [
+        Problem(("jobs", index, key), "cannot be sent", "send each of its jobs by itself")
+        for index, job in enumerate(values.get("jobs", ()))
+        for key in ("matrix", "rotate")
+        if key in job
+    ]
+    if problems:  # which would be as many jobs as it says
+        raise ManifestError(_located(problems, path, ""))
     root = Table(values, (), problems)
     try:
         builtin, digests, bound_by = _builtin_flags(describer)
@@ -148,14 +152,13 @@ def check_values(
     own = check_trainers(root, set(builtin))
     trainers = Trainers({**dict.fromkeys(own), **builtin}, own)
     # Channels stay out: those of a file from elsewhere name files on its machine, which nobody shall read here.
-    defaults, hosts, jobs, _, retention, scheduling = check_plan(root, trainers, datasets)
+    hosts, jobs, _, retention, scheduling = check_plan(root, trainers, datasets)
     if problems:
         raise ManifestError(_located(problems, path, ""))
     named = "jobs" in values
     return Manifest(
         path.stem,
         SCHEMA_VERSION,
-        defaults,
         hosts,
         tuple(jobs),
         own,

@@ -64,6 +64,7 @@ class Table:
     ) -> None:
         self.values, self.path, self.problems = values, path, problems
         self._asked: dict[str, None] = {}
+        self._wrong: set[str] = set()
         self._moved, self._once = moved, once
 
     @property
@@ -73,6 +74,27 @@ class Table:
 
     def has(self, key: str) -> bool:
         return key in self.values
+
+    def is_wrong(self, *keys: str) -> bool:
+        """Return True when one of these keys was found wrong."""
+        return not self._wrong.isdisjoint(keys)
+
+    def judge(self, kind: Kind[T], name: str) -> None:
+        """Check the table's own name."""
+        try:
+            kind(name)
+        except WrongValueError as wrong:
+            self.report((), wrong.message)
+
+    def table(self, key: str) -> Table:
+        """Read the one sub-table under ``key``; an empty one where it is absent or none."""
+        found = self.values.get(key, {})
+        self._asked[key] = None
+        if not isinstance(found, dict):
+            hint = "write key = value pairs below its header"
+            self.report((key,), f"must be a table, not {shown(found)}", hint)
+            found = {}
+        return Table(found, (*self.path, key), self.problems)
 
     def take(self, key: str, kind: Kind[T], default: T, *, required: bool = False) -> T:
         """Read and check ``key``; ``default`` when it is absent or, after reporting, wrong."""
@@ -84,6 +106,7 @@ class Table:
         try:
             return kind(self.values[key])
         except WrongValueError as wrong:
+            self._wrong.add(key)
             for one in (wrong, *wrong.more):
                 self.report((key, *one.at), one.message, one.suggestion)
             return default

@@ -1,53 +1,34 @@
-"""The operator's plan as values: the parts of a checked manifest, and the mistakes of a bad one.
+"""The operator's plan as values: a line declares a key, with what its values may be; and the mistakes of a bad one.
 
-Everything here is frozen. ``to_dict`` gives the plain values that the queue stores and the wire carries.
+Everything here is frozen. The manifest's check follows from these declarations (:func:`read`), and ``to_dict`` gives
+the plain values that the queue stores and the wire carries.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
-from training.contract import Recipe
+from training.contract import Mode, Recipe
 from training.fleet.capability.describe import HyperValue
+from training.fleet.manifest import value_kinds as kinds
 from training.fleet.manifest.channels import Channel
-from training.fleet.scheduling.job import RESERVES
+from training.fleet.manifest.reader import Kind, Table, list_of, one_of, real, switch, text, whole
+from training.fleet.scheduling.job import CONSTRAINTS, Constraints
 from training.fleet.scheduling.orders import IDLE_S, PAUSE_MAX_S
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 
 SCHEMA_VERSION = 1
-# Keys of a host that older plans lack: left out where they say nothing, so that such a plan has not changed.
-_LATER: Mapping[str, Any] = {
-    "slots": None,
-    **dict.fromkeys(RESERVES, 0),
-    "hours": [],
-    "pause_on_battery": False,
-    "pause_when_used": False,
-    "idle_s": IDLE_S,
-    "pause_above_cpu": None,
-    "pause_above_gpu": None,
-    "pause_above_celsius": None,
-    "pause_max_s": PAUSE_MAX_S,
-    "may_sleep": False,
-    "mac": None,
-}
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """The values that a job gets where it does not say otherwise."""
-
-    split_recipe: Recipe | None = Recipe.SAMPLE  # None: the file's value is wrong
-    train_hosts: tuple[str, ...] = ()
-    seed: int = 0
-    n_resamples: int = 1000
-    dataset: str | None = None  # None: each host's local data
-    max_run_s: float | None = None
-    max_silence_s: float | None = None
-    threads: int | None = None
+def _key(kind: Kind[Any], default: Any = None, *, required: bool = False) -> Any:
+    """Declare a key whose values are of this kind."""
+    return field(default=default, metadata={"kind": kind, "required": required})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +36,34 @@ class HostSpec:
     """A host as the manifest declares it. ``None`` declares nothing: the detected value holds."""
 
     name: str
-    description: str = ""
-    priority: int = 0  # of several hosts that could run a job, the higher is chosen first
+    description: str = _key(text(500, empty=True), "")
+    priority: int = _key(kinds.priority, 0)  # of several hosts that could run a job, the higher is chosen first
     allow_jobs: tuple[str, ...] = ()  # model names; empty allows all
     deny_jobs: tuple[str, ...] = ()  # model names; deny wins
-    cuda: bool | None = None
-    max_vram_gib: float | None = None
-    max_ram_gib: float | None = None
-    max_cores: int | None = None
-    slots: int | str | None = None  # jobs trained there at once; "auto" and None: as many as its resources bear
-    reserve_cores: int = 0  # for the owner, taken off what is free
-    reserve_ram_gib: float = 0.0
-    reserve_vram_gib: float = 0.0
+    cuda: bool | None = _key(switch)
+    max_vram_gib: float | None = _key(kinds.gib)
+    max_ram_gib: float | None = _key(kinds.gib)
+    max_cores: int | None = _key(kinds.cores)
+    slots: int | str | None = _key(kinds.slots)  # jobs at once; "auto" and None: as many as its resources bear
+    reserve_cores: int = _key(kinds.cores, 0)  # for the owner, taken off what is free
+    reserve_ram_gib: float = _key(kinds.gib, 0.0)
+    reserve_vram_gib: float = _key(kinds.gib, 0.0)
     # the conditions of its owner, as the worker observes them
-    hours: tuple[str, ...] = ()  # in which it may train, by its own clock; empty: always
-    pause_on_battery: bool = False
-    pause_when_used: bool = False  # by a person …
-    idle_s: float = IDLE_S  # … until nobody touched it for so long
-    pause_above_cpu: float | None = None  # share of its cores that other programs use
-    pause_above_gpu: float | None = None
-    pause_above_celsius: float | None = None
-    pause_max_s: float = PAUSE_MAX_S  # then the job is handed back
-    may_sleep: bool = False  # while it trains on mains power
-    mac: str | None = None  # by which it can be woken
-    env: Mapping[str, str] = field(default_factory=dict)  # for every trainer there
+    hours: tuple[str, ...] = _key(kinds.hours, ())  # in which it may train, by its own clock; empty: always
+    pause_on_battery: bool = _key(switch, default=False)
+    pause_when_used: bool = _key(switch, default=False)  # by a person …
+    idle_s: float = _key(real(10.0, 86_400.0), IDLE_S)  # … until nobody touched it for so long
+    pause_above_cpu: float | None = _key(kinds.share)  # share of its cores that other programs use
+    pause_above_gpu: float | None = _key(kinds.share)
+    pause_above_celsius: float | None = _key(kinds.celsius)
+    pause_max_s: float = _key(real(0.0, 86_400.0), PAUSE_MAX_S)  # then the job is handed back
+    may_sleep: bool = _key(switch, default=False)  # while it trains on mains power
+    mac: str | None = _key(kinds.mac)  # by which it can be woken
+    env: Mapping[str, str] = _key(kinds.variables)  # for every trainer there; None: none
 
     def to_dict(self) -> dict[str, Any]:
-        plain = _without_empty_env(_plain(self))
-        return {key: value for key, value in plain.items() if key not in _LATER or value != _LATER[key]}
+        """Write what it declares; keys that say nothing are left out."""
+        return _plain(self, without=defaults_of(HostSpec))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,50 +71,76 @@ class TrainerSpec:
     """An own trainer: its command and its output files."""
 
     name: str
-    command: tuple[str, ...]
-    outputs: tuple[str, ...] = ()
-    describe: tuple[str, ...] = ()  # the command that prints its flags; empty: hyper keys go unchecked
-    env: Mapping[str, str] = field(default_factory=dict)  # wherever it runs
+    command: tuple[str, ...] = _key(kinds.command, (), required=True)
+    outputs: tuple[str, ...] = _key(kinds.outputs, ())
+    describe: tuple[str, ...] = _key(list_of(text(4096), most=100), ())  # prints its flags; empty: hyper is unchecked
+    env: Mapping[str, str] = _key(kinds.variables)  # wherever it runs; None: none
 
     def to_dict(self) -> dict[str, Any]:
-        return _without_empty_env(_plain(self))
+        return _plain(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
+class JobSpec(Constraints):
     """One model to be trained once. Memory in GiB; hyper values are in their flag's type."""
 
-    name: str
-    job_id: str
-    model: str
-    mode: str
-    priority: int = 0
-    require_cuda: bool = False
-    prefer_cuda: bool = False
-    min_vram_gib: float = 0.0
-    min_ram_gib: float = 0.0
-    min_cores: int = 0
-    allowed_hosts: tuple[str, ...] = ()
-    denied_hosts: tuple[str, ...] = ()
+    name: str = _key(text(128), "", required=True)
+    job_id: str = ""
+    mode: str = _key(one_of([mode.value for mode in Mode], "mode"), "", required=True)
+    priority: int = _key(kinds.priority, 0)
     hyper: Mapping[str, HyperValue] = field(default_factory=dict)
-    split_recipe: str = Recipe.SAMPLE.value
-    train_hosts: tuple[str, ...] = ()  # recording hosts, sorted
-    test_hosts: tuple[str, ...] = ()  # the recording hosts tested, sorted; empty: all others
-    seed: int = 0
-    n_resamples: int = 1000
-    dataset: str | None = None  # its id; None: each host's local data
-    max_run_s: float | None = None  # seconds; None: no limit
-    max_silence_s: float | None = None  # seconds, 0 for ever; None: each worker's flag
-    threads: int | None = None  # that its trainer computes with; None: by what its host has left
-    urgent: bool = False  # first in its priority; jobs that can go on elsewhere give way to it
+    split_recipe: str = _key(kinds.recipe, Recipe.SAMPLE.value)
+    train_hosts: tuple[str, ...] = _key(kinds.host_names, ())  # recording hosts, sorted
+    test_hosts: tuple[str, ...] = _key(kinds.host_names, ())  # the recording hosts tested, sorted; empty: all others
+    seed: int = _key(kinds.seed, 0)
+    n_resamples: int = _key(kinds.n_resamples, 1000)
+    max_run_s: float | None = _key(kinds.seconds)  # None: no limit
+    max_silence_s: float | None = _key(kinds.seconds)  # 0: for ever; None: each worker's flag
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the job dict of the queue and the wire; keys not given are left out.
+        """Write the job dict of the queue and the wire; keys not given are left out."""
+        only_given = {"test_hosts": [], "urgent": False}
+        return {"name": self.name, "job_id": self.job_id} | _plain(self, without=only_given)
 
-        So is what older plans lack where it says nothing: they have not changed.
-        """
-        left_out = {key for key in ("test_hosts", "urgent") if not getattr(self, key)}
-        return {key: value for key, value in _plain(self).items() if value is not None and key not in left_out}
+
+# The keys of [defaults]: the value that a job gets where it does not say otherwise.
+INHERITED = (
+    *("split_recipe", "train_hosts", "seed", "n_resamples", "dataset", "max_run_s", "max_silence_s", "threads"),
+)
+
+
+def kind_of(declared: dataclasses.Field[Any]) -> Kind[Any] | None:
+    """Return the values that a declared key may have; None where they follow from more than the declaration."""
+    if declared.name not in CONSTRAINTS or declared.name in ("model", "dataset"):
+        kind: Kind[Any] | None = declared.metadata.get("kind")
+        return kind
+    least, most = declared.metadata["least"], declared.metadata["most"]
+    if isinstance(declared.default, tuple):
+        return kinds.host_names
+    if not most:
+        return switch
+    return real(least, most) if isinstance(declared.default, float) else whole(least, most)
+
+
+def read(
+    table: Table,
+    of: type,
+    given: Mapping[str, Kind[Any]] = MappingProxyType({}),
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    only: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Check the keys that a class declares, or ``only`` some: their values, or what they are by default.
+
+    ``given`` are the kinds of those that follow from more than the declaration.
+    """
+    found = {}
+    for declared in fields(of):
+        kind = given.get(declared.name) or kind_of(declared)
+        if kind is not None and (not only or declared.name in only):
+            default = defaults.get(declared.name, declared.default)
+            required = declared.metadata.get("required", False)
+            found[declared.name] = table.take(declared.name, kind, default, required=required)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,6 @@ class Manifest:
 
     name: str
     schema_version: int
-    defaults: Defaults
     hosts: Mapping[str, HostSpec]
     jobs: tuple[JobSpec, ...]
     trainers: Mapping[str, TrainerSpec]
@@ -179,7 +185,7 @@ class Mistake:
         return ": ".join(part for part in (place, self.key, sentence) if part)
 
     def to_dict(self) -> dict[str, Any]:
-        return _plain(self)
+        return asdict(self)
 
 
 class ManifestError(Exception):
@@ -190,26 +196,30 @@ class ManifestError(Exception):
         self.mistakes = tuple(mistakes)
 
 
-def _without_empty_env(plain: dict[str, Any]) -> dict[str, Any]:
-    """Drop an empty ``env``, which older plans lack: a plan without variables has not changed."""
-    return {key: value for key, value in plain.items() if key != "env" or value}
+def defaults_of(declared: type) -> dict[str, Any]:
+    """Return the values of the keys that are not given."""
+    return {each.name: _as_json(each.default) for each in fields(declared)}
+
+
+def _plain(record: Any, without: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """Write a record's fields as JSON values, but for those that are None or as in ``without``."""
+    plain = {name: _as_json(getattr(record, name)) for name in record.__dataclass_fields__}
+    return {
+        name: value
+        for name, value in plain.items()
+        if value is not None and (name not in without or value != without[name])
+    }
 
 
 _AS_IT_IS = frozenset({str, int, float, bool, type(None)})
 
 
-def _plain(record: Any) -> dict[str, Any]:
-    """Write a record's fields as JSON values: tuples become lists, enumerations their text."""
-    plain: dict[str, Any] = {}
-    for name in record.__dataclass_fields__:
-        value = getattr(record, name)
-        if type(value) in _AS_IT_IS:  # nearly all, in plans of thousands of jobs
-            pass
-        elif isinstance(value, tuple):
-            value = list(value)
-        elif isinstance(value, Mapping):
-            value = dict(value)
-        elif isinstance(value, StrEnum):
-            value = value.value
-        plain[name] = value
-    return plain
+def _as_json(value: Any) -> Any:
+    """Write a field as a JSON value: a tuple becomes a list, an enumeration its text."""
+    if type(value) in _AS_IT_IS:  # nearly all, in plans of thousands of jobs
+        return value
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.value if isinstance(value, StrEnum) else value

@@ -10,6 +10,7 @@ import msgspec
 from training.fleet.pages.curves import figures, roc, usage
 from training.fleet.pages.page_request import PageRequest
 from training.fleet.pages.rendering import Frame, render
+from training.fleet.scheduling.job import constraints_in_words
 from training.fleet.service.views import Views
 from training.fleet.wire import words
 from training.fleet.wire.messages import ProblemType, Refusal
@@ -96,7 +97,7 @@ def facts(detail: Json) -> Iterator[tuple[str, str]]:
         ("split", words.split(spec)),
         ("data set", str(spec.get("dataset") or "")[: words.ID_SHOWN]),
         ("hyperparameters", ", ".join(f"{key} = {value}" for key, value in (spec.get("hyper") or {}).items())),
-        ("needs", words.needs(spec)),
+        ("needs", constraints_in_words(spec)),
         ("trained on", words.trained(job)),
         ("held", words.held(job, detail["now"])),
         ("note", job["note"] or ""),

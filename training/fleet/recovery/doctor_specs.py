@@ -56,7 +56,7 @@ def _compared(row: Fields, spec: Spec) -> Iterator[tuple[str, bool]]:
         needs = replace(Needs.of(spec), **learned)
         # An older job, until the next reload: its class has no data, or does not say what bears on its duration.
         works = (work_facts(spec), work_facts(spec, coarse=True), None)
-        known = {wanted.canonical(work) for wanted in (needs, replace(needs, dataset="")) for work in works}
+        known = {wanted.canonical(work) for wanted in (needs, replace(needs, dataset=None)) for work in works}
     except (TypeError, ValueError):
         known = set()
     yield "other needs", row["needs"] not in known

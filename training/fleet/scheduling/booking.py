@@ -48,7 +48,7 @@ def uses_gpu(needs: Needs, host: Host) -> bool:
 def demand(needs: Needs, host: Host) -> Booking:
     """Return what such a job would be booked for on this host, without the GPU's place."""
     whole = max(1, host.cores)
-    cores = min(max(1, needs.min_cores, needs.threads), whole)
+    cores = min(max(1, needs.min_cores, needs.threads or 0), whole)
     ram = _asked(needs.peak.ram_gib, needs.min_ram_gib, _ram_share(cores, host))
     if not uses_gpu(needs, host):
         return Booking(cores, min(ram, host.ram_total_gib))

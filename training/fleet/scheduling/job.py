@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -143,63 +143,91 @@ def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """The requirements of a job on a host."""
+class Amount:
+    """What a host has of something, of which a job wants so much at least."""
 
-    model: str = ""
-    require_cuda: bool = False
-    prefer_cuda: bool = False
-    min_vram_gib: float = 0.0
-    min_ram_gib: float = 0.0
-    min_cores: int = 0
-    allowed_hosts: frozenset[str] = frozenset()
-    denied_hosts: frozenset[str] = frozenset()
+    capability: str  # the key of a capability dict …
+    of_host: str = ""  # … and the attribute of a host, where that is called otherwise
+    lasts: bool = False  # it stays as it is when everything else on the host has ended
+
+    @property
+    def attribute(self) -> str:
+        return self.of_host or self.capability
+
+
+def _asks(default: Any, words: str = "", *, least: float = 0, most: float = 0, amount: Amount | None = None) -> Any:
+    """Declare a key: ``words`` say what it asks for, ``least`` and ``most`` bound a number."""
+    return field(default=default, metadata={"words": words, "least": least, "most": most, "amount": amount})
+
+
+GIB_MAX, CORES_MAX = 1_000_000, 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """The keys of a job that decide on which hosts it may be trained, a line each.
+
+    All else follows from this table: the manifest's check, what fits, the classes of jobs, job dicts and sentences.
+    """
+
+    model: str = field(default="", metadata={"required": True})  # which hosts may allow or deny
+    require_cuda: bool = _asks(default=False, words="a GPU")
+    prefer_cuda: bool = _asks(default=False, words="a GPU if possible")
+    min_vram_gib: float = _asks(0.0, "{:g} GiB of VRAM", most=GIB_MAX)  # of the GPU that it trains on, if it does
+    min_ram_gib: float = _asks(0.0, "{:g} GiB of RAM", most=GIB_MAX, amount=Amount("ram_available_gib"))
+    min_cores: int = _asks(0, "{:g} cores", most=CORES_MAX, amount=Amount("cpu_cores", "cores", lasts=True))
+    threads: int | None = _asks(None, "{:g} threads", least=1, most=CORES_MAX)  # None: by what its host has left
+    allowed_hosts: tuple[str, ...] = _asks((), "only on {}")  # empty: all
+    denied_hosts: tuple[str, ...] = _asks((), "not on {}")  # these win
+    dataset: str | None = None  # its id; None: each host's local data
+    urgent: bool = _asks(default=False, words="urgent")  # first in its priority; others may give way to it
+
+
+CONSTRAINTS = {each.name: each for each in fields(Constraints)}
+AMOUNTS: Mapping[str, Amount] = {
+    name: each.metadata["amount"] for name, each in CONSTRAINTS.items() if each.metadata.get("amount")
+}
+
+
+def constraints_in_words(spec: Mapping[str, Any]) -> str:
+    """Say what a job dict asks of a host: ``a GPU, 8 GiB of RAM, only on rack``. Its values may be of any type."""
+    said = []
+    for name, each in CONSTRAINTS.items():
+        value, words = spec.get(name), str(each.metadata.get("words") or "")
+        if isinstance(value, list | tuple):
+            value = ", ".join(map(str, value))
+        if value and words and ("{:g}" not in words or (isinstance(value, int | float) and abs(value) < 1e15)):
+            said.append(words.format(value))
+    return ", ".join(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs(Constraints):
+    """The requirements of a job on a host: what its plan asks for, and what was learned of its memory."""
+
     ram_above_gib: float = 0.0  # it ran out of so much memory …
     vram_above_gib: float = 0.0  # … or so much GPU memory
-    dataset: str = ""  # its id; empty: what the host has locally
-    threads: int = 0  # that its trainer is to compute with; 0: as many as it is booked cores for
-    urgent: bool = False  # it goes first in its priority, and others may give way to it
     peak: Peak = NOT_KNOWN  # what jobs of its kind held; not known to a job dict
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Needs:
         """Read the needs from a job dict, or from the canonical form; absent keys require nothing."""
-        return cls(
-            model=str(spec.get("model") or ""),
-            require_cuda=bool(spec.get("require_cuda")),
-            prefer_cuda=bool(spec.get("prefer_cuda")),
-            min_vram_gib=float(spec.get("min_vram_gib") or 0.0),
-            min_ram_gib=float(spec.get("min_ram_gib") or 0.0),
-            min_cores=int(spec.get("min_cores") or 0),
-            allowed_hosts=frozenset(spec.get("allowed_hosts") or ()),
-            denied_hosts=frozenset(spec.get("denied_hosts") or ()),
-            ram_above_gib=float(spec.get("ram_above_gib") or 0.0),
-            vram_above_gib=float(spec.get("vram_above_gib") or 0.0),
-            dataset=str(spec.get("dataset") or ""),
-            threads=int(spec.get("threads") or 0),
-            urgent=bool(spec.get("urgent")),
-        )
+        return cls(**{name: _read(spec[name], default) for name, default in _ASKED.items() if spec.get(name)})
 
     def canonical(self, work: Mapping[str, Any] | None = None) -> str:
         """Write the needs as canonical text: with what bears on the duration (``work``), the name of the class."""
-        learned = {"ram_above_gib": self.ram_above_gib, "vram_above_gib": self.vram_above_gib}
-        return strict_json.canonical(
-            {key: gib for key, gib in learned.items() if gib > 0}
-            | ({"dataset": self.dataset} if self.dataset else {})
-            | ({"threads": self.threads} if self.threads else {})
-            | ({"urgent": True} if self.urgent else {})
-            | ({} if work is None else {"work": dict(work)})
-            | {
-                "model": self.model,
-                "require_cuda": self.require_cuda,
-                "prefer_cuda": self.prefer_cuda,
-                "min_vram_gib": self.min_vram_gib,
-                "min_ram_gib": self.min_ram_gib,
-                "min_cores": self.min_cores,
-                "allowed_hosts": sorted(self.allowed_hosts),
-                "denied_hosts": sorted(self.denied_hosts),
-            }
-        )
+        asked = {name: value for name, default in _ASKED.items() if (value := getattr(self, name)) != default}
+        return strict_json.canonical(asked | ({} if work is None else {"work": dict(work)}))
+
+
+_ASKED = {each.name: each.default for each in fields(Needs) if each.name != "peak"}
+
+
+def _read(value: Any, default: Any) -> Any:
+    """Read a value of a job dict in its key's type: the order of names says nothing."""
+    if isinstance(default, tuple):
+        return tuple(sorted({*map(str, value)}))
+    return value if default is None else type(default)(value)
 
 
 @dataclass(frozen=True, slots=True)

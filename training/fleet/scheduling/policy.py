@@ -15,7 +15,7 @@ from typing import Any
 from training.contract import FINAL_EXITS
 from training.fleet.scheduling import booking
 from training.fleet.scheduling.booking import most_at_once
-from training.fleet.scheduling.job import FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
+from training.fleet.scheduling.job import AMOUNTS, FAULT_OF, Attempt, EndReason, Fault, Host, Job, JobStatus, Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def lacks_data(needs: Needs, here: Collection[str] | None) -> str | None:
 def fits_for_good(needs: Needs, host: Host) -> str | None:
     """Return the obstacle that stays even when everything is free, or ``None``."""
     named = _by_name(needs, host) or _by_model(needs, host)
-    return named or has_more_memory(needs, host) or host.withheld or _by_cores(needs, host) or None
+    return named or has_more_memory(needs, host) or host.withheld or _by_amount(needs, host, lasts=True)
 
 
 def is_named(host: str, names: Collection[str]) -> bool:
@@ -121,9 +121,14 @@ def _by_model(needs: Needs, host: Host) -> str | None:
     return None
 
 
-def _by_cores(needs: Needs, host: Host) -> str | None:
-    if host.cores < needs.min_cores:
-        return f"cpu_cores {host.cores} < {needs.min_cores} (min_cores)"
+def _by_amount(needs: Needs, host: Host, *, lasts: bool) -> str | None:
+    """Compare what the host has with the least that the job asks for."""
+    for key, amount in AMOUNTS.items():
+        here, wanted = getattr(host, amount.attribute), getattr(needs, key)
+        if amount.lasts is lasts and here < wanted:
+            called = amount.capability.removesuffix("_gib")
+            gib = called != amount.capability
+            return f"{called} {here:.1f} < {wanted:.1f} GiB ({key})" if gib else f"{called} {here} < {wanted} ({key})"
     return None
 
 
@@ -134,9 +139,7 @@ def _by_size(needs: Needs, host: Host) -> str | None:
         return "no CUDA device available, and the job has require_cuda"
     if needs.require_cuda and host.vram_free_gib < needs.min_vram_gib:
         return f"vram_free {host.vram_free_gib:.1f} < {needs.min_vram_gib:.1f} GiB (min_vram_gib)"
-    if host.ram_available_gib < needs.min_ram_gib:
-        return f"ram_available {host.ram_available_gib:.1f} < {needs.min_ram_gib:.1f} GiB (min_ram_gib)"
-    return None
+    return _by_amount(needs, host, lasts=False)
 
 
 def has_more_memory(needs: Needs, host: Host) -> str | None:

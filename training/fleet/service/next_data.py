@@ -24,9 +24,9 @@ def next_data(
     of = likely()
     if of is None:
         return None
-    called, _ = plan.dataset_jobs.get(of.needs.dataset, (None, 0))
+    called, _ = plan.dataset_jobs.get(str(of.needs.dataset), (None, 0))
     found = NextData(
-        dataset_id=of.needs.dataset,
+        dataset_id=str(of.needs.dataset),
         name=called,
         model=str(of.work.get("model") or ""),
         mode=str(of.work.get("mode") or ""),

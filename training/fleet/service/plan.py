@@ -281,7 +281,6 @@ def _readers(jobs: Iterable[JobSpec]) -> dict[str, frozenset[Needs]]:
     found: dict[str, set[Needs]] = {}
     for job in jobs:
         if job.dataset is not None:
-            allowed, denied = frozenset(job.allowed_hosts), frozenset(job.denied_hosts)
-            needs = Needs(model=job.model, allowed_hosts=allowed, denied_hosts=denied)
+            needs = Needs(model=job.model, allowed_hosts=job.allowed_hosts, denied_hosts=job.denied_hosts)
             found.setdefault(job.dataset, set()).add(needs)
     return {dataset_id: frozenset(needs) for dataset_id, needs in found.items()}

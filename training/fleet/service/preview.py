@@ -11,9 +11,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from training.files import mark_of
 from training.fleet.capability.describe import Describer
@@ -75,7 +72,7 @@ class Previews:
         return self._registry(proposal), foresee(self.reader, proposal.jobs, self._planned_ids())[1]
 
     def _proposed(self, request: PlanRequest) -> Proposal:
-        values = plain(request)
+        values = request.tables
 
         def check(describer: Describer, datasets: References) -> Manifest:
             return check_values(values, path=Path(request.file), describer=describer, datasets=datasets)
@@ -144,19 +141,6 @@ class Previews:
             if obstacle is not None:
                 nowhere |= dict.fromkeys(names[: SHOWN_MAX - len(nowhere)], obstacle)
         return hosts, nowhere
-
-
-def plain(request: PlanRequest) -> dict[str, Any]:
-    """Return the request as the tables of a manifest."""
-    values: dict[str, Any] = {"hosts": request.hosts, "trainers": request.trainers}
-    if request.jobs is not None:
-        values["jobs"] = request.jobs
-    if request.retention is not None:
-        values["retention"] = request.retention
-    if request.scheduling is not None:
-        values["scheduling"] = request.scheduling
-    built: dict[str, Any] = msgspec.to_builtins(values)
-    return built
 
 
 def _state(each: Foreseen) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, field
 
-from training.fleet.wire.constants import HOST_ID_PATTERN
 from training.fleet.wire.messages import ReloadReply
 from training.fleet.wire.views import RemovedView, Wire
 
@@ -19,112 +17,33 @@ HOSTS_MAX = 200
 ADVICE_MAX = 100  # on memory
 ROTATIONS_MAX = 100
 
-_Name = Annotated[str, Meta(min_length=1, max_length=128)]
 _Text = Annotated[str, Meta(max_length=4096)]
-_Host = Annotated[str, Meta(pattern=HOST_ID_PATTERN)]
-_Hosts = Annotated[list[_Host], Meta(max_length=10_000)]
-_Names = Annotated[list[_Name], Meta(max_length=10_000)]
-_Command = Annotated[list[_Text], Meta(max_length=100)]
-_Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
-_Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-_Figure = Annotated[float, Meta(ge=0, le=1e8)]
 _Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-_Env = Annotated[dict[str, Annotated[str, Meta(max_length=1024)]], Meta(max_length=50)]
-Hyper = dict[str, bool | int | float | Annotated[str, Meta(max_length=256)]]
-
-
-class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of what a plan on the wire is made of: an unknown key would be left out of the answer, and is refused."""
-
-
-class GivenJob(Given, frozen=True, kw_only=True):
-    """A job of a plan, checked where its file lies. Its id is not sent: the receiver computes it."""
-
-    name: _Name
-    model: _Name
-    mode: _Name
-    priority: _Priority = 0
-    require_cuda: bool = False
-    prefer_cuda: bool = False
-    min_vram_gib: _Figure = 0.0
-    min_ram_gib: _Figure = 0.0
-    min_cores: _Count = 0
-    allowed_hosts: _Hosts = field(default_factory=list)
-    denied_hosts: _Hosts = field(default_factory=list)
-    hyper: Hyper = field(default_factory=dict)
-    split_recipe: _Name = "sample"
-    train_hosts: _Names = field(default_factory=list)
-    test_hosts: _Names = field(default_factory=list)
-    seed: _Count = 0
-    n_resamples: _Count = 1000
-    dataset: _Name | None = None  # its id, a prefix of that, or its name
-    max_run_s: _Figure | None = None
-    max_silence_s: _Figure | None = None
-    threads: _Count | None = None
-    urgent: bool = False
-
-
-class GivenHost(Given, frozen=True, kw_only=True):
-    """A table of ``[hosts]``."""
-
-    description: _Text = ""
-    priority: _Priority = 0
-    allow_jobs: _Names = field(default_factory=list)
-    deny_jobs: _Names = field(default_factory=list)
-    cuda: bool | None = None
-    max_vram_gib: _Figure | None = None
-    max_ram_gib: _Figure | None = None
-    max_cores: _Count | None = None
-    slots: int | str | None = None
-    reserve_cores: _Count = 0
-    reserve_ram_gib: _Figure = 0.0
-    reserve_vram_gib: _Figure = 0.0
-    hours: _Names = field(default_factory=list)
-    pause_on_battery: bool = False
-    pause_when_used: bool = False
-    idle_s: _Figure = 300.0
-    pause_above_cpu: _Figure | None = None
-    pause_above_gpu: _Figure | None = None
-    pause_above_celsius: _Figure | None = None
-    pause_max_s: _Figure = 600.0
-    may_sleep: bool = False
-    mac: _Name | None = None
-    env: _Env = field(default_factory=dict)
-
-
-class GivenTrainer(Given, frozen=True, kw_only=True):
-    """A table of ``[trainers]``: data to compare with, never run."""
-
-    command: _Command
-    outputs: _Names = field(default_factory=list)
-    describe: _Command = field(default_factory=list)
-    env: _Env = field(default_factory=dict)
-
-
-class GivenRetention(Given, frozen=True, kw_only=True):
-    """The table ``[retention]``."""
-
-    keep: _Text = "all"
-    keep_models_days: _Figure = 0.0
-    keep_superseded_days: _Figure | None = None
-    keep_logs_days: _Figure | None = None
-    keep_curves_days: _Figure | None = None
-    keep_events_days: _Figure | None = None
-    keep_datasets_days: _Figure | None = None
-    keep_states_days: _Figure | None = None
+_Table = dict[str, Any]
 
 
 class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/manifest/plan``: a checked plan. ``jobs`` null: the file has no list of jobs at all."""
+    """``POST /v1/manifest/plan``: a plan as tables with the manifest's keys, checked as those of a manifest.
 
-    jobs: Annotated[list[GivenJob], Meta(max_length=PLAN_JOBS_MAX)] | None = None
-    hosts: Annotated[dict[_Host, GivenHost], Meta(max_length=10_000)] = field(default_factory=dict)
-    trainers: Annotated[dict[_Name, GivenTrainer], Meta(max_length=1_000)] = field(default_factory=dict)
-    retention: GivenRetention | None = None
+    Each job stands there for itself, without an id, as the receiver computes it. ``jobs`` null: the file has no list of
+    jobs at all. ``trainers`` are data to compare with, and never run.
+    """
+
+    jobs: Annotated[list[_Table], Meta(max_length=PLAN_JOBS_MAX)] | None = None
+    hosts: dict[str, _Table] = field(default_factory=dict)
+    trainers: dict[str, _Table] = field(default_factory=dict)
+    retention: _Table = field(default_factory=dict)
     scheduling: _Text | None = None
     # each channel by a digest: whom it reaches, and where its secrets lie, is not sent. Null: the caller does not tell
-    notify: Annotated[dict[_Name, _Digest], Meta(max_length=1_000)] | None = None
+    notify: Annotated[dict[str, _Digest], Meta(max_length=1_000)] | None = None
     file: _Text = "plan.toml"  # its name in mistakes
+
+    @property
+    def tables(self) -> dict[str, Any]:
+        """Return the tables of the manifest."""
+        given = {"jobs": self.jobs, "scheduling": self.scheduling}
+        found = {key: value for key, value in given.items() if value is not None}
+        return found | {"hosts": self.hosts, "trainers": self.trainers, "retention": self.retention}
 
 
 class PlannedJob(Wire, frozen=True, kw_only=True):

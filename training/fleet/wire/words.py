@@ -215,21 +215,6 @@ def split(spec: Json) -> str:
     return f"{said}, seed {spec.get('seed')}"
 
 
-def needs(spec: Json) -> str:
-    said = ["urgent" if spec.get("urgent") else "", "a GPU" if spec.get("require_cuda") else ""]
-    said.append("a GPU if possible" if spec.get("prefer_cuda") else "")
-    for key, words in (
-        ("min_vram_gib", "GiB of VRAM"),
-        ("min_ram_gib", "GiB of RAM"),
-        ("min_cores", "cores"),
-        ("threads", "threads"),
-    ):
-        said.append(f"{spec[key]:g} {words}" if number(spec.get(key)) else "")
-    for key, words in (("allowed_hosts", "only on"), ("denied_hosts", "not on")):
-        said.append(f"{words} {', '.join(map(str, spec[key]))}" if spec.get(key) else "")
-    return ", ".join(filter(None, said))
-
-
 def booked(part: object) -> str:
     """Write the part of its host that an attempt may use; its trainer computes with as many threads as it has cores."""
     if not isinstance(part, Mapping):
