@@ -16,12 +16,12 @@ DAYS = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 30.0, 400.0]))
 RULES = st.builds(
     Rules,
     best=st.one_of(st.none(), st.integers(1, 3)),
-    models_days=st.sampled_from([0.0, 1.0, 30.0]),
-    superseded_days=DAYS,
-    logs_days=DAYS,
-    curves_days=DAYS,
-    events_days=DAYS,
-    datasets_days=DAYS,
+    keep_models_days=st.sampled_from([0.0, 1.0, 30.0]),
+    keep_superseded_days=DAYS,
+    keep_logs_days=DAYS,
+    keep_curves_days=DAYS,
+    keep_events_days=DAYS,
+    keep_datasets_days=DAYS,
 )
 TIMES = st.sampled_from([NOW, NOW - 10.0, NOW - 86_400.0, NOW - 29 * 86_400.0, NOW - 31 * 86_400.0, 0.0])
 DELIVERIES = st.builds(
@@ -60,10 +60,10 @@ def test_what_is_held_or_not_ended_or_young_or_without_a_figure_stays(bundles: l
             if each.current:
                 assert rules.best is not None
                 assert each.figure is not None
-                assert NOW - each.since >= rules.models_days * 86_400
+                assert NOW - each.since >= rules.keep_models_days * 86_400
             else:
-                assert rules.superseded_days is not None
-                assert NOW - each.since >= rules.superseded_days * 86_400
+                assert rules.keep_superseded_days is not None
+                assert NOW - each.since >= rules.keep_superseded_days * 86_400
 
 
 def test_a_model_stays_for_its_days_whatever_its_figure() -> None:
@@ -72,8 +72,8 @@ def test_a_model_stays_for_its_days_whatever_its_figure() -> None:
         Bundle(name, "gbt", "oracle", 1, (Delivery(name, 1, name, True, False, True, NOW - 7 * days, figure),))
         for name, figure in (("best", 0.9), ("worse", 0.5))
     )
-    assert gone([best, worse], Rules(best=1, models_days=7.0)) == {"worse"}
-    assert gone([best, worse], Rules(best=1, models_days=7.1)) == set()
+    assert gone([best, worse], Rules(best=1, keep_models_days=7.0)) == {"worse"}
+    assert gone([best, worse], Rules(best=1, keep_models_days=7.1)) == set()
 
 
 def test_a_model_that_is_as_good_as_the_last_kept_one_is_told_why_it_goes() -> None:
@@ -120,7 +120,11 @@ def test_the_order_of_rows_does_not_matter(bundles: list[Bundle], rules: Rules, 
 
 @given(stores(), RULES)
 def test_what_no_rule_speaks_of_stays(bundles: list[Bundle], rules: Rules) -> None:
-    nothing = Rules(models_days=rules.models_days, logs_days=rules.logs_days, events_days=rules.events_days)
+    nothing = Rules(
+        keep_models_days=rules.keep_models_days,
+        keep_logs_days=rules.keep_logs_days,
+        keep_events_days=rules.keep_events_days,
+    )
     assert gone(bundles, nothing) == set()
 
 
@@ -150,7 +154,7 @@ def test_a_bundle_of_two_jobs_stays_while_one_of_them_keeps_it() -> None:
     stale = replace(
         shared, deliveries=tuple(replace(each, current=each.job_id == "job-4") for each in shared.deliveries)
     )
-    assert gone([stale, model(2, 0.95)], Rules(best=2, superseded_days=0)) == set()
+    assert gone([stale, model(2, 0.95)], Rules(best=2, keep_superseded_days=0)) == set()
 
 
 OUTPUTS = st.lists(
@@ -176,12 +180,14 @@ def test_logs_and_curves_go_by_their_age_alone_and_never_of_a_job_in_hand(output
     assert removals == retention.outputs_to_remove(outputs[::-1], rules, NOW)
     went = {(each.kind, each.subject, each.number) for each in removals}
     for each in outputs:
-        days = rules.logs_days if each.kind is Kind.LOG else rules.curves_days
+        days = rules.keep_logs_days if each.kind is Kind.LOG else rules.keep_curves_days
         old = days is not None and NOW - each.ended_at >= days * 86_400
         assert ((each.kind, each.job_id, each.attempt) in went) == (old and each.ended and not each.held)
 
 
 @given(st.booleans(), TIMES, DAYS)
 def test_a_data_set_goes_when_nobody_needs_it_and_it_is_old(needed: bool, used_at: float, days: float | None) -> None:
-    found = retention.datasets_to_remove([Dataset("d" * 64, (), 7, needed, used_at)], Rules(datasets_days=days), NOW)
+    found = retention.datasets_to_remove(
+        [Dataset("d" * 64, (), 7, needed, used_at)], Rules(keep_datasets_days=days), NOW
+    )
     assert bool(found) == (not needed and days is not None and NOW - used_at >= days * 86_400)

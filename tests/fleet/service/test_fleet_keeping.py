@@ -155,7 +155,7 @@ def test_what_was_requeued_is_trained_anew_and_back(two: House) -> None:
 
 def test_a_superseded_bundle_goes_after_its_days_and_not_while_the_job_is_in_hand(house: House) -> None:
     house.train("one", body=b"first")
-    house.keeps(superseded_days=10)
+    house.keeps(keep_superseded_days=10)
     house.clock.advance(100 * DAY_S)
     house.queue.requeue("id-one")
     assert house.collect() == []
@@ -256,7 +256,7 @@ def test_a_job_that_goes_on_meanwhile_keeps_its_bundle(two: House) -> None:
 
 
 def test_logs_and_curves_go_by_age_and_the_figure_stays(two: House) -> None:
-    two.keeps(logs_days=30, curves_days=60)
+    two.keeps(keep_logs_days=30, keep_curves_days=60)
     two.clock.advance(31 * DAY_S)
     assert {(each.kind, each.name, each.why) for each in two.collect()} == {
         (Kind.LOG, "worse", "logs are kept for 30 days"),
@@ -282,7 +282,7 @@ def test_old_events_go_and_the_doctor_understands_what_is_left(two: House, monke
     monkeypatch.setattr("training.fleet.service.retention.EVENTS_STEP", 4)
     two.enter("waits", "was-held")
     two.queue.hold("id-was-held", by="ada")
-    two.keeps(events_days=30)
+    two.keeps(keep_events_days=30)
     before = two.reader.all("events_newest", before=2**62, transition="", most=100)
     two.clock.advance(31 * DAY_S)
     (gone,) = two.collect()
@@ -301,7 +301,7 @@ def test_old_events_go_and_the_doctor_understands_what_is_left(two: House, monke
 def test_a_data_set_goes_when_no_job_needs_it(house: House) -> None:
     used, unused = (a_set(house, name) for name in ("used", "unused"))
     house.train("one", dataset=used)
-    house.keeps(datasets_days=10)
+    house.keeps(keep_datasets_days=10)
     house.clock.advance(11 * DAY_S)
     (gone,) = house.collect()
     assert (gone.kind, gone.subject, gone.why) == (Kind.DATASET, unused, "no job has named it for 10 days")
@@ -316,7 +316,7 @@ def test_a_data_set_goes_when_no_job_needs_it(house: House) -> None:
 @pytest.mark.parametrize("steps", [3, 5, 6, 7])
 def test_a_data_set_that_is_pushed_again_after_a_crash_stays(house: House, steps: int) -> None:
     unused = a_set(house, "unused")
-    house.keeps(datasets_days=10)
+    house.keeps(keep_datasets_days=10)
     house.clock.advance(11 * DAY_S)
     with pytest.raises(Killed):
         house.collect(but_after=steps)

@@ -214,7 +214,7 @@ def test_an_unknown_job_is_said_to_be_one(fleet: Looking, question: str) -> None
 def test_a_job_tells_how_long_the_plan_keeps_what_its_trainer_saved(fleet: Looking) -> None:
     fleet.plan(a_job("one"))
     assert fleet.views.job("id-one").keep_state_s is None
-    fleet.service.reload([a_job("one")], Plan(retention=Rules(states_days=7.0)))
+    fleet.service.reload([a_job("one")], Plan(retention=Rules(keep_states_days=7.0)))
     assert fleet.views.job("id-one").keep_state_s == 604_800.0
 
 

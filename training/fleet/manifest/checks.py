@@ -213,9 +213,7 @@ _days = real(0.0, DAYS_MAX)
 def check_retention(root: Table) -> Rules:
     """Check ``[retention]``: what the receiver keeps, and how long."""
     table = root.table("retention")
-    ages: dict[str, Any] = {
-        each.name: table.take(f"keep_{each.name}", _days, each.default) for each in fields(Rules)[1:]
-    }
+    ages: dict[str, Any] = {each.name: table.take(each.name, _days, each.default) for each in fields(Rules)[1:]}
     checked = Rules(best=table.take("keep", _keep, None), **ages)
     table.finish("[retention]")
     return checked

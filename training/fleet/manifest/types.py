@@ -165,8 +165,8 @@ class Manifest:
 
 def retention_table(rules: Rules) -> dict[str, Any]:
     """Write what is kept as the manifest says it; what is kept for ever is left out."""
-    days = {f"keep_{key}": value for key, value in _plain(rules).items() if key != "best" and value is not None}
-    return ({} if rules.best is None else {"keep": f"best {rules.best} per model and mode"}) | days
+    ages = {key: age for key, age in _plain(rules).items() if key != "best"}
+    return ({} if rules.best is None else {"keep": f"best {rules.best} per model and mode"}) | ages
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What a host has of something, of which a job wants so much at least."""
+    """Something of which a job wants a least amount of its host."""
 
     capability: str  # the key of a capability dict …
     of_host: str = ""  # … and the attribute of a host, where that is called otherwise

@@ -31,23 +31,23 @@ class Rules:
     """The plan's [retention]. None keeps for ever; ages are in days."""
 
     best: int | None = None  # models of each model and mode, by their validation figure
-    models_days: float = 0.0  # no model is removed sooner
-    superseded_days: float | None = None
-    logs_days: float | None = None
-    curves_days: float | None = None
-    events_days: float | None = None
-    datasets_days: float | None = None
-    states_days: float | None = None  # saved states of trainers, which workers keep and let go
+    keep_models_days: float = 0.0  # no model is removed sooner
+    keep_superseded_days: float | None = None
+    keep_logs_days: float | None = None
+    keep_curves_days: float | None = None
+    keep_events_days: float | None = None
+    keep_datasets_days: float | None = None
+    keep_states_days: float | None = None  # saved states of trainers, which workers keep and let go
 
     @property
     def keeps_all(self) -> bool:
         """Return True when the receiver lets nothing go."""
-        return self == Rules(models_days=self.models_days, states_days=self.states_days)
+        return self == Rules(keep_models_days=self.keep_models_days, keep_states_days=self.keep_states_days)
 
     @property
     def states_s(self) -> float | None:
         """Return how long workers keep saved states, in seconds; None: as long as limits of their own."""
-        return None if self.states_days is None else self.states_days * _DAY_S
+        return None if self.keep_states_days is None else self.keep_states_days * _DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _beyond_the_best(bundles: Iterable[Bundle], rules: Rules, now: float) -> Ite
         ranked = sorted(found, key=lambda pair: (-pair[0], _completed_at(pair[1]), pair[1].subject))
         last = ranked[: rules.best][-1][0]
         for figure, each in ranked[rules.best :]:
-            if each.untouchable or now - each.since < rules.models_days * _DAY_S:
+            if each.untouchable or now - each.since < rules.keep_models_days * _DAY_S:
                 continue
             of = "the best" if rules.best == 1 else f"the best {rules.best}"
             why = f"it is not among {of} of {model} {mode}: its validation figure is {figure:.6g}, the last kept one's "
@@ -185,11 +185,11 @@ def _completed_at(bundle: Bundle) -> float:
 
 
 def _superseded(bundles: Iterable[Bundle], rules: Rules, now: float) -> Iterator[Removal]:
-    if rules.superseded_days is None:
+    if rules.keep_superseded_days is None:
         return
     for each in bundles:
-        if not each.current and not each.untouchable and now - each.since >= rules.superseded_days * _DAY_S:
-            yield _bundle(each, f"no job has been completed by it for {_days(rules.superseded_days)}")
+        if not each.current and not each.untouchable and now - each.since >= rules.keep_superseded_days * _DAY_S:
+            yield _bundle(each, f"no job has been completed by it for {_days(rules.keep_superseded_days)}")
 
 
 def _bundle(bundle: Bundle, why: str) -> Removal:
@@ -198,7 +198,7 @@ def _bundle(bundle: Bundle, why: str) -> Removal:
 
 def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> list[Removal]:
     """Name the logs and curves that are older than the plan keeps them."""
-    ages = {Kind.LOG: rules.logs_days, Kind.CURVE: rules.curves_days}
+    ages = {Kind.LOG: rules.keep_logs_days, Kind.CURVE: rules.keep_curves_days}
     words = {Kind.LOG: "logs", Kind.CURVE: "curves"}
     found = []
     for each in outputs:
@@ -212,7 +212,7 @@ def outputs_to_remove(outputs: Iterable[Output], rules: Rules, now: float) -> li
 
 def datasets_to_remove(datasets: Iterable[Dataset], rules: Rules, now: float) -> list[Removal]:
     """Name the data sets that no job has needed for as long as the plan says."""
-    days = rules.datasets_days
+    days = rules.keep_datasets_days
     if days is None:
         return []
     return [
@@ -231,12 +231,12 @@ def datasets_to_remove(datasets: Iterable[Dataset], rules: Rules, now: float) ->
 
 def events_before(rules: Rules, now: float) -> float | None:
     """Return the time up to which events go, None: none do."""
-    return None if rules.events_days is None else now - rules.events_days * _DAY_S
+    return None if rules.keep_events_days is None else now - rules.keep_events_days * _DAY_S
 
 
 def events_removal(last: int, count: int, rules: Rules) -> Removal:
     """Make the removal of the oldest events, up to the one with this number."""
-    why = f"events are kept for {_days(rules.events_days or 0.0)}"
+    why = f"events are kept for {_days(rules.keep_events_days or 0.0)}"
     return Removal(Kind.EVENTS, "", last, 0, why, counted(count, "events"))
 
 

@@ -117,7 +117,7 @@ class Retention:
 
     def _bundles(self, db: Database, asked: Rules, artifact_id: str = "") -> list[Bundle]:
         """Read the bundles in the store; figures only where there are too many models."""
-        if asked.best is None and asked.superseded_days is None:
+        if asked.best is None and asked.keep_superseded_days is None:
             return []
         found: dict[Artifact, list[Row]] = {}
         rows = db.all("bundle_facts_of", artifact_id=artifact_id) if artifact_id else db.all("bundle_facts")
@@ -132,8 +132,8 @@ class Retention:
 
     def _outputs(self, asked: Rules, now: float) -> Iterator[Output]:
         for kind, statement, days in (
-            (Kind.LOG, "old_logs", asked.logs_days),
-            (Kind.CURVE, "old_curves", asked.curves_days),
+            (Kind.LOG, "old_logs", asked.keep_logs_days),
+            (Kind.CURVE, "old_curves", asked.keep_curves_days),
         ):
             rows = () if days is None else self._reader.all(statement, before=now - days * 86_400.0)
             for row in rows:
@@ -142,7 +142,7 @@ class Retention:
                 yield Output(kind, *key, row["size"], ended, row["held_at"] is not None)
 
     def _shelved(self, asked: Rules) -> Iterator[Dataset]:
-        if asked.datasets_days is None or self._datasets is None:
+        if asked.keep_datasets_days is None or self._datasets is None:
             return
         users = {row["dataset_id"]: row for row in self._reader.all("dataset_users")}
         for each in self._datasets.sets():
@@ -190,7 +190,7 @@ class Retention:
 
     def _let_bundle_go(self, each: Removal) -> bool:
         artifact_id = each.subject.rpartition("/")[2]
-        now = Rules(superseded_days=0.0)  # facts alone
+        now = Rules(keep_superseded_days=0.0)  # facts alone
         there = [bundle for bundle in self._bundles(self._db, now, artifact_id) if bundle.subject == each.subject]
         return bool(there) and not there[0].untouchable and self._note(each)
 
