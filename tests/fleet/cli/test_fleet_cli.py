@@ -328,6 +328,26 @@ def test_a_degraded_receiver_says_so(run):
     assert "the disk is low" in run.out
 
 
+def test_a_command_is_registered_once() -> None:
+    """Every module that adds commands is in the program's list; an unknown command is an error."""
+    folder = Path(program.__file__).parent
+    written = {path.stem for path in folder.glob("*.py") if "\ndef hook(" in path.read_text(encoding="utf-8")}
+    assert {module.__name__.rpartition(".")[2] for module in program.MODULES} == written
+    assert len(program.MODULES) == len(written)
+    err = io.StringIO()
+    assert program.main(["frobnicate"], context=CommandContext(out=io.StringIO(), err=err, environ={})) == 2
+    assert "No such command 'frobnicate'" in err.getvalue()
+
+
+def test_commands_to_type_reach_the_same_receiver() -> None:
+    """The address is added to each command that calls a receiver, and to no other."""
+    context = CommandContext(given=["--receiver-url", "http://r"], callers=program.callers())
+    for name in program.command().commands:
+        told = context.typed(f"see `cis490-jobs {name}`")
+        calls = name not in ("doctor", "backup", "restore", "rebuild")
+        assert told == f"see `cis490-jobs {name}{' --receiver-url http://r' if calls else ''}`"
+
+
 def test_watching_draws_again_until_it_is_interrupted(run):
     assert run("status", "--watch") == 130
     assert len(run.slept) == 4

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,8 +27,7 @@ from training.printable import json_text, one_line
 
 URL_VARIABLE = "CIS490_RECEIVER_URL"
 DEFAULT_URL = "http://127.0.0.1:8445"
-# Commands on the receiver's files get their places from State.typed instead.
-_COMMAND = re.compile(r"`(cis490-jobs (?!doctor\b|backup\b|restore\b|rebuild\b)[^`]*)`")
+_COMMAND = re.compile(r"`(cis490-jobs ([\w-]+)[^`]*)`")
 _LINE_S = 10.0  # between two lines about progress, where there is no terminal
 
 Connect = Callable[[str, str | None], FleetClient]
@@ -111,6 +110,7 @@ class CommandContext:
     url: str | None = None
     as_json: bool = False
     given: list[str] = field(default_factory=list)  # the flags that named the receiver
+    callers: set[str] = field(default_factory=set)  # the commands that take them; others work on the receiver's files
 
     def client(self, url: str | None) -> FleetClient:
         flag = url or self.url
@@ -149,7 +149,7 @@ class CommandContext:
 
     def typed(self, said: RenderableType) -> RenderableType:
         """Extend the commands in ``said`` by the flags that reach the same receiver."""
-        return said if not self.given else _with_flags(said, shlex.join(self.given))
+        return said if not self.given else _with_flags(said, shlex.join(self.given), self.callers)
 
     def each(
         self,
@@ -185,19 +185,19 @@ class CommandContext:
         print(f"cis490-jobs: {self.typed(one_line(sentence, 2000))}", file=self.err)
 
 
-def _with_flags(said: RenderableType, flags: str) -> RenderableType:
+def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> RenderableType:
     if isinstance(said, str):
-        return _COMMAND.sub(lambda found: f"`{found[1]} {flags}`", said)
+        return _COMMAND.sub(lambda found: f"`{found[1]} {flags}`" if found[2] in callers else found[0], said)
     if isinstance(said, Text):
-        said.plain = str(_with_flags(said.plain, flags))
+        said.plain = str(_with_flags(said.plain, flags, callers))
     elif isinstance(said, Group):
         for each in said.renderables:
-            _with_flags(each, flags)
+            _with_flags(each, flags, callers)
     elif isinstance(said, Table):
         for column in said.columns:
             for each in column.cells:
                 if isinstance(each, Text):
-                    _with_flags(each, flags)
+                    _with_flags(each, flags, callers)
     return said
 
 

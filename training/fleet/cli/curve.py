@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -12,7 +13,6 @@ from rich.console import Group
 from rich.text import Text
 
 from training.fleet.cli import complete
-from training.fleet.cli.chart import BAR, LEVELS, Panel, Points, figure, spark
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.wire.constants import DONE, USAGE
 from training.fleet.wire.words import day, duration, number, size
@@ -27,7 +27,11 @@ SERIES = ("loss", "metric")
 COLOURS = ("cyan", "yellow", "magenta", "green", "red", "blue")
 COLUMNS = ("job", "job_id", "attempt", "epoch", "loss", "metric", "seconds")
 
+LEVELS = "▁▂▃▄▅▆▇█"
+BESIDE = 24  # columns of a picture that its axes take
+
 Reply = Mapping[str, Any]
+Points = Sequence[tuple[float, float]]
 
 
 def hook(app: typer.Typer) -> None:
@@ -65,7 +69,7 @@ def curve(
         print(json_text({"curves": replies}), file=context.out)
         return DONE
     width = min(context.console().width, WIDTH_MAX) if context.out.isatty() else WIDTH
-    lines = list(_drawn(replies, max(40, width), plain=not context.can_show(f"⣿{BAR}{LEVELS}"), log=log))
+    lines = list(_drawn(replies, max(40, width), plain=not context.can_show(f"⣿{LEVELS}"), log=log))
     context.show(False, None, lambda: Group(*lines))
     return DONE
 
@@ -82,14 +86,11 @@ def _rows(reply: Reply) -> Iterator[list[object]]:
 
 
 def _drawn(replies: Sequence[Reply], width: int, *, plain: bool, log: bool) -> Iterator[Text]:
-    told = False
     for name in SERIES:
         curves = [_series(reply, name) for reply in replies]
         if any(curves):
-            if told:
-                yield Text()
-            told = True
             yield from _panel(name, replies, curves, width, plain=plain, log=log and name == "loss")
+            yield Text()
     for place, reply in enumerate(replies):
         yield from _notes(reply, "" if len(replies) == 1 else f"{_letter(place)}  ")
     for reply in replies:
@@ -104,38 +105,72 @@ def _series(reply: Reply, name: str) -> list[tuple[float, float]]:
 def _panel(
     name: str, replies: Sequence[Reply], curves: Sequence[Points], width: int, *, plain: bool, log: bool
 ) -> Iterator[Text]:
-    """Draw one series of all jobs under its heading."""
-    heading = f"{name} by epoch{' (logarithmic)' if log else ''}"
-    rough = Panel.around(curves, 1, HEIGHT, log=log)
-    if rough is None:
-        yield Text(f"{heading}: no value is above 0", "bold")
+    """Draw one series of all jobs under its heading: one in dots, several in dots and letters."""
+    yield Text(f"{name} by epoch{' (logarithmic)' if log else ''}", "bold")
+    shown = [[(x, math.log10(y) if log else y) for x, y in curve if y > 0 or not log] for curve in curves]
+    if not any(shown):
+        yield Text("no value is above 0")
         return
-    labels = rough.labels()
-    panel = Panel.around(curves, max(10, width - len(labels[0]) - 2), HEIGHT, log=log)
-    assert panel is not None
     alone = len(replies) == 1
-    if alone and not plain:
-        panel.dots(curves[0])
-    else:
-        panel.letters(curves, string.ascii_lowercase)
-    if alone:
-        for begun in replies[0]["attempts"][1:]:
-            panel.bar(float(number(begun.get("first")) or 0), "|" if plain else BAR)
-    yield Text(heading, "bold")
-    edge = "|" if plain else "│"
-    for label, cells in zip(labels, panel.cells, strict=True):
-        row = Text(f"{label} {edge}")
-        for sign, of in cells:
-            row.append(sign, COLOURS[of % len(COLOURS)] if of is not None and of >= 0 and not alone else "")
-        row.rstrip()
-        yield row
-    first, last = figure(panel.x[0]), figure(panel.x[1])
-    margin = " " * (len(labels[0]) + 2)
-    if len(curves) and any(len(curve) > 1 for curve in curves):
-        yield Text(f"{margin}{first}{last.rjust(panel.width - len(first))}")
+    begun = [float(number(each.get("first")) or 0) for each in replies[0]["attempts"][1:]] if alone else []
+    yield from _picture(name, shown, begun, width, plain=plain, log=log)
     for place, (reply, points) in enumerate(zip(replies, curves, strict=True)):
         mark = "" if alone else f"{_letter(place)}  {one_line(reply['name'], NAME_MAX)}: "
         yield Text(f"{mark}{_summary(points)}", "" if alone else COLOURS[place % len(COLOURS)])
+
+
+def _picture(
+    name: str, curves: Sequence[Points], begun: Sequence[float], width: int, *, plain: bool, log: bool
+) -> Iterator[Text]:
+    """Draw curves with their axes, and a bar where each later attempt begins; ``plain``: in ASCII alone."""
+    import plotille  # for this command alone
+
+    def label(value: float, chars: int, delta: object = None, left: bool = False) -> str:
+        del delta
+        return f"{figure(value):{'<' if left else '>'}{chars}}"
+
+    def level(low: float, high: float) -> str:
+        del high
+        return label(10**low if log else low, 10)
+
+    plot = plotille.Figure()
+    plot.width, plot.height, plot.origin, plot.linesep = max(10, width - BESIDE), HEIGHT, False, "\n"
+    plot.x_label, plot.y_label, plot.with_colors = "epoch", name, len(curves) > 1
+    plot.register_label_formatter(float, label)
+    plot.y_ticks_fkt = level
+    (left, right), (low, high) = (_range([point[axis] for curve in curves for point in curve]) for axis in (0, 1))
+    plot.set_x_limits(left, right)
+    plot.set_y_limits(low, high)
+    for place, curve in enumerate(curves):
+        if curve:
+            sign = _letter(place) if plain or len(curves) > 1 else None
+            xs, ys = zip(*curve, strict=True)
+            plot.plot(xs, ys, COLOURS[place % len(COLOURS)], None if plain else "linear", None, sign)
+    for x in () if plain else begun:
+        plot.axvline((x - left) / (right - left))
+    for line in plot.show().splitlines():
+        drawn = Text.from_ansi(line.replace("\u2800", " "))
+        drawn.rstrip()
+        yield drawn
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """Return the range of an axis; one value gets some room around it."""
+    low, high = min(values), max(values)
+    room = 0.0 if high > low else abs(low) * 0.1 or 1.0
+    return low - room, high + room
+
+
+def figure(value: float) -> str:
+    """Write a number in few signs: ``0.412``, ``37``, ``1.2e-05``."""
+    return f"{value:.0f}" if value == int(value) and abs(value) < 1e6 else f"{value:.3g}"
+
+
+def spark(values: Sequence[float], width: int) -> str:
+    """Draw values from 0 to their highest in one row of at most ``width`` signs; of several in a cell the highest."""
+    cells, top = min(width, len(values)), max(values, default=0.0)
+    peaks = [max(values[len(values) * n // cells : len(values) * (n + 1) // cells]) for n in range(cells)]
+    return "".join(LEVELS[round(peak / top * (len(LEVELS) - 1)) if top > 0 else 0] for peak in peaks)
 
 
 def _letter(place: int) -> str:

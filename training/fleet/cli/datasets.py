@@ -23,6 +23,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
 
 
+def hook(program: typer.Typer) -> None:
+    """Add these commands to ``program``, as a group."""
+    program.add_typer(app, name="dataset")
+
+
 @app.command("push")
 def push_dataset(
     ctx: typer.Context,

@@ -18,27 +18,29 @@ from typing import Annotated, Any
 
 import typer
 
-from training.fleet.cli import act as cli_act
-from training.fleet.cli import audit as cli_audit
-from training.fleet.cli import browse as cli_browse
+from training.fleet.cli import (
+    act,
+    audit,
+    browse,
+    curve,
+    datasets,
+    enroll,
+    forecast,
+    gc,
+    hosts,
+    incidents,
+    logs,
+    notify,
+    plan,
+    recovery,
+    report,
+    speeds,
+    standings,
+    watch,
+)
 from training.fleet.cli import complete as cli_complete
-from training.fleet.cli import curve as cli_curve
-from training.fleet.cli import datasets as cli_dataset
-from training.fleet.cli import enroll as cli_enroll
-from training.fleet.cli import forecast as cli_forecast
-from training.fleet.cli import gc as cli_gc
-from training.fleet.cli import hosts as cli_hosts
-from training.fleet.cli import incidents as cli_incidents
-from training.fleet.cli import logs as cli_logs
-from training.fleet.cli import notify as cli_notify
-from training.fleet.cli import plan as cli_plan
-from training.fleet.cli import recovery as cli_recovery
 from training.fleet.cli import render as cli_views
-from training.fleet.cli import report as cli_report
-from training.fleet.cli import speeds as cli_speeds
-from training.fleet.cli import standings as cli_standings
 from training.fleet.cli import wait as cli_wait
-from training.fleet.cli import watch as cli_watch
 from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE, CannotError, CommandContext, meter
 from training.fleet.cli.mistakes import complain_of, mistakes_of
 from training.fleet.cli.models import BundleRefused, fetch_model
@@ -351,24 +353,29 @@ def _get(
     return shape, "\n".join([*lines, f"verified: artifact {artifact_id}"])
 
 
-cli_act.hook(app)
-cli_audit.hook(app)
-cli_browse.hook(app)
-cli_curve.hook(app)
-cli_standings.hook(app)
-cli_report.hook(app)
-cli_enroll.hook(app)
-cli_forecast.hook(app)
-cli_gc.hook(app)
-cli_hosts.hook(app)
-cli_incidents.hook(app)
-cli_notify.hook(app)
-cli_plan.hook(app)
-cli_recovery.hook(app)
-cli_speeds.hook(app)
-cli_watch.hook(app)
-cli_logs.hook(app)
-app.add_typer(cli_dataset.app, name="dataset")
+# Each module adds its commands; those of this file act on jobs by name.
+MODULES = (
+    act,
+    audit,
+    browse,
+    curve,
+    standings,
+    report,
+    enroll,
+    forecast,
+    gc,
+    hosts,
+    incidents,
+    notify,
+    plan,
+    recovery,
+    speeds,
+    watch,
+    logs,
+    datasets,
+)
+for _module in MODULES:
+    _module.hook(app)
 
 
 _REMEDIES = {  # for a file that cannot be used
@@ -385,6 +392,7 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
     """Run one command; returns the exit code. Every error is one sentence on standard error."""
     context = context or CommandContext()
     replace_unprintable(context.out, context.err)
+    context.callers.update(callers())
     try:
         return _run(sys.argv[1:] if argv is None else list(argv), context)
     except typer.TyperException as error:  # wrong usage
@@ -428,6 +436,17 @@ def main(argv: Sequence[str] | None = None, *, context: CommandContext | None = 
 def command() -> Any:
     """All commands with their flags, read from the functions once: it takes longer than most commands."""
     return typer.main.get_command(app)
+
+
+def callers() -> set[str]:
+    """Name the commands that call a receiver, by their flag for its address."""
+    found: dict[str, Any] = command().commands
+    groups = {name: list(getattr(each, "commands", {name: each}).values()) for name, each in found.items()}
+    return {
+        name
+        for name, all_of_it in groups.items()
+        if any(p.name == "receiver_url" for one in all_of_it for p in one.params)
+    }
 
 
 def _run(given: list[str], context: CommandContext) -> int:
