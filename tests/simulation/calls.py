@@ -150,7 +150,7 @@ class SimCalls:
                     delivery.path,
                     claim_id=job.claim_id,
                     spec_hash=spec_hash(job.spec),
-                    sha256=delivery.sha256,
+                    artifact_id=delivery.sha256,
                     report=reports.read(delivery.path),
                 )
             except _NotYet as wait:

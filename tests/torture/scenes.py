@@ -224,7 +224,7 @@ def by_hand(place: str, _: random.Random) -> None:
         offer = {
             "claim_id": grant.claim_id,
             "spec_hash": spec_hash(grant.spec),
-            "sha256": hashlib.sha256(bundle).hexdigest(),
+            "artifact_id": hashlib.sha256(bundle).hexdigest(),
         }
         with contextlib.suppress(ClientError):
             host.deliver(grant.job_id, path, **offer)

@@ -659,7 +659,7 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
     assert any("the fleet was not told: cannot reach" in text for text in down.said)
     with secure(tmp_path / "fleet") as receiver:
         operator = receiver.showing(None, TOKEN)
-        invited = operator.post_json("/v1/invitations", {"name": "h0", "role": "watcher"})
+        invited = operator.call("invite", name="h0", role="watcher")
         line = ["--receiver-url", receiver.url, "--host-id", "h0", "--watcher", "--tls-dir", str(tls)]
         assert join.main([*line, "--code", invited["code"], "--fingerprint", invited["fingerprint"]]) == 0
         identity = tls / "identity.json"

@@ -65,7 +65,7 @@ def join(wanted: JoinRequest, clock: Clock, connect: Connect = connect) -> str:
     key, request = new_request(wanted.name)
     body = {"name": wanted.name, "role": wanted.role, "code": wanted.code, "csr": request}
     with closing(connect(wanted.url, pinned(authority))) as receiver:
-        answer = receiver.post_json("/v1/join", body)
+        answer = receiver.call("join", **body)
     if _certificate(answer.get("ca")) != authority:
         raise JoinError("the receiver answered with another authority than it showed; do not trust it")
     credentials.store(answer, key, wanted.url, clock.now(), authority)
@@ -103,7 +103,7 @@ def _authority(wanted: JoinRequest, connect: Connect) -> str:
     nobody.check_hostname = False
     nobody.verify_mode = ssl.CERT_NONE  # the answer is believed for its fingerprint alone
     with closing(connect(wanted.url, nobody)) as receiver:
-        authority = _certificate(receiver.get_json("/v1/authority").get("ca"))
+        authority = _certificate(receiver.call("authority").get("ca"))
     if not _is_meant(authority, wanted):
         raise JoinError(
             f"the program at {wanted.url} is not the receiver that printed the line: its authority has another "

@@ -25,6 +25,7 @@ from builders import SHOWN
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
+from wire_builders import filled_reply
 
 from training.fleet.cli import complete as cli_complete
 from training.fleet.cli import models as cli_bundle
@@ -130,7 +131,8 @@ class FakeReceiver:
         if isinstance(answer, Response):
             return answer
         status = answer.pop("status_code", 200)
-        return Response(status, SHOWN, json.dumps(answer).encode())
+        whole = filled_reply(method, path, answer) if status == 200 else answer
+        return Response(status, SHOWN, json.dumps(whole).encode())
 
     def _route(self, method: str, parts: list[str], query: Mapping[str, str], sink: Any) -> Any:
         match method, parts:

@@ -55,7 +55,7 @@ def test_the_number_is_said_before_it_is_done(tmp_path: Path) -> None:
         assert (code, told["moved"], told["says"]) == (0, 1, "hold 1 pending job")
         code, out, _ = jobs("requeue", "--status", "cancelled", "--mode", "realistic", "--yes")
         assert (code, out) == (0, "3 jobs were requeued")
-        audit = receiver.client().get_json("/v1/audit?limit=9")["entries"]
+        audit = receiver.client().call("audit", limit=9)["entries"]
         assert [each["act"] for each in audit].count("cancel") == 3, "each has its row"
 
 

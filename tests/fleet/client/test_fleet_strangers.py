@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from receiver_running import Receiver
 from recovery_builders import claim
-from test_fleet_client import GRANT, Script, client_of, ok, problem
+from test_fleet_client import GRANT, WELL, Script, client_of, ok, problem
 from test_fleet_worker_state import JOB, Worker
 
 from training.fleet.client.client import FleetClient, Refused, Stranger, Unreachable, file_sha256
@@ -132,7 +132,7 @@ def test_what_is_no_id_is_none(shown: str) -> None:
 
 
 def test_the_first_database_to_answer_a_client_is_the_only_one() -> None:
-    answers = ok({}, **{ID: OURS}), ok({}, **{ID: OTHER}), ok({}, **{ID: OURS})
+    answers = [ok(WELL, **{ID: shown}) for shown in (OURS, OTHER, OURS)]
     client, _ = client_of(Script(*answers), tries=1)
     client.health()
     with pytest.raises(Stranger, match=f"the database {OTHER} answered, and {OURS} a moment ago"):

@@ -109,10 +109,10 @@ def test_the_answer_to_a_join_may_be_lost(receiver: SecureReceiver, person: Pers
     words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
     _, request = new_request("pi")
     body = {"name": "pi", "code": words["--code"], "csr": request}
-    first, second = (receiver.showing(None).post_json("/v1/join", body) for _ in range(2))
+    first, second = (receiver.showing(None).call("join", **body) for _ in range(2))
     assert first["ca"] == second["ca"]
     with pytest.raises(Refused) as refused:
-        receiver.showing(None).post_json("/v1/join", body | {"csr": new_request("pi")[1]})
+        receiver.showing(None).call("join", **(body | {"csr": new_request("pi")[1]}))
     assert refused.value.problem_type == "join_refused"
 
 
@@ -123,9 +123,9 @@ def test_who_joins_anew_replaces_who_had_the_name_and_a_renewal_does_not(
         words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
         key, request = new_request("pi")
         body = {"name": "pi", "code": words["--code"], "csr": request}
-        answers = [receiver.showing(None).post_json("/v1/join", body) for _ in range(2)]
+        answers = [receiver.showing(None).call("join", **body) for _ in range(2)]
         pems = [key + answer["certificate"].encode() for answer in answers]
-        receiver.showing(pems[0]).post_json("/v1/renew", {"csr": new_request("pi")[1]})
+        receiver.showing(pems[0]).call("renew", csr=new_request("pi")[1])
         for pem in pems:  # an answer may be lost, so each of them is good
             receiver.showing(pem).claim(a_capability())
         return pems[0]
@@ -199,21 +199,17 @@ def test_no_code_travels_before_the_fingerprint_is_proven(
     known = {"meant": authority_pem(padded=padded), "another": authority_pem(padded=True)}
 
     class Impostor:
-        def get_json(self, path: str) -> dict[str, Any]:
-            asked.append(path)
-            return {"ca": "".join(known[each] for each in shown.split())}
+        def call(self, name: str, /, **given: object) -> dict[str, Any]:
+            asked.append(f"{name} {given}" if given else name)
+            return {} if given else {"ca": "".join(known[each] for each in shown.split())}
 
         def close(self) -> None: ...
-
-        def post_json(self, path: str, body: object) -> dict[str, Any]:
-            asked.append(f"{path} {body}")
-            return {}
 
     meant = hashlib.sha256(ssl.PEM_cert_to_DER_cert(known["meant"])).hexdigest()
     wish = join.JoinRequest(receiver.url, Role.HOST, "pi", "secret", meant, tmp_path / "pi")
     with pytest.raises(join.JoinError):
         join.join(wish, receiver.clock, lambda _url, _tls: Impostor())  # type: ignore[arg-type,return-value]
-    assert asked == ["/v1/authority"]
+    assert asked == ["authority"]
     assert not (tmp_path / "pi").exists()
 
 
@@ -223,7 +219,7 @@ def test_a_code_cannot_be_guessed_quickly(receiver: SecureReceiver) -> None:
     slugs = []
     for _ in range(6):
         with pytest.raises(Answered) as refused:
-            receiver.showing(None).post_json("/v1/join", body)
+            receiver.showing(None).call("join", **body)
         slugs.append(refused.value.problem_type)
     assert slugs == ["join_refused"] * 5 + ["too_many_failures"]
 
@@ -233,15 +229,15 @@ def test_a_request_that_is_none_uses_no_code(receiver: SecureReceiver, person: P
     words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
     body = {"name": "pi", "code": words["--code"], "csr": csr}
     with pytest.raises(Refused) as refused:
-        receiver.showing(None).post_json("/v1/join", body)
+        receiver.showing(None).call("join", **body)
     assert refused.value.problem_type == "bad_request"
-    receiver.showing(None).post_json("/v1/join", body | {"csr": new_request("pi")[1]})
+    receiver.showing(None).call("join", **(body | {"csr": new_request("pi")[1]}))
 
 
 def test_what_the_request_says_of_itself_is_not_taken(receiver: SecureReceiver, person: Person) -> None:
     words = dict(zip(*[iter(person.line("pi"))] * 2, strict=True))
     key, request = new_request("root")
-    answer = receiver.showing(None).post_json("/v1/join", {"name": "pi", "code": words["--code"], "csr": request})
+    answer = receiver.showing(None).call("join", name="pi", code=words["--code"], csr=request)
     client = receiver.showing(key + answer["certificate"].encode(), name="root")
     with pytest.raises(Refused) as refused:
         client.claim(a_capability())
@@ -387,7 +383,7 @@ def test_wrong_tokens_are_counted_and_then_not_looked_at(receiver: SecureReceive
 
 
 def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(receiver: SecureReceiver) -> None:
-    token = receiver.showing(None, SESAME).post_json("/v1/tokens", {"name": "ada"})["token"]
+    token = receiver.showing(None, SESAME).call("add_token", name="ada")["token"]
     wrong = f"{token[:-1]}{'a' if token[-1] == 'b' else 'b'}"
     slugs = []
     for _ in range(6):
@@ -401,12 +397,12 @@ def test_a_right_token_that_nobody_can_guess_is_not_shut_out_by_wrong_ones(recei
 def test_an_invitation_says_that_a_known_name_differs_by_case_only(receiver: SecureReceiver) -> None:
     operator = receiver.showing(None, SESAME)
     receiver.service.host_registry.put(KnownHost("Desk", {}, 1.0, 1.0))
-    note = operator.post_json("/v1/invitations", {"name": "desk"})["note"]
+    note = operator.call("invite", name="desk")["note"]
     assert note.startswith("host Desk is known, and desk differs from it by case only")
     for name in ("Desk", "pi"):
-        assert operator.post_json("/v1/invitations", {"name": name})["note"] is None
+        assert operator.call("invite", name=name)["note"] is None
     ask = {"name": "desk", "role": "operator"}
-    assert operator.post_json("/v1/invitations", ask)["note"] is None
+    assert operator.call("invite", **ask)["note"] is None
 
 
 def test_a_receiver_without_tls_has_nothing_to_join(tmp_path: Path) -> None:
@@ -414,8 +410,8 @@ def test_a_receiver_without_tls_has_nothing_to_join(tmp_path: Path) -> None:
 
     with running(tmp_path) as receiver:
         for call in (
-            lambda: receiver.client().post_json("/v1/invitations", {"name": "pi"}),
-            lambda: receiver.client().get_json("/v1/authority"),
+            lambda: receiver.client().call("invite", name="pi"),
+            lambda: receiver.client().call("authority"),
         ):
             with pytest.raises(Refused) as refused:
                 call()
@@ -473,7 +469,7 @@ def test_a_worker_that_was_put_out_is_told(receiver: SecureReceiver, member: Cre
     looked = standing(receiver, member, events)
     try:
         assert looked.look()
-        receiver.showing(None, SESAME).post_json("/v1/revoke", {"name": "pi"})
+        receiver.showing(None, SESAME).call("revoke", name="pi")
         looked._transport.wait_for_hangup(20)  # the receiver cut the quiet connection
         assert not looked.look()
         assert events == ["revoked"]
@@ -498,7 +494,7 @@ def test_a_worker_stops_when_it_is_revoked(receiver: SecureReceiver, member: Cre
     thread = threading.Thread(target=lambda: codes.append(daemon.run()))
     thread.start()
     assert receiver.room.waiting.acquire(timeout=20)
-    receiver.showing(None, SESAME).post_json("/v1/revoke", {"name": "pi"})
+    receiver.showing(None, SESAME).call("revoke", name="pi")
     thread.join(20)
     assert not thread.is_alive()
     assert codes[0] in (0, 2)

@@ -98,7 +98,7 @@ def test_a_question_says_the_number_and_the_act_is_that_one(receiver: Receiver) 
     status, _, page = send(receiver, "/act", body=fields_of(page), Cookie=session)
     assert (status, "4 jobs were cancelled." in page) == (200, True)
     assert receiver.queue.counts()["cancelled"] == 4
-    audited = receiver.client().get_json("/v1/audit")["entries"]
+    audited = receiver.client().call("audit")["entries"]
     assert [(each["who"], each["act"]) for each in audited] == [("operator operator", "cancel")] * 4
 
     page = look(receiver, "/act?what=requeue&all=1&status=cancelled", Cookie=session)[1]
@@ -157,7 +157,7 @@ def test_nobody_acts_without_an_operators_proof(receiver: Receiver) -> None:
         status, _, _ = send(receiver, "/act", body=right, **{"Cookie": session, **headers})
         assert status in (403, 421), headers
     assert receiver.queue.counts()["cancelled"] == 0
-    reader = receiver.client().post_json("/v1/tokens", {"name": "wall", "role": "reader"})["token"]
+    reader = receiver.client().call("add_token", name="wall", role="reader")["token"]
     assert send(receiver, "/act", body=right, Cookie=logged_in(receiver, reader))[0] == 403
 
 
@@ -173,7 +173,7 @@ def test_an_operator_judges_an_incident_on_its_page_and_takes_that_back(receiver
     assert "Confirm" not in look(receiver, "/incidents")[1]
     verdict = urlencode({"number": 1, "verdict": "false", "host": "pi"})
     assert send(receiver, "/incidents", body=verdict, Cookie="")[0] == 403
-    reader = receiver.client().post_json("/v1/tokens", {"name": "wall", "role": "reader"})["token"]
+    reader = receiver.client().call("add_token", name="wall", role="reader")["token"]
     assert send(receiver, "/incidents", body=verdict, Cookie=logged_in(receiver, reader))[0] == 403
     status, headers, _ = send(receiver, "/incidents", body=verdict, Cookie=session)
     assert (status, headers["location"]) == (303, "/incidents?host=pi#incident-1")
@@ -194,7 +194,7 @@ def test_an_operator_closes_a_change_on_its_page_and_takes_that_back(receiver: R
     assert ("Close</button>" in page, "<script>alert" in page) == (True, False)
     assert "Close</button>" not in look(receiver, "/incidents")[1]
     close = urlencode({"change": 1, "act": "close", "host": "pi"})
-    reader = receiver.client().post_json("/v1/tokens", {"name": "wall", "role": "reader"})["token"]
+    reader = receiver.client().call("add_token", name="wall", role="reader")["token"]
     for cookie in ("", logged_in(receiver, reader)):
         assert send(receiver, "/incidents", body=close, Cookie=cookie)[0] == 403
     assert receiver.client().incidents()["changed"] == 1

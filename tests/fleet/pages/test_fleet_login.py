@@ -153,10 +153,10 @@ def test_a_cookie_reads_and_sends_forms_and_calls_nothing_else(receiver: Receive
 
 
 def test_a_revoked_token_ends_its_sessions_at_once(receiver: Receiver) -> None:
-    made = receiver.client().post_json("/v1/tokens", {"name": "ada"})["token"]
+    made = receiver.client().call("add_token", name="ada")["token"]
     session = logged_in(receiver, made)
     assert "ada · " in look(receiver, "/", Cookie=session)[1]
-    receiver.client().post_json("/v1/tokens/revoke", {"name": "ada"})
+    receiver.client().call("revoke_token", name="ada")
     assert "ada · " not in look(receiver, "/", Cookie=session)[1]
     assert look(receiver, "/v1/audit", Cookie=session)[0] == 403
 
@@ -164,7 +164,7 @@ def test_a_revoked_token_ends_its_sessions_at_once(receiver: Receiver) -> None:
 def test_over_tls_a_browser_without_certificate_sees_the_login_alone(tmp_path: Path) -> None:
     with secure(tmp_path, a_job("hidden-job")) as receiver:
         operator = receiver.showing(receiver.admitted("ada", Role.OPERATOR)[0])
-        reading = operator.post_json("/v1/tokens", {"name": "wall", "role": "reader"})["token"]
+        reading = operator.call("add_token", name="wall", role="reader")["token"]
 
         def ask(method: str, path: str, body: str = "", **headers: str) -> tuple[int, dict[str, str], str]:
             line = http.client.HTTPSConnection("localhost", receiver.address[1], context=receiver.context(), timeout=30)

@@ -144,7 +144,7 @@ def test_a_host_is_who_its_certificate_says(receiver: Proxied) -> None:
 
 def test_without_a_certificate_one_may_join_and_no_more(receiver: Proxied) -> None:
     assert slug_of(receiver, None) == "no_certificate"
-    answer = receiver.showing(None).get_json("/v1/authority")
+    answer = receiver.showing(None).call("authority")
     assert answer["fingerprint"] == receiver.security.authority.fingerprint
 
 

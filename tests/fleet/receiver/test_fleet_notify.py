@@ -122,7 +122,7 @@ def test_a_test_message_says_for_each_channel_if_it_arrived(receiver: Receiver, 
     assert [(each["channel"], each["error"] is None) for each in json.loads(shown)["results"]] == [
         ("own", True), ("broken", False)]  # fmt: skip
     with pytest.raises(Refused, match=r"has no channel x; its .* are: own, broken"):
-        receiver.client(token=TOKEN).notify_test("x")
+        receiver.client(token=TOKEN).notify_test(channel="x")
     with pytest.raises(Refused, match="token"):
         receiver.client(token=None).notify()
 

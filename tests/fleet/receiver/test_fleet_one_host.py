@@ -422,7 +422,7 @@ def test_a_host_gets_only_so_many_certificates_a_day(tmp_path: Path) -> None:
         host = receiver.showing(pem)
 
         def renewed() -> bool:
-            return "certificate" in host.post_json("/v1/renew", {"csr": new_request("pi")[1]})
+            return "certificate" in host.call("renew", csr=new_request("pi")[1])
 
         # An answer that was lost is asked for again, with the certificate that is still there.
         assert all(renewed() for _ in range(A_DAY_MAX - 1))
@@ -431,7 +431,7 @@ def test_a_host_gets_only_so_many_certificates_a_day(tmp_path: Path) -> None:
         assert caught.value.problem_type == "slow_down"
         assert len(receiver.hub.authenticator.registry.certificates()) == A_DAY_MAX
         desktop = receiver.showing(receiver.admitted("desktop")[0])
-        assert desktop.post_json("/v1/renew", {"csr": new_request("desktop")[1]})
+        assert desktop.call("renew", csr=new_request("desktop")[1])
         receiver.clock.advance(DAY_S)
         assert renewed()
 

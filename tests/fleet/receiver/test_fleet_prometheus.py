@@ -99,7 +99,7 @@ class Watched:
 
     def _configure(self) -> None:
         receiver, folder = self.receiver, self.folder
-        told_token = receiver.showing(None, TOKEN).post_json("/v1/tokens", {"name": "prometheus", "role": "reader"})
+        told_token = receiver.showing(None, TOKEN).call("add_token", name="prometheus", role="reader")
         (folder / "token").write_text(told_token["token"])
         (folder / "client.pem").write_bytes(receiver.admitted("grafana", Role.READER)[0])
         shutil.copy(receiver.tls / "ca.pem", folder)

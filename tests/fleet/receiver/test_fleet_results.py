@@ -65,12 +65,12 @@ def test_a_report_is_kept_as_it_came_and_shown_in_short(receiver: Receiver) -> N
     (kept,) = reports_in(receiver.folder)
     assert kept.read_text() == REPORT
     assert kept.stem == hashlib.sha256(REPORT.encode()).hexdigest()
-    assert client.get_json(f"/v1/job/{job}/report") == json.loads(REPORT)
+    assert client.call("report", job) == json.loads(REPORT)
     result = client.job(job)["result"]
     assert (result["auroc"]["value"], result["level"], result["bytes"]) == (0.937, "caution", len(REPORT))
     assert client.job(bare)["result"] is None
     with pytest.raises(Refused, match="no report of job two is kept here"):
-        client.get_json(f"/v1/job/{bare}/report")
+        client.call("report", bare)
     found = client.models()
     assert [(each["name"], each["standing"]) for each in found["models"]] == [("one", "first")]
     assert (found["without"], [each["name"] for each in found["without_jobs"]]) == (1, ["two"])

@@ -145,15 +145,15 @@ def test_no_secret_reaches_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixt
     caplog.set_level(logging.DEBUG)
     with secure(tmp_path, a_job("one")) as receiver:
         operator = receiver.showing(None, TOKEN)
-        code = operator.post_json("/v1/invitations", {"name": "pi"})["code"]
-        made = operator.post_json("/v1/tokens", {"name": "ada"})["token"]
+        code = operator.call("invite", name="pi")["code"]
+        made = operator.call("add_token", name="ada")["token"]
         guess = "guessed-secret-value"
         for wrong in (lambda: receiver.showing(None, guess).jobs(),):
             with pytest.raises(Refused):
                 wrong()
         joining = {"name": "pi", "code": code, "csr": "none"}
         with pytest.raises(Refused):
-            receiver.showing(None).post_json("/v1/join", joining)
+            receiver.showing(None).call("join", **joining)
     logged = "\n".join([caplog.text, *(str(record.__dict__) for record in caplog.records)])
     assert "may join" in logged
     for secret in (TOKEN, code, made, guess):
@@ -675,7 +675,7 @@ def test_who_shows_nothing_learns_nothing(closed: SecureReceiver) -> None:
 
 
 def test_who_joins_learns_the_authority_alone(closed: SecureReceiver) -> None:
-    found = closed.showing(None).get_json("/v1/authority")
+    found = closed.showing(None).call("authority")
     assert set(found) == {"ca", "fingerprint", "now"}
 
 

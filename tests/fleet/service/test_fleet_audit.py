@@ -34,8 +34,8 @@ def test_acts_of_the_operator_are_written_with_before_and_after(tmp_path: Path) 
         client = receiver.client()
         client.cancel("gbt-realistic")
         client.requeue("gbt-realistic")
-        client.post_json("/v1/tokens", {"name": "anna", "days": 1})
-        client.post_json("/v1/tokens/revoke", {"name": "anna"})
+        client.call("add_token", name="anna", days=1)
+        client.call("revoke_token", name="anna")
         rows = entries(receiver)
     assert [(row.act, row.who) for row in rows] == [
         (act, "operator operator") for act in ("cancel", "requeue", "token_add", "token_revoke")
@@ -47,7 +47,7 @@ def test_acts_of_the_operator_are_written_with_before_and_after(tmp_path: Path) 
 
 def test_a_named_token_is_named(tmp_path: Path) -> None:
     with running(tmp_path) as receiver:
-        secret = receiver.client().post_json("/v1/tokens", {"name": "anna"})["token"]
+        secret = receiver.client().call("add_token", name="anna")["token"]
         receiver.client(token=secret).cancel("gbt-realistic")
         rows = entries(receiver)
     assert rows[-1].who == "operator anna"
@@ -57,7 +57,7 @@ def test_a_named_token_is_named(tmp_path: Path) -> None:
 def test_a_refused_act_leaves_no_row(tmp_path: Path) -> None:
     with running(tmp_path) as receiver:
         with pytest.raises(Refused):
-            receiver.client().post_json("/v1/tokens/revoke", {"name": "nobody"})
+            receiver.client().call("revoke_token", name="nobody")
         with pytest.raises(Refused):
             receiver.client(token="wrong").cancel("gbt-realistic")
         assert entries(receiver) == []
@@ -73,7 +73,7 @@ def test_no_statement_of_ours_changes_or_removes_a_row() -> None:
 
 def test_only_operators_read_it(tmp_path: Path) -> None:
     with running(tmp_path) as receiver, pytest.raises(Refused) as refused:
-        receiver.client(token=None).get_json("/v1/audit")
+        receiver.client(token=None).call("audit")
     assert refused.value.problem_type == "operator_token"
 
 

@@ -284,7 +284,7 @@ def test_a_second_push_sends_nothing_and_a_change_sends_its_pieces(receiver: Rec
     rows = client.datasets.datasets()["datasets"]
     assert {row["dataset_id"]: row["names"] for row in rows} == {first: [], second: ["processed"]}
     assert rows[0]["size"] == PIECE * 3.75
-    assert [entry["act"] for entry in client.get_json("/v1/audit")["entries"]] == ["dataset_push"] * 3
+    assert [entry["act"] for entry in client.call("audit")["entries"]] == ["dataset_push"] * 3
 
 
 class Cut:

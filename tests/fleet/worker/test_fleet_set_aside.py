@@ -106,7 +106,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def by_hand(client: Any, bundle: Path, claim_id: str, job: dict[str, Any], **other: Any) -> Any:
-    how = {"spec_hash": spec_hash(job), "sha256": file_sha256(bundle), **other}
+    how = {"spec_hash": spec_hash(job), "artifact_id": file_sha256(bundle), **other}
     return client.deliver(job_id(job), bundle, claim_id=claim_id, **how)
 
 
@@ -168,11 +168,9 @@ def test_what_does_not_wait_or_is_not_the_same_or_not_theirs_is_refused(tmp_path
         with pytest.raises(Refused, match=r"only one that waits .* stop the workers that would take it, requeue it"):
             by_hand(pi, bundle, grant.claim_id, ONE)
         desk.fail(again.job_id, error="e", reason="worker_shutdown")
+        told = {"host_id": "pi", "claim_id": grant.claim_id, "artifact_id": "9" * 64, "spec_hash": spec_hash(ONE)}
         with pytest.raises(Refused) as caught:
-            pi.post_json(
-                f"/v1/job/{job_id(ONE)}/deliver",
-                {"host_id": "pi", "claim_id": grant.claim_id, "artifact_id": "9" * 64, "spec_hash": spec_hash(ONE)},
-            )
+            pi.call("deliver", job_id(ONE), **told)
         assert caught.value.problem_type == ProblemType.NO_ARTIFACT
 
 

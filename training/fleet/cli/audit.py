@@ -50,7 +50,7 @@ def _everything(client: FleetClient) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     after: int | None = 0
     while after is not None:
-        page = client.get_json(f"/v1/audit?after={after}")
+        page = client.call("audit", after=after)
         rows += page["entries"]
         after = page["next_after"]
     return rows

@@ -77,7 +77,7 @@ def enroll(
         raise CannotError(
             f"{url!r} joins nobody: a receiver's address begins with https://, then letters, digits and .:/_-[]", USAGE
         )
-    answer = context.client(receiver_url).post_json("/v1/invitations", {"name": name, "role": role})
+    answer = context.client(receiver_url).call("invite", name=name, role=role)
     answer["url"] = url or answer["url"]
     line = one_line(command(answer, windows=windows), 2000)
     if answer.get("note"):
@@ -145,7 +145,7 @@ def revoke(
     """Revoke a host, an operator or a reader at once: certificates and codes are void; others get a host's jobs."""
     context: CommandContext = ctx.obj
     role = _role(operator, reader, watcher)
-    answer = context.client(receiver_url).post_json("/v1/revoke", {"name": name, "role": role})
+    answer = context.client(receiver_url).call("revoke", name=name, role=role)
     line = (
         f"{printable(answer['name'])} is out; certificates revoked: {answer['certificates']}, "
         f"jobs given to others: {answer['jobs']}"
@@ -157,7 +157,7 @@ def revoke(
 def certificates(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """List certificates: owners, expiry dates, and revocations."""
     context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).get_json("/v1/certificates")
+    answer = context.client(receiver_url).call("certificates")
     rows = answer["certificates"]
     context.show(as_json, answer, lambda: _table(rows, answer["now"], "role", "fingerprint"))
     return DONE
@@ -175,7 +175,7 @@ def add_token(
     """Make a token and print it; it is not shown again."""
     context: CommandContext = ctx.obj
     body = {"name": name, "days": days, "role": Role.READER if reader else Role.OPERATOR}
-    answer = context.client(receiver_url).post_json("/v1/tokens", body)
+    answer = context.client(receiver_url).call("add_token", **body)
     context.show(as_json, answer, lambda: printable(answer["token"]))
     if not (as_json or context.as_json):
         context.complain(f"it is good until {_when(answer['expires_at'])} and is not shown again")
@@ -186,7 +186,7 @@ def add_token(
 def list_tokens(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """List the tokens' names and expiry dates, never their secrets."""
     context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).get_json("/v1/tokens")
+    answer = context.client(receiver_url).call("tokens")
     context.show(as_json, answer, lambda: _table(answer["tokens"], answer["now"], "role"))
     return DONE
 
@@ -201,7 +201,7 @@ def revoke_token(
 ) -> int:
     """Revoke the oldest valid token of a name, or all of them."""
     context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).post_json("/v1/tokens/revoke", {"name": name, "every": every})
+    answer = context.client(receiver_url).call("revoke_token", name=name, every=every)
     line = f"{answer['revoked']} tokens of {printable(answer['name'])} are void"
     context.show(as_json, answer, lambda: line)
     return DONE

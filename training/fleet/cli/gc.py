@@ -49,7 +49,7 @@ def gc(
         return DONE
     if not machine:
         context.show(False, found, lambda: render(found))
-    client.get_json("/v1/tokens")  # an operator's call: who may not remove is not asked
+    client.call("tokens")  # an operator's call: who may not remove is not asked
     if not (yes or context.confirm("Remove this? It cannot be taken back.", look="cis490-jobs gc --dry-run")):
         context.complain("nothing was removed")
         return REFUSED

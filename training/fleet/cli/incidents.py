@@ -66,7 +66,7 @@ def judge(
 ) -> int:
     """Keep what you found of an incident: confirmed, or false."""
     context: CommandContext = ctx.obj
-    answer = context.client(receiver_url).judge(number, verdict.value)
+    answer = context.client(receiver_url).judge(number, verdict=verdict.value)
     line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
     context.show(as_json, answer, lambda: line)
     return DONE

@@ -58,7 +58,7 @@ def send_test(
 ) -> int:
     """Send a test message now; exit code 1 when it did not arrive everywhere."""
     context: CommandContext = ctx.obj
-    data = context.client(receiver_url).notify_test(channel)
+    data = context.client(receiver_url).notify_test(channel=channel)
     results = data["results"]
     lines = [
         f"{printable(each['channel'])}: "

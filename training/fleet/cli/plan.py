@@ -91,7 +91,7 @@ def apply(
         context.show(as_json, {"plan": answer, "reload": None, "kept": None}, lambda: "nothing to do")
         return DONE
     target = None if file is None else _place(answer, file)
-    client.get_json("/v1/tokens")  # an operator's call: who may not reload replaces no file
+    client.call("tokens")  # an operator's call: who may not reload replaces no file
     if not (yes or context.confirm("Apply this?")):
         context.complain("nothing was applied")
         return REFUSED

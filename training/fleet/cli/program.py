@@ -48,13 +48,13 @@ from training.fleet.client.client import (
     ClientError,
     Damaged,
     FleetClient,
-    Moved,
     Refused,
     Stranger,
     Unavailable,
     Unreachable,
 )
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
+from training.fleet.wire.messages import MovedReply
 from training.fleet.wire.words import Json, removed_sentence, size
 from training.installed import own_version
 from training.printable import json_text, printable
@@ -190,7 +190,7 @@ def cancel(
         if not refs + gone:
             context.complain("nothing to cancel: the plan names every job that is not finished or failed")
 
-    return _move(context, [*refs, *gone], as_json, lambda ref: client.cancel(ref, as_removed=ref in gone))
+    return _move(context, [*refs, *gone], as_json, lambda ref: client.cancel(ref, removed=ref in gone))
 
 
 @app.command()
@@ -258,7 +258,7 @@ def wait(
     return cli_wait.outcome(view["status"] for view in over)
 
 
-def _move(context: CommandContext, refs: Sequence[str], as_json: bool, call: Callable[[str], Moved]) -> int:
+def _move(context: CommandContext, refs: Sequence[str], as_json: bool, call: Callable[[str], MovedReply]) -> int:
     """Move each job."""
     return context.each(refs, "jobs", as_json, lambda ref: call(ref).to_dict(), cli_views.moved_line)
 

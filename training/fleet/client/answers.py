@@ -1,4 +1,4 @@
-"""The receiver's answers: errors, the table of calls to repeat, and typed results.
+"""The receiver's answers: errors, the table of calls to repeat, and how a message is read.
 
 What a call raises::
 
@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
+
+import msgspec
 
 from training.fleet.client.transport import Response
 from training.fleet.wire.constants import HEADER_PROBLEM, ProblemType
@@ -110,99 +112,8 @@ def backoff_s(failures: int, chance: float, *, base_s: float = 1.0, cap_s: float
     return least_s + chance * ceiling
 
 
-class _Record:
-    """A struct whose ``answer["job_id"]`` means ``answer.job_id``, for callers that expect JSON."""
-
-    def __getitem__(self, key: str) -> Any:
-        try:
-            return getattr(self, key)
-        except AttributeError:
-            raise KeyError(key) from None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
-
-
 @dataclass(frozen=True)
-class Grant(_Record):
-    """A job to train. The lease counts from the sending of the request that brought it."""
-
-    job_id: str
-    name: str
-    spec: dict[str, Any]
-    claim_id: str
-    attempt: int
-    lease_s: float
-    repeated: bool = False  # the answer to a repeated request
-    database_id: str | None = None  # the database that granted it; None from an older receiver
-    env: dict[str, str] | None = None  # the plan's variables for trainers on this host
-    echo: str | None = None  # to be brought back with the next claim of this session
-    slots: int | None = None  # how many jobs this host may train at once; None: as said before, or one
-    state: dict[str, Any] | None = None  # the saved state to go on from (``StateView``)
-    state_every_s: float | None = None  # between two that are brought of a long job; None: an older receiver takes none
-    terms: dict[str, Any] | None = (
-        None  # what its owner and operators ask (`HostTerms`); None: as said before, or nothing
-    )
-    booked: dict[str, Any] | None = None  # what it may use of the host; None: an older receiver books nothing
-
-
-@dataclass(frozen=True)
-class NoWork(_Record):
-    """The answer without a job: the reason, and when known the time after which to ask again."""
-
-    reason: str
-    retry_after_s: float | None = None
-    echo: str | None = None
-    slots: int | None = None  # as in a grant
-    terms: dict[str, Any] | None = None  # as in a grant
-
-
-@dataclass(frozen=True)
-class Heartbeat(_Record):
-    """The lease was renewed for ``lease_s`` from the sending on; ``action`` is ``continue``, ``stop`` or ``drain``."""
-
-    action: str
-    lease_s: float
-    log_next: int = 0  # number of the first output line that the receiver does not have
-    echo: str | None = None  # as in a grant
-    slots: int | None = None  # as in a grant
-    terms: dict[str, Any] | None = None  # as in a grant
-    hand_back: str | None = None  # why the trainer is to stop and its job to be handed back; None: it goes on
-    next_data: dict[str, Any] | None = None  # the data set to fetch ahead; None: as said before, or none
-
-
-@dataclass(frozen=True)
-class OutputKept(_Record):
-    """``log_next`` is the number of the first output line that the receiver does not have."""
-
-    log_next: int
-
-
-@dataclass(frozen=True)
-class Receipt(_Record):
-    """The job is completed by this artifact; the worker may delete its copy."""
-
-    job_id: str
-    status: str
-    artifact_id: str
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Moved(_Record):
-    """The job's status after a call that moved it. Older receivers send only id and status."""
-
-    job_id: str
-    status: str
-    name: str = ""
-    near: int = 0  # other jobs whose name or id begins with the given prefix
-    in_manifest: bool = True
-    held_by: str | None = None  # the operator who holds it; None: not held
-    held_at: float | None = None
-
-
-@dataclass(frozen=True)
-class Fetched(_Record):
+class Fetched:
     """A bundle that was fetched and verified."""
 
     artifact_id: str
@@ -210,30 +121,17 @@ class Fetched(_Record):
     size: int  # bytes
 
 
-def typed(kind: type[T], answer: Mapping[str, Any]) -> T:
-    """Read an answer's known members; unknown ones, of a newer receiver, are ignored."""
-    wanted = fields(kind)  # type: ignore[arg-type]
-    needed = [each.name for each in wanted if each.default is MISSING and each.default_factory is MISSING]
-    holding(answer, *needed)
-    return kind(**{each.name: answer[each.name] for each in wanted if each.name in answer})
+def decoded(answer: Response, kind: type[T]) -> T:
+    """Read an answer as this message; members that it does not know, of a newer receiver, are ignored.
 
-
-def holding(answer: Mapping[str, Any], *needed: str) -> None:
-    """Raise Unreachable where a member of the answer is missing: any service may answer 200 and ``{}``."""
-    if missing := [name for name in needed if name not in answer]:
-        raise Unreachable(
-            f"the receiver's answer lacks something ({', '.join(missing)}); is it another version, or another program?"
-        )
-
-
-def json_object(answer: Response) -> dict[str, Any]:
+    Raises Unreachable where it is none: any service may answer 200 and ``{}``.
+    """
     try:
-        value = json.loads(answer.body)
-    except (ValueError, RecursionError) as error:
-        raise Unreachable(f"the receiver's answer is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise Unreachable("the receiver's answer is not a JSON object")
-    return value
+        return msgspec.json.decode(answer.body, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Unreachable(
+            f"the receiver's answer has another form than expected ({error}); is it another version or program?"
+        ) from error
 
 
 def problem(answer: Response) -> Answered:

@@ -11,17 +11,55 @@ from typing import BinaryIO
 
 from training.crashpoint import crashpoint
 from training.files import settle
-from training.fleet.client.answers import Damaged, Fetched, Refused, Unreachable, json_object
-from training.fleet.client.retry import Caller
-from training.fleet.wire.constants import HEADER_OFFSET, HEADER_SHA256, ProblemType
+from training.fleet.client.answers import Damaged, Fetched, Refused, Unreachable, decoded
+from training.fleet.client.retry import SLOW_S, Caller, address
+from training.fleet.wire.constants import (
+    HEADER_BY_HAND,
+    HEADER_CLAIM_ID,
+    HEADER_HOST_ID,
+    HEADER_OFFSET,
+    HEADER_SHA256,
+    ProblemType,
+)
+from training.fleet.wire.messages import CompleteReply, DeliverRequest, UploadReply
 
-SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
 _BLOCK_BYTES = 1024 * 1024
 _UPLOADS_FROM_NOTHING = 3  # restarts of an upload whose bytes arrived damaged
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 
 
-class Upload:
+def upload(
+    caller: Caller, job_id: str, headers: Mapping[str, str], file: Path, progress: Progress | None, tries: int | None
+) -> str:
+    """Upload a bundle; returns its artifact id."""
+    one = _Upload(caller, address("upload", job_id), headers, file, progress)
+    while True:
+        try:
+            return caller.again(one.once, tries, one.advanced)
+        except Refused as refusal:
+            if not one.may_begin_anew(refusal):
+                raise
+
+
+def deliver(caller: Caller, job_id: str, message: DeliverRequest, file: Path) -> CompleteReply:
+    """Deliver a bundle that had been set aside, for a waiting job."""
+    try:
+        return caller.call("deliver", job_id, body=message)  # type: ignore[no-any-return]
+    except Refused as refusal:
+        if refusal.problem_type != ProblemType.NO_ARTIFACT:
+            raise
+    headers = {
+        HEADER_CLAIM_ID: message.claim_id,
+        HEADER_HOST_ID: message.host_id,
+        HEADER_SHA256: message.artifact_id,
+        HEADER_BY_HAND: "1",
+    }
+    one = _Upload(caller, address("upload", job_id), headers, file, None)
+    caller.again(one.once, None, one.advanced)
+    return caller.call("deliver", job_id, body=message)  # type: ignore[no-any-return]
+
+
+class _Upload:
     """The upload of a bundle: asks for the offset, sends the rest, notes progress."""
 
     def __init__(
@@ -52,7 +90,7 @@ class Upload:
             }
             body = _Tail(file, self._offset, size, self._progress)
             answer = send("PUT", self._path, body=body, headers=headers, timeout_s=SLOW_S)
-        return str(json_object(answer)["artifact_id"])
+        return decoded(answer, UploadReply).artifact_id
 
     def advanced(self) -> bool:
         """Return True if the receiver had more bytes than ever before when the last try began."""

@@ -7,9 +7,8 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from training import strict_json
-from training.fleet.client.answers import Damaged, Refused, json_object
-from training.fleet.client.retry import Caller
+from training.fleet.client.answers import Damaged, Refused, decoded
+from training.fleet.client.retry import Caller, address
 from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, ProblemType
 from training.fleet.wire.dataset_listing import BadListing, Listing, batch, parse
 
@@ -75,39 +74,35 @@ class ChunkCalls:
 
         def once() -> dict[str, Any]:
             answer = self._caller.send("PUT", path, body=io.BytesIO(body), headers=headers, timeout_s=SLOW_S)
-            return json_object(answer) if answers else {}
+            return decoded(answer, dict) if answers else {}
 
         return self._caller.again(once, tries)
-
-    def _post(self, path: str, body: dict[str, Any], tries: int | None = None) -> dict[str, Any]:
-        content = strict_json.dumps(body)
-        answer = self._caller.again(
-            lambda: self._caller.send("POST", path, body=content, headers=self._headers, timeout_s=SLOW_S), tries
-        )
-        return json_object(answer)
 
 
 class DatasetCalls(ChunkCalls):
     """The calls about data sets (``announce`` answers with a ``DatasetDraftReply``)."""
 
     def __init__(self, caller: Caller) -> None:
-        super().__init__(caller, lambda dataset_id: f"/v1/dataset/{dataset_id}")
+        super().__init__(caller, lambda dataset_id: address("dataset", dataset_id))
 
     def datasets(self) -> dict[str, Any]:
         """List the datasets (``DatasetsReply``)."""
-        return json_object(self._caller.again(lambda: self._caller.send("GET", "/v1/datasets"), None))
+        return self._call("datasets")
 
     def publish(self, dataset_id: str, name: str | None, hosts: Sequence[str] = ()) -> dict[str, Any]:
-        """Publish a data set (``DatasetView``). ``hosts``: those it was recorded on."""
-        return self._post(f"{self._at(dataset_id)}/publish", {"name": name, "hosts": list(hosts)})
+        """Publish a data set (``DatasetPublishReply``). ``hosts``: those it was recorded on."""
+        return self._call("publish_dataset", dataset_id, name=name, hosts=list(hosts))
 
     def remove(self, dataset_id: str) -> dict[str, Any]:
         """Remove a data set (``DatasetRemoveReply``)."""
-        return self._post(f"{self._at(dataset_id)}/remove", {})
+        return self._call("remove_dataset", dataset_id)
 
     def unname(self, dataset_id: str, name: str) -> dict[str, Any]:
         """Free one of a data set's names (``DatasetView``)."""
-        return self._post(f"{self._at(dataset_id)}/unname", {"name": name})
+        return self._call("unname_dataset", dataset_id, name=name)
+
+    def _call(self, name: str, /, *parts: str, **given: Any) -> dict[str, Any]:
+        return self._caller.call(name, *parts, **given).to_dict()  # type: ignore[no-any-return]
 
 
 class StateCalls(ChunkCalls):
@@ -115,21 +110,9 @@ class StateCalls(ChunkCalls):
 
     def __init__(self, caller: Caller, job_id: str, claim_id: str, host_id: str | None) -> None:
         who = {HEADER_CLAIM_ID: claim_id, **({} if host_id is None else {HEADER_HOST_ID: host_id})}
-        super().__init__(caller, lambda state_id: f"/v1/job/{job_id}/state/{state_id}", who)
+        super().__init__(caller, lambda state_id: address("state", job_id, state_id), who)
+        self._job_id = job_id
 
-    def keep(
-        self,
-        state_id: str,
-        *,
-        epoch: int | None,
-        begun_from: str | None,
-        stretches: Sequence[Mapping[str, Any]] | None = None,
-        tries: int | None = None,
-    ) -> None:
-        """Let an announced state whose chunks were all brought be the job's newest.
-
-        ``epoch``: how far the training is; ``begun_from``: the state that this attempt began from; ``stretches``: who
-        did what of it, this attempt last.
-        """
-        body = {"epoch": epoch, "begun_from": begun_from, "stretches": stretches}
-        self._post(f"{self._at(state_id)}/keep", body, tries)
+    def keep(self, state_id: str, *, tries: int | None = None, **members: Any) -> None:
+        """Let an announced state whose chunks were all brought be the job's newest (``StateKeepRequest``)."""
+        self._caller.call("keep_state", self._job_id, state_id, headers=self._headers, tries=tries, **members)

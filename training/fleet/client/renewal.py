@@ -16,7 +16,7 @@ def renew_if_due(credentials: Credentials, client: FleetClient, now: float) -> b
     if known is None or not known.due(now):
         return False
     key, request = new_request(known.name)
-    answer = client.post_json("/v1/renew", {"csr": request})
+    answer = client.call("renew", csr=request)
     credentials.store(answer, key, known.receiver_url, now)
     credentials.reload()
     return True

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
+import msgspec
+
+from training import strict_json
 from training.fleet.client import strangers
-from training.fleet.client.answers import Stranger, Unavailable, Unreachable, backoff_s, problem
+from training.fleet.client.answers import Stranger, Unavailable, Unreachable, backoff_s, decoded, problem
 from training.fleet.client.transport import Readable, Response, Transport, TransportError
+from training.fleet.wire.routes import NAMED
 
 T = TypeVar("T")
+
+SLOW_S = 300.0  # syncing and hashing gigabytes takes a small board minutes
+_SLOW = frozenset({
+    "act_on_jobs", "complete", "deliver", "forecast", "forecast_of", "gc", "gc_now", "keep_state", "notify_test",
+    "plan", "plan_of", "publish_dataset", "reload", "remove_dataset",
+})  # fmt: skip
 
 
 class Caller:
@@ -46,6 +58,34 @@ class Caller:
         new = copy.copy(self)
         new.granted_by = granted_by
         return new
+
+    def call(
+        self,
+        name: str,
+        /,
+        *parts: object,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        tries: int | None = None,
+        **given: Any,
+    ) -> Any:
+        """Make the call that has this name in the route table, and read its reply.
+
+        ``parts`` are those of its path; its parameters are ``given`` by name, and so are the members of its body,
+        unless that is given whole.
+        """
+        route = NAMED[name]
+        query = {each.partition(":")[0] for each in route.parameters} & given.keys()
+        asked = {each: "true" if given[each] is True else given[each] for each in query}
+        path = address(name, *parts) + _query({each: said for each, said in asked.items() if said not in (None, False)})
+        if body is None and route.request is not None:
+            body = route.request(**{each: said for each, said in given.items() if each not in query})
+        content = None if route.method == "GET" else b"" if body is None else encoded(body)
+        timeout_s = SLOW_S if name in _SLOW else None
+        answer = self.again(
+            lambda: self.send(route.method, path, body=content, headers=headers, timeout_s=timeout_s), tries
+        )
+        return decoded(answer, route.reply or dict)
 
     def again(self, call: Callable[[], T], tries: int | None, advanced: Callable[[], bool] = lambda: False) -> T:
         """Make the call until it succeeds, is refused for good, or ``tries`` are used up."""
@@ -92,3 +132,28 @@ class Caller:
         who = strangers.stranger(answer, self.granted_by, before)
         if who is not None:
             raise Stranger(f"not the receiver answered at {self._base_url} but {who}")
+
+
+def address(name: str, *parts: object) -> str:
+    """Return the path of the call that has this name in the route table."""
+    between = re.split(r"\{\w+\}", NAMED[name].path)
+    ends = [*(segment(str(each)) for each in parts), ""]
+    return "".join(start + end for start, end in zip(between, ends, strict=True))
+
+
+def segment(ref: str) -> str:
+    """Quote a segment of a path. Bytes of a command line that are no text become question marks.
+
+    Dots alone mean another path to some proxies.
+    """
+    plain = quote(ref, safe="", errors="replace")
+    return plain.replace(".", "%2E") if ref in (".", "..") else plain
+
+
+def encoded(message: object) -> bytes:
+    """Write a message as the body of a request; half a character in it becomes a question mark."""
+    return strict_json.dumps(msgspec.to_builtins(message))
+
+
+def _query(given: Mapping[str, Any]) -> str:
+    return f"?{urlencode(given)}" if given else ""

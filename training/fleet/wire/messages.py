@@ -247,6 +247,18 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     booked: BookedView | None = None  # for the attempt
 
 
+class Grant(ClaimReply, frozen=True, kw_only=True):
+    """The answer to a claim that brings a job, as its client reads it."""
+
+    job_id: str
+    name: str
+    spec: dict[str, Any]
+    claim_id: str
+    attempt: int
+    lease_s: float
+    database_id: str | None = None  # the database that granted it, as the answer's header names it
+
+
 class LogLines(Wire, frozen=True, kw_only=True):
     """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0.
 
@@ -304,8 +316,8 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
 
 
 class HeartbeatReply(Wire, frozen=True, kw_only=True):
-    action: Action = Action.CONTINUE
-    lease_s: float = 600.0
+    action: Action
+    lease_s: float
     log_next: int = 0  # number of the next line the receiver has not stored
     echo: str | None = None  # to be brought back with the next claim or heartbeat of this session
     slots: int | None = None  # as in a claim's answer

@@ -401,6 +401,8 @@ ROUTES: tuple[Route, ...] = (
 )  # fmt: skip
 PAGES = {row.name.removesuffix("_page"): row for row in ROUTES if row.shown is not None}  # by module
 
+NAMED: Mapping[str, Route] = {route.name: route for route in ROUTES}
+
 # -- refusals by kind of endpoint -----------------------------------------------------------------------------------
 
 _EVERYWHERE = (

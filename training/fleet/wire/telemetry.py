@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from training.fleet.wire.messages import LogLines
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
@@ -26,12 +28,11 @@ class Telemetry:
         """Number the line after the last one."""
         return self.first + len(self.lines or ())
 
-    def log(self) -> dict[str, Any] | None:
+    def log(self) -> LogLines | None:
         """Return the lines as requests carry them."""
         if not self.lines and self.total is None:
             return None
-        total = {} if self.total is None else {"total": self.total}
-        return {"first": self.first, "lines": list(self.lines or ()), **total}
+        return LogLines(first=self.first, total=self.total, lines=list(self.lines or ()))
 
     def members(self) -> dict[str, Any]:
         """Return the members of a request's body."""

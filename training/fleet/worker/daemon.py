@@ -392,7 +392,7 @@ def deliver(options: Options, ref: str) -> int:
                 work.delivery.path,
                 claim_id=job.claim_id,
                 spec_hash=spec_hash(job.spec),
-                sha256=work.delivery.sha256,
+                artifact_id=work.delivery.sha256,
                 record=work.delivery.record,
                 report=reports.read(work.delivery.path),
             )

@@ -17,12 +17,12 @@ from typing import Any
 
 from training.contract import spec_hash
 from training.crashpoint import crashpoint
-from training.fleet.client.answers import Heartbeat
 from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
 from training.fleet.scheduling.resources import Booking
 from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.dataset_listing import ID
+from training.fleet.wire.messages import HeartbeatReply
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.terms import Terms
@@ -164,11 +164,11 @@ class Calls:
             instance_id=self._asker.instance_id,
             session_id=self._asker.session_id,
             trainer_digests=self._asker.trainer_digests(),
-            crashed_claims=request.crashed,
+            crashed_claims=list(request.crashed),
             echo=request.echo,
-            set_aside=self._asker.set_aside(),
+            set_aside=list(self._asker.set_aside()),
             slot=request.slot,
-            delivering=request.delivering,
+            delivering=list(request.delivering),
             resting=request.resting,
             training=[asdict(each) for each in request.training],
             tries=1,
@@ -178,7 +178,7 @@ class Calls:
             wait_s = None if answer.retry_after_s is None else _seconds(answer.retry_after_s)
             return t.ClaimAnswered(
                 call=request.call,
-                reason=answer.reason,
+                reason=answer.reason or "no job",
                 retry_after_s=wait_s,
                 echo=_echo(answer.echo),
                 slots=_slots(answer.slots),
@@ -198,11 +198,8 @@ class Calls:
         reply = self._beat_client.about(request.assignment.database_id).heartbeat(
             request.assignment.job_id,
             claim_id=request.assignment.claim_id,
-            seq=told.seq,
-            progress=told.progress,
             usage=told.usage,
-            lines=told.lines or (),
-            first_line=told.first,
+            **told.members(),
             session_id=self._asker.session_id,
             echo=request.echo,
             resting=request.resting,
@@ -256,7 +253,7 @@ class Calls:
                 spec_hash=spec_hash(delivery.assignment.spec),
                 record=delivery.record,
                 report=report,
-                telemetry=request.telemetry,
+                **request.telemetry.members(),
                 tries=1,
             )
 
@@ -277,7 +274,7 @@ class Calls:
             exit_code=request.failure.exit_code,
             out_of_memory=request.failure.out_of_memory,
             record=request.record,
-            telemetry=request.telemetry,
+            **request.telemetry.members(),
             tries=1,
         )
         return t.FailTaken(call=request.call, status=moved.status, log_next=request.telemetry.after())
@@ -287,7 +284,7 @@ class Calls:
         if not told.lines:  # the disk lost them
             return t.OutputTaken(call=request.call, log_next=backlog.total)
         taken = self._beat_client.about(backlog.database_id).output(
-            backlog.job_id, claim_id=backlog.claim_id, telemetry=told, tries=1
+            backlog.job_id, claim_id=backlog.claim_id, log=told.log(), tries=1
         )
         return t.OutputTaken(call=request.call, log_next=int(taken.log_next))
 
@@ -301,7 +298,7 @@ def with_lines(request: Request, lines: Lines) -> Request:
     return replace(request, telemetry=replace(request.telemetry, first=first, lines=found))
 
 
-def hand_back(reply: Heartbeat) -> str | None:
+def hand_back(reply: HeartbeatReply) -> str | None:
     """Read why a job is to be handed back; an answer that makes no sense asks for nothing."""
     return one_line(reply.hand_back, HAND_BACK_CHARS) if isinstance(reply.hand_back, str) else None
 

@@ -1,0 +1,42 @@
+"""Messages of the wire from the members that a test is about: what else they need is empty."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import inspect
+
+from training.fleet.wire.routes import ROUTES
+
+
+def filled(kind: type, **given: Any) -> Any:
+    """Return the JSON value of a message of this kind with these members, which may themselves lack some."""
+    return _filled(inspect.type_info(kind), given)
+
+
+def filled_reply(method: str, path: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return a whole reply of the endpoint that answers this request."""
+    for route in ROUTES:
+        if route.method == method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", route.path), urlsplit(path).path):
+            return given if route.reply in (None, dict) else filled(route.reply, **given)  # type: ignore[arg-type]
+    return given
+
+
+def _filled(info: inspect.Type, given: Any) -> Any:
+    match info:
+        case inspect.StructType() if given is None or isinstance(given, dict):
+            known = {} if given is None else given
+            members = {each.encode_name: each for each in info.fields if each.required or each.encode_name in known}
+            return known | {name: _filled(each.type, known.get(name)) for name, each in members.items()}
+        case inspect.ListType() if given is None or isinstance(given, list):
+            return [_filled(info.item_type, each) for each in given or []]
+        case inspect.DictType() if given is None or isinstance(given, dict):
+            return {key: _filled(info.value_type, each) for key, each in (given or {}).items()}
+        case inspect.UnionType() if given is not None:
+            return _filled(next(each for each in info.types if not isinstance(each, inspect.NoneType)), given)
+    if given is not None:
+        return given
+    blanks = {inspect.StrType: "", inspect.IntType: 0, inspect.FloatType: 0.0, inspect.BoolType: False}
+    return blanks.get(type(info))
