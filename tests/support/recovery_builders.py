@@ -25,7 +25,7 @@ from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.service.state import State
-from training.fleet.wire.telemetry import Telemetry
+from training.fleet.wire.messages import LogLines
 
 # The higher the priority, the sooner it is given out.
 NAMES = ["waits", "is-cancelled", "runs", "fails", "done-twice", "done", "same-bytes"]
@@ -58,7 +58,7 @@ def a_state(folder: Path) -> State:
         pi.requeue("done-twice")
         second = claim(desk)
         deliver(desk, second, bundles, b"second")
-        desk.output(second.job_id, claim_id=second.claim_id, telemetry=Telemetry(first=1, total=1))
+        desk.output(second.job_id, claim_id=second.claim_id, log=LogLines(first=1, total=1))
         failing = claim(pi)
         pi.heartbeat(failing.job_id, lines=["epoch 1", "no rows"])
         pi.fail(failing.job_id, error="ValueError: no rows", exit_code=65)

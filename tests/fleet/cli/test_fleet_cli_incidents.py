@@ -30,7 +30,7 @@ def shown(*argv: str, **answer: Any) -> str:
     asked: list[Any] = []
     client = SimpleNamespace(
         incidents=lambda **how: asked.append(how) or found,
-        judge=lambda *how: asked.append(how) or {**ONE, **answer},
+        judge=lambda number, **how: asked.append((number, how)) or {**ONE, **answer},
         close_change=lambda number, **how: asked.append((number, how)) or {**CHANGE, **answer},
     )
     out, err = io.StringIO(), io.StringIO()
@@ -58,7 +58,7 @@ def test_nobody_watched_and_nothing_told_are_said_apart() -> None:
 
 
 def test_a_verdict_is_said_back() -> None:
-    assert "[(17, 'false')] incident 17 on office\\x1b[31m: false" in shown("judge", "17", "false")
+    assert "[(17, {'verdict': 'false'})] incident 17 on office\\x1b[31m: false" in shown("judge", "17", "false")
     assert "not judged" in shown("judge", "17", "open", verdict=None)
 
 

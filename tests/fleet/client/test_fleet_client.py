@@ -331,6 +331,7 @@ def test_every_call_of_a_program_has_its_route() -> None:
         lambda: client.job(),
         lambda: client.speeds("too much"),
         lambda: client.call("invite", title="x"),
+        lambda: client.log("j", befor=1),
     ):
         with pytest.raises((KeyError, TypeError, ValueError)):
             wrong()

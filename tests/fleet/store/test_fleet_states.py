@@ -247,7 +247,7 @@ def granted(receiver: Receiver, host: str) -> t.Assignment:
         claim_id=grant.claim_id,
         name=grant.name,
         attempt=grant.attempt,
-        state=sound(grant.state),
+        state=sound(grant.state and grant.state.to_dict()),
         state_every_s=grant.state_every_s or 0.0,
     )
 

@@ -29,7 +29,6 @@ from training.fleet.receiver.http.problems import decoded, reply
 from training.fleet.wire.constants import JSON_BODY_MAX, LOG_LINE_CHARS_MAX, LOG_LINES_MAX
 from training.fleet.wire.messages import FailRequest, HeartbeatRequest, LogLines, OutputRequest, ProblemType
 from training.fleet.wire.progress import parse_progress
-from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.outbox import (
     ATTEMPTS_KEPT,
     CORRUPT_KEPT,
@@ -490,10 +489,10 @@ def test_whatever_a_trainer_prints_the_receiver_takes_and_keeps(
     claim_id = receiver.granted()
     client = FleetClient("http://receiver:1", "pi", transport=Wire(receiver), tries=1)
     progress = said[-1] if said else None
-    beat = client.heartbeat("id-one", seq=1, claim_id=claim_id, progress=progress, lines=lines, first_line=0)
+    beat = client.heartbeat("id-one", seq=1, claim_id=claim_id, progress=progress, lines=lines)
     assert beat.log_next == len(lines)
-    telemetry = Telemetry(seq=2, progress=progress, lines=lines)
-    client.fail("id-one", error=failure.error, exit_code=code, claim_id=claim_id, telemetry=telemetry)
+    telemetry = {"seq": 2, "progress": progress, "log": LogLines(lines=list(lines))}
+    client.fail("id-one", error=failure.error, exit_code=code, claim_id=claim_id, **telemetry)
     (attempt,) = receiver.queue.attempts.of_job("id-one")
     assert attempt.error == failure.error.encode("utf-8", "replace").decode()
     assert stored(receiver) == list(lines)

@@ -20,6 +20,7 @@ import pytest
 from builders import SHOWN
 from odd_values import variants
 from places import ROOT
+from wire_builders import filled
 
 from training.contract import outputs
 from training.fleet.capability import describe, probe
@@ -31,7 +32,7 @@ from training.fleet.process.supervise import CommandSpec, SpawnFailedError
 from training.fleet.process.usage import Used
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.constants import HEADER_DATABASE
-from training.fleet.wire.messages import ProblemType
+from training.fleet.wire.messages import JobDetail, ProblemType
 from training.fleet.worker import room, saved_states
 from training.fleet.worker.attempt import DISK_FLOOR_BYTES, LOOK_S, MEASURE_S, Attempt, Places, measured_at
 from training.fleet.worker.daemon import TrainerWorker, main
@@ -456,7 +457,7 @@ def test_saved_states_of_jobs_that_were_over_elsewhere_go_while_there_is_no_work
             if job_id not in by_id:
                 return Response(404, shown, b'{"type": "unknown_job", "detail": "no such job"}')
             job = {"job_id": job_id, "status": by_id[job_id]}
-            return Response(200, shown, json.dumps({"job": job}).encode())
+            return Response(200, shown, json.dumps(filled(JobDetail, job=job)).encode())
 
     client = FleetClient("http://receiver", "h", transport=Told(), tries=1)
     now = [0.0]
@@ -484,7 +485,7 @@ def test_the_plan_says_how_long_saved_states_of_waiting_jobs_stay(
 
     class Told:
         def request(self, *_: Any, **_more: Any) -> Response:
-            told = {"job": {"status": "pending"}, "keep_state_s": keep_s}
+            told = filled(JobDetail, job={"status": "pending"}, keep_state_s=keep_s)
             return Response(200, {HEADER_DATABASE.lower(): "d" * 32}, json.dumps(told).encode())
 
     client = FleetClient("http://receiver", "h", transport=Told(), tries=1)
@@ -677,7 +678,7 @@ def last(worker: TrainerWorker, answer: Response) -> Callable[[dict[str, Any]], 
 
 
 def test_a_job_from_claim_to_receipt(tmp_path: Path) -> None:
-    receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x"))
+    receiver = Receiver(heartbeat=beat, upload=lambda _: reply(artifact_id="x", job_id="j", size=1))
     receiver.routes["complete"] = lambda _: reply(job_id="j", status="completed", artifact_id="x", attempt=1)
     runner = FakeRunner(output=b'{"event": "epoch", "epoch": 1}\nbye')
     worker = work(tmp_path, receiver, runner, trainer_digests=lambda: {"run": "d"})
@@ -884,7 +885,7 @@ def test_no_job_waits_for_the_requests_of_another() -> None:
     assert said.get(timeout=30) == t.NotAnswered(call=2, detail="wait")
     answer.set()
     assert said.get(timeout=30) == t.NotAnswered(call=1, detail="wait")
-    assert asked == [(3, ("c",))]
+    assert asked == [(3, ["c"])]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from test_fleet_worker_slots import Worker, a_job
 
-from training.fleet.client.answers import Heartbeat
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
+from training.fleet.wire.messages import Action, HeartbeatReply
 from training.fleet.worker.requests import HAND_BACK_CHARS, hand_back
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.state import Phase
@@ -69,10 +70,10 @@ def test_one_that_is_done_a_moment_before_delivers() -> None:
 
 
 def test_an_answer_that_makes_no_sense_asks_for_nothing() -> None:
-    assert hand_back(Heartbeat("continue", 600.0, hand_back=WHY)) == WHY
-    assert hand_back(Heartbeat("continue", 600.0)) is None
-    assert hand_back(Heartbeat("continue", 600.0, hand_back=["nonsense"])) is None  # type: ignore[arg-type]
-    long = hand_back(Heartbeat("continue", 600.0, hand_back="x" * 10_000 + "\n\x1b[2J"))
+    beat = HeartbeatReply(action=Action.CONTINUE, lease_s=600.0)
+    assert hand_back(beat) is None
+    assert hand_back(replace(beat, hand_back=WHY)) == WHY
+    long = hand_back(replace(beat, hand_back="x" * 10_000 + "\n\x1b[2J"))
     assert long is not None
     assert len(long) <= HAND_BACK_CHARS
     assert "\x1b" not in long

@@ -75,13 +75,16 @@ class Caller:
         unless that is given whole.
         """
         route = NAMED[name]
-        query = {each.partition(":")[0] for each in route.parameters} & given.keys()
-        asked = {each: "true" if given[each] is True else given[each] for each in query}
-        path = address(name, *parts) + _query({each: said for each, said in asked.items() if said not in (None, False)})
+        known = {each.partition(":")[0] for each in route.parameters}
+        query = {each: said for each, said in given.items() if each in known and said is not None and said is not False}
+        rest = {each: said for each, said in given.items() if each not in known}
+        if rest and route.request is None:
+            raise TypeError(f"{name} takes no {', '.join(rest)}")
         if body is None and route.request is not None:
-            body = route.request(**{each: said for each, said in given.items() if each not in query})
+            body = route.request(**rest)
         content = None if route.method == "GET" else b"" if body is None else encoded(body)
         timeout_s = SLOW_S if name in _SLOW else None
+        path = address(name, *parts) + _query(query)
         answer = self.again(
             lambda: self.send(route.method, path, body=content, headers=headers, timeout_s=timeout_s), tries
         )
@@ -156,4 +159,4 @@ def encoded(message: object) -> bytes:
 
 
 def _query(given: Mapping[str, Any]) -> str:
-    return f"?{urlencode(given)}" if given else ""
+    return "?" + urlencode({name: "true" if said is True else said for name, said in given.items()}) if given else ""

@@ -23,6 +23,7 @@ from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
 from training.fleet.wire.constants import Action as Order
 from training.fleet.wire.dataset_listing import ID
 from training.fleet.wire.messages import HeartbeatReply
+from training.fleet.wire.views import Wire
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.terms import Terms
@@ -182,7 +183,7 @@ class Calls:
                 retry_after_s=wait_s,
                 echo=_echo(answer.echo),
                 slots=_slots(answer.slots),
-                terms=_terms(answer.terms),
+                terms=_terms(_plain(answer.terms)),
             )
         return t.ClaimAnswered(
             call=request.call,
@@ -190,7 +191,7 @@ class Calls:
             lease_s=_seconds(answer.lease_s),
             echo=_echo(answer.echo),
             slots=_slots(answer.slots),
-            terms=_terms(answer.terms),
+            terms=_terms(_plain(answer.terms)),
         )
 
     def _heartbeat(self, request: t.SendHeartbeat) -> t.Event:
@@ -220,9 +221,9 @@ class Calls:
             log_next=int(reply.log_next),
             echo=_echo(reply.echo),
             slots=_slots(reply.slots),
-            terms=_terms(reply.terms),
+            terms=_terms(_plain(reply.terms)),
             hand_back=hand_back(reply),
-            next_data=_next_data(reply.next_data),
+            next_data=_next_data(_plain(reply.next_data)),
         )
 
     def _upload(self, request: t.Upload) -> t.Event:
@@ -303,6 +304,10 @@ def hand_back(reply: HeartbeatReply) -> str | None:
     return one_line(reply.hand_back, HAND_BACK_CHARS) if isinstance(reply.hand_back, str) else None
 
 
+def _plain(said: Wire | None) -> dict[str, Any] | None:
+    return None if said is None else said.to_dict()
+
+
 def _echo(said: object) -> str | None:
     return said if isinstance(said, str) and re.fullmatch(ID_PATTERN, said) else None
 
@@ -347,9 +352,9 @@ def _assignment(grant: Grant) -> t.Assignment:
         database_id=grant.database_id,
         spec=grant.spec,
         env=grant.env or {},
-        state=sound(grant.state),
+        state=sound(_plain(grant.state)),
         state_every_s=0.0 if grant.state_every_s is None else _seconds(grant.state_every_s),
-        booked=_booked(grant.booked),
+        booked=_booked(_plain(grant.booked)),
     )
 
 

@@ -100,26 +100,19 @@ class Leftovers:
                 continue
             try:
                 told = client.about(granted_by).job(each.folder.name)
-                status = told["job"]["status"]
-            except (Refused, KeyError, TypeError):
+            except Refused:
                 continue  # unknown there, or not visible to this host: it is removed by age
             except (Unavailable, Unreachable):
                 return
+            status, keep_s = told["job"]["status"], told["keep_state_s"]
             if status in OVER:
                 log.info("a trainer's saved state is dropped: job %s is %s", each.folder.name[:12], status)
                 forget(each.folder)
-            elif _is_older(each, now, told.get("keep_state_s")):
+            elif keep_s is not None and 0 <= keep_s < now - each.written_at:
                 log.info(
                     "a trainer's saved state is dropped: the plan keeps none so long (job %s)", each.folder.name[:12]
                 )
                 forget(each.folder)
-
-
-def _is_older(kept: Kept, now: float, keep_s: object) -> bool:
-    """Judge by the age that the plan sets; anything but a number of seconds sets none."""
-    if isinstance(keep_s, bool) or not isinstance(keep_s, int | float) or keep_s < 0:
-        return False
-    return kept.written_at < now - keep_s
 
 
 def stretches_of(folder: Path) -> Path:
