@@ -40,11 +40,11 @@ class World:
         if isinstance(granted, Grant):
             self.live.append(granted)
 
-    def complete(self, seconds: object) -> None:
+    def complete(self, seconds: object, **more: object) -> None:
         """Complete a job: of those that are trained, the one that was claimed last."""
         if self.live:
             grant = self.live.pop()
-            record = {"train_s": seconds, "max_rss_kib": 1024**2}
+            record = {"train_s": seconds, "max_rss_kib": 1024**2, **more}
             self.queue.accept(grant.job, grant.attempt, "a" * 64, record)
 
     def lose(self) -> None:
@@ -124,6 +124,21 @@ def test_only_the_newest_attempts_are_held(world: World) -> None:
     assert learned.attempts >= 4
     assert sum(each.attempts for each in learned.kinds().values()) == learned.attempts
     assert len(Learned(world.queue.db, most=3).kinds()) <= 3
+
+
+@pytest.mark.parametrize(("again", "record"), [("desk", {}), ("laptop", {"stretches": [{"host": "desk"}]})])
+def test_an_attempt_that_went_on_from_a_saved_state_teaches_nothing(again: str, record: dict[str, Any]) -> None:
+    world = World(jobs=1)
+    learned = Learned(world.queue.db)
+    learned.speeds()
+    world.claim("desk")
+    world.lose()
+    world.clock.advance(3600)
+    world.claim(again)
+    world.complete(10.0, **record)
+    learned.speeds()
+    assert (learned.attempts, Learned(world.queue.db).version()[1]) == (0, 0)
+    world.queue.close()
 
 
 def test_a_receiver_that_forgot_old_events_still_learns_from_their_attempts(world: World) -> None:

@@ -26,6 +26,7 @@ from training.fleet.install import linux as install_linux
 from training.fleet.install import windows as install_windows
 from training.fleet.install.types import InstallRequest, System
 from training.fleet.install.types import Role as InstallRole
+from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason, Needs
 from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import check_fetch
@@ -660,6 +661,16 @@ def test_a_trainer_that_says_nothing_is_not_shown_as_fetching_its_data() -> None
     worker.now = 60.0
     worker.take(t.Tick())
     assert worker.last(t.SendHeartbeat).telemetry.progress == {"event": "training"}
+
+
+def test_the_time_of_a_fetch_is_none_of_the_trainer() -> None:
+    worker = Worker()
+    worker.now = 600.0
+    worker.take(t.Spawned(claim_id="c"))
+    worker.now = 610.0
+    worker.take(t.TrainerEnded(claim_id="c", ended=Ended(EndKind.EXITED, 0)))
+    assert worker.state.work is not None
+    assert worker.state.work.usage["train_s"] == 10.0
 
 
 def test_a_signal_breaks_a_fetch_off_and_hands_the_job_back() -> None:

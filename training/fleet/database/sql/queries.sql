@@ -36,7 +36,7 @@ SELECT count(*) AS n FROM (SELECT 1 FROM jobs
 SELECT a.claim_id, a.host, a.heard_s, a.paused, a.resumable, a.progress, a.granted_at, a.booked, j.job_id, j.name,
        j.priority, j.grants, j.class_id, c.needs,
   NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
-    AND b.host = a.host AND b.attempt < a.attempt) AS afresh
+    AND (b.host = a.host OR b.resumable) AND b.attempt < a.attempt) AS afresh
 FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
 WHERE a.ended_at IS NULL ORDER BY a.host LIMIT :most
 
@@ -261,8 +261,9 @@ SELECT COALESCE((SELECT max(e.seq) FROM events AS e WHERE e.job_id = a.job_id AN
   a.booked
 FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
 WHERE a.end_reason = 'completed' AND a.record IS NOT NULL
+  AND json_type(a.record, '$.stretches') IS NULL
   AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
-    AND b.host = a.host AND b.attempt < a.attempt)
+    AND (b.host = a.host OR b.resumable) AND b.attempt < a.attempt)
 ORDER BY a.rowid DESC LIMIT :most
 
 -- name: attempts_timed_since — the same of those that completed after an event, in that order
@@ -275,8 +276,9 @@ SELECT e.seq, a.host, json_remove(COALESCE(a.granted, j.spec), '$.name', '$.job_
 FROM events AS e JOIN attempts AS a ON a.job_id = e.job_id AND a.attempt = e.attempt
 JOIN jobs AS j ON j.job_id = a.job_id LEFT JOIN hosts AS h ON h.host = a.host
 WHERE e.seq > :after AND e.to_status = 'completed' AND a.end_reason = 'completed' AND a.record IS NOT NULL
+  AND json_type(a.record, '$.stretches') IS NULL
   AND NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
-    AND b.host = a.host AND b.attempt < a.attempt)
+    AND (b.host = a.host OR b.resumable) AND b.attempt < a.attempt)
 ORDER BY e.seq
 
 -- name: attempt_of_job — one attempt at a job

@@ -431,7 +431,6 @@ class _Turn:
                 failure = SHUTDOWN if halted is None else handed_back(halted.reason)
                 self._step(slot, t.SpawnFailed(claim_id=action.assignment.claim_id, failure=failure))
             elif not over:
-                self._set_work(slot, started_at=self.now)
                 self.actions.append(action)
 
     def _end_idle(self) -> None:

@@ -72,7 +72,6 @@ class Work:
     """The job in hand."""
 
     assignment: t.Assignment
-    started_at: float | None  # None: in an earlier session
     # the lease, and the heartbeats that renew it
     renewed_at: float  # when the request was sent that last renewed it
     lease_s: float
@@ -88,6 +87,7 @@ class Work:
     beat_halted: bool = False  # whether it was halted when the last heartbeat was sent …
     beat_resting: str | None = None  # … and what that said of the owner
     # the trainer's reports
+    started_at: float | None = None  # None: not in this session
     progress: Mapping[str, Any] | None = None
     complaint: str | None = None  # its own error text
     printed: int = 0  # lines so far
@@ -245,7 +245,7 @@ class Transition:
 
     def take_on(self, assignment: t.Assignment, *, renewed_at: float, lease_s: float, beat_at: float) -> None:
         """Take on an assignment as the job in hand."""
-        work = Work(assignment=assignment, started_at=self.now, renewed_at=renewed_at, lease_s=lease_s, beat_at=beat_at)
+        work = Work(assignment=assignment, renewed_at=renewed_at, lease_s=lease_s, beat_at=beat_at)
         self.set(work=work)
 
     def hold_still(self) -> None:

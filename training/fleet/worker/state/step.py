@@ -178,7 +178,7 @@ def _begin(transition: Transition, begin: t.Begin) -> None:
         return
     transition.say(f"goes on delivering {assignment.name}")
     transition.take_on(assignment, renewed_at=transition.now, lease_s=UNKNOWN_LEASE_S, beat_at=transition.now)
-    transition.set_work(started_at=None, beside_at=transition.now if found.beside else None)
+    transition.set_work(beside_at=transition.now if found.beside else None)
     # Progress of this session must count as newer than an earlier one's, whose number is lost.
     transition.set_work(printed=found.printed, seq=_sessions(transition.state.session_id) * BEATS_A_SESSION)
     if saved.delivery is not None:

@@ -68,6 +68,7 @@ def catch_up(transition: Transition) -> None:
 
 def _spawned(transition: Transition) -> None:
     transition.set(phase=Phase.RUNNING)
+    transition.set_work(started_at=transition.now)
     if transition.work.dropped:
         transition.kill()
         return
