@@ -28,19 +28,13 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
-from training.fleet.scheduling.durations import (
-    MIXED,
-    Calibrations,
-    Doubt,
-    Machine,
-    Prediction,
-    Speeds,
-    Workload,
-    remaining,
-)
+from training.fleet.scheduling.calibrations import MIXED, Calibrations
+from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast
+from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take
+from training.fleet.scheduling.workload import Workload
 
 NEVER = math.inf
 ERRORS = (0.0, 0.3, 0.7)
@@ -258,23 +252,17 @@ class Ours:
     def told(self, job: int, world: World) -> dict[str, Prediction]:
         """Say how long a job takes on each machine, and how sure that is."""
         row = enumerate(world.estimate[job])
-        return {str(n): Prediction(float(s), self.spread) for n, s in row if s < NEVER}
-
-    def doubts(self, job: int, world: World) -> dict[str, Doubt]:
-        """Say what is unsure about that: each time on its own."""
-        return dict.fromkeys(self.told(job, world), Doubt(own=self.spread))
+        return {str(n): Prediction(float(s), self.spread, own=self.spread) for n, s in row if s < NEVER}
 
     def foretell(self, world: World, works: Sequence[Workload]) -> Forecast:
         """Say when all will be done, as the fleet does."""
         self.hear(world)
         asked = []
         for job, kind in zip(world.waiting, self._kinds(world), strict=True):
-            told = self.told(job, world)
-            medians = {name: each.seconds for name, each in told.items()}
-            asked.append(Work(kind, (kind.key,), works[job].family, self.doubts(job, world), medians))
+            asked.append(Work(kind, (kind.key,), works[job].family, self.told(job, world)))
         machines = range(world.estimate.shape[1])
         training = [str(world.running[n][0]) if n in world.running else None for n in machines]
-        return forecast(Question(asked, [self._slot(n, world) for n in machines], training), random.Random(0).gauss)
+        return forecast(Question(asked, [self._slot(n, world) for n in machines], training))
 
 
 class Learning(Ours):
@@ -283,9 +271,8 @@ class Learning(Ours):
     def __init__(self, case: Case, calibrations: Calibrations) -> None:
         super().__init__()
         self.case = case
-        self.on = [Machine(str(n), cuda=sort.startswith("gpu")) for n, sort in enumerate(case.sorts)]
+        self.on = [Machine(str(n)) for n in range(case.machines)]
         self.speeds = Speeds(calibrations=calibrations)
-        self.speeds.expect(case.works)
         self.heard = self.speeds  # with what those under way tell
         self.learned = 0  # of the jobs that have ended
 
@@ -302,7 +289,7 @@ class Learning(Ours):
             self.speeds.word_of(self.case.works[job], self.on[machine], *self._word(job, machine, world))
             for machine, (job, _) in world.running.items()
         ]
-        self.heard = self.speeds.with_words(word for word in words if word is not None)
+        self.heard = self.speeds.with_words([word for word in words if word is not None])
 
     def _renew(self, world: World) -> None:
         self.hear(world)
@@ -321,9 +308,6 @@ class Learning(Ours):
     def told(self, job: int, _: World | None = None) -> dict[str, Prediction]:
         fits = [on for n, on in enumerate(self.on) if self.case.seconds[job, n] < NEVER]
         return {on.name: self.heard.predict(self.case.works[job], on) for on in fits}
-
-    def doubts(self, job: int, _: World | None = None) -> dict[str, Doubt]:
-        return {name: self.heard.doubt(self.case.works[job], self.on[int(name)]) for name in self.told(job)}
 
     def _kind(self, job: int) -> Kind:
         told = self.told(job)

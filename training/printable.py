@@ -83,10 +83,10 @@ def clock_time(at: float, now: float, *, here: bool = False) -> str:
         return "a time that no clock shows"
 
 
-def left_to(by: object, name: object, *, done: str, here: str, free: str) -> str:
+def left_to(by: object, name: object, *, done: str, here: str, free: str = "") -> str:
     """The reason for which a host lets a job go to another one; the last three are times by the clock."""
     done = f"{by} will have {name} done at {done}, here it would take until {here}"
-    return f"{done}; free for this host at {free} at the latest"
+    return f"{done}; free for this host at {free} at the latest" if free else done
 
 
 def size(count: float) -> str:

@@ -31,8 +31,8 @@ ANSWER: dict[str, Any] = {
              job("gbt\x1b[2J", "pi\x1b[31m", 0, 900)],
     "hosts": [{"host": "desk", "jobs": 3}, {"host": "laptop", "jobs": 0, "note": "not seen for 3 h"},
               {"host": "pi\x1b[31m", "jobs": 1, "declined": {
-                  "name": "cnn", "by": "desk", "at": NOW + 900, "begins_at": NOW + 3000, "ends_at": NOW + 4000,
-                  "here_until": NOW + 80_000, "open_at": NOW + 9000}}],
+                  "name": "cnn", "by": "desk", "at": NOW + 900, "ends_at": NOW + 4000,
+                  "here_until": NOW + 80_000}}],
     "nowhere": {"big": "desk: vram_free 8.0 < 24.0 GiB (min_vram_gib)"}, "left_out": 0, "learned_from": 12,
 }  # fmt: skip
 

@@ -29,10 +29,8 @@ def told(**fields: Any) -> ForecastReply:
         name="mlp",
         at=NOW,
         by="desk",
-        begins_at=NOW + 1800,
         ends_at=NOW + 3600,
         here_until=NOW + 36000,
-        open_at=NOW + 9e4,
     )
     shape: dict[str, Any] = {
         "now": NOW, "done_at": NOW + 3600, "done_low_at": NOW + 3000, "done_high_at": NOW + 9000, "jobs": [live, later],

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.queue.kinds import Kinds, Live
-from training.fleet.scheduling.durations import MIXED, Calibrations, Machine, Workload
+from training.fleet.scheduling.calibrations import MIXED, Calibrations
+from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.scheduling.resources import Booking
+from training.fleet.scheduling.workload import Workload
 
 CAN = {"cpu_cores": 8, "ram_available_gib": 16.0, "ram_total_gib": 16.0}
 
@@ -233,7 +235,7 @@ def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
         return Live("id", "job", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
 
     def seconds(under_way: Live) -> float:
-        kinds.look([one], [(under_way, desk)])
+        kinds.look([(under_way, desk)])
         return kinds.predictions(one, {"desk": desk})["desk"].seconds
 
     guess = seconds(live(5, 5000.0, afresh=False))

@@ -10,9 +10,7 @@ from builders import a_job
 from fakes import Counting, FakeClock, FakeShelf
 from service_running import refused
 
-from training.fleet.queue.declines import Declined, Declines
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
-from training.fleet.queue.kinds import kind_of
 from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service.forecasts import Forecasts
@@ -85,7 +83,7 @@ def test_every_job_that_waits_has_its_host_and_its_time(fleet: Fleet) -> None:
     pi = next(host for host in said.hosts if host.host == "pi")
     assert pi.declined is not None
     assert (pi.jobs, pi.declined.by) == (0, "desk")
-    assert said.now < pi.declined.ends_at < pi.declined.here_until <= pi.declined.open_at
+    assert said.now < pi.declined.ends_at < pi.declined.here_until
 
 
 def test_what_is_trained_now_has_its_place(fleet: Fleet) -> None:
@@ -192,30 +190,16 @@ def test_of_too_many_jobs_the_most_urgent_are_foretold(monkeypatch: pytest.Monke
 
 
 def test_a_forecast_that_costs_much_is_made_seldom(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Forecasts._answered
+    answer = Forecasts.answer
 
     def slow(self: Forecasts, request: ForecastRequest) -> ForecastReply:
         fleet.clock.advance(3)
         return answer(self, request)
 
-    monkeypatch.setattr(Forecasts, "_answered", slow)
+    monkeypatch.setattr(Forecasts, "answer", slow)
     first = fleet.forecasts.now()
     fleet.claim("desk")
     fleet.clock.advance(300)
     assert fleet.forecasts.now() is first
     fleet.clock.advance(200)
     assert fleet.forecasts.now() is not first
-
-
-def test_a_host_that_waits_already_hears_the_moment_that_it_was_told(fleet: Fleet) -> None:
-    fleet.claim("desk")
-    asked = fleet.ask()
-    (told,) = [host.declined for host in asked.hosts if host.declined is not None]
-    first = fleet.forecasts._waiting()[0][0]
-    until = told.open_at - 3.0
-    with fleet.queue.db.transaction():
-        for by in ("desk", "another"):
-            at = Declined(first.job_id, first.name, by, told.begins_at, told.ends_at, told.here_until, until)
-            Declines(fleet.queue.db, fleet.clock).note("pi", kind_of(first.job_class.class_id, first.priority), at)
-            (now,) = [host.declined for host in fleet.ask().hosts if host.declined is not None]
-            assert now.open_at == (until if by == "desk" else told.open_at)

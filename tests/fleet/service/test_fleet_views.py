@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.durations import Machine, Workload
+from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.retention import Rules
+from training.fleet.scheduling.workload import Workload
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.views import JobFilter, Place, Views
 from training.fleet.wire.messages import JobsReply, JobView, ProblemType, Refusal

@@ -15,9 +15,10 @@ from training.fleet.queue.events import Events
 from training.fleet.queue.kinds import AtOnce, Kinds, Waiting, kind, places_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.booking import most_at_once
-from training.fleet.scheduling.durations import Machine, Prediction
+from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import Fleet, Policy
+from training.fleet.scheduling.predictions import Prediction
 from training.fleet.scheduling.rolling import Promise, Rolling
 from training.fleet.scheduling.schedule import BUSY_MOST, Busy, Steps, to_the_end
 from training.printable import clock_time, duration
@@ -167,7 +168,7 @@ class Ahead:
             return
         machines = {host.name: Machine.of(host) for host in hosts}
         live = [each for each in self.kinds.live() if each.host in machines]
-        self.kinds.look((each.job_class for each in waiting), ((each, machines[each.host]) for each in live))
+        self.kinds.look((each, machines[each.host]) for each in live)
         trains = Counter(each.host for each in live)
         most = max(2, PLACES_MOST // max(1, len(hosts)))
         slots_there = sum(min(max(trains[host.name], min(most_at_once(host), most)), BUSY_MOST) for host in hosts)

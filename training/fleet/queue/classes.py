@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from training.fleet.database.writer import Database
-from training.fleet.scheduling.durations import work_facts
 from training.fleet.scheduling.job import Needs
+from training.fleet.scheduling.workload import work_facts
 
 CLASSES_MOST = 400  # that wait; beyond, jobs that differ in hyperparameters alone share one
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.rows import booked_of
-from training.fleet.scheduling.durations import Calibrations, Machine, Speeds, Workload
+from training.fleet.scheduling.calibrations import Calibrations
+from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.resources import NOT_KNOWN, Peak
 from training.fleet.scheduling.threads import speedup
+from training.fleet.scheduling.workload import Workload
 
 LEARNED_FROM = 2_000  # attempts, the newest; up to twice as many in a process that runs long
 _KIB_PER_GIB = 1024**2
@@ -130,7 +132,7 @@ class Learned:
         known.vram_gib = _higher(known.vram_gib, row["max_vram_kib"])
         self._attempts += 1
         on_one = seconds * speedup(work.family, booked_of(row))
-        self._speeds.learn(work, Machine(row["host"], bool(row["cuda"])), on_one)
+        self._speeds.learn(work, Machine(row["host"]), on_one)
 
 
 def _higher(gib: float | None, kib: object) -> float | None:

@@ -17,11 +17,14 @@ from training.fleet.queue.durations import Learned
 from training.fleet.queue.rows import booked_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Doubt, Machine, Prediction, Speeds, Workload, middle, remaining
+from training.fleet.scheduling.calibrations import middle
+from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.job import Host, Needs
+from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.resources import NOT_KNOWN, Booking
 from training.fleet.scheduling.schedule import Busy, Kind, Slot, places
 from training.fleet.scheduling.threads import speedup
+from training.fleet.scheduling.workload import Workload
 
 ABOVE_ALL = 2**62  # above every priority
 OPEN = ""  # the gate of the jobs that avoid no host
@@ -190,13 +193,12 @@ class Kinds:
             for row in self._db.all("attempts_live", most=LIVE_MOST)
         ]
 
-    def look(self, waiting: Iterable[JobClass], live: Iterable[tuple[Live, Machine]]) -> None:
+    def look(self, live: Iterable[tuple[Live, Machine]]) -> None:
         """Take in what was learned, and what attempts under way say of a kind that is little known.
 
         Of each attempt a word is taken when it has done a fiftieth of its work, and whenever that has doubled.
         """
         learned, version = self.learned.speeds(), self.renew()
-        learned.expect(self.work(each) for each in waiting)
         words = {}
         for each, on in live:
             if each.afresh and each.heard_s is not None:
@@ -206,7 +208,7 @@ class Kinds:
                     words[each.job_id, round(math.log2(word.done))] = word
         if self._made_of != (version, words.keys()):
             self._made_of = version, words.keys()
-            self._speeds, self._told = learned.with_words(words.values()), {}
+            self._speeds, self._told = learned.with_words([*words.values()]), {}
 
     def renew(self) -> object:
         """Forget what was read of classes if something was learned since; returns the version of what was learned."""
@@ -235,12 +237,6 @@ class Kinds:
             if on not in known:
                 known[on] = self._speeds.predict(work, on)
         return {host: known[on] for host, on in hosts.items()}
-
-    def doubts(self, of: JobClass, hosts: Mapping[str, Machine]) -> dict[str, Doubt]:
-        """Say what the spread of these predictions is about."""
-        work = self.work(of)
-        found = {on: self._speeds.doubt(work, on) for on in set(hosts.values())}
-        return {host: found[on] for host, on in hosts.items()}
 
     def left(self, live: Live, on: Machine) -> tuple[float, float]:
         """Return the seconds until an attempt ends, and until that is nearly sure."""

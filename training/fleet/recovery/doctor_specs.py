@@ -10,8 +10,8 @@ from training import strict_json
 from training.contract import job_identity
 from training.fleet.queue.rows import trained_of
 from training.fleet.recovery.findings import BACKUP, HISTORY, Finding
-from training.fleet.scheduling.durations import work_facts
 from training.fleet.scheduling.job import Needs, Trained
+from training.fleet.scheduling.workload import work_facts
 
 Fields = Mapping[str, Any]
 Spec = dict[str, Any]

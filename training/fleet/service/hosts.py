@@ -9,7 +9,7 @@ from typing import Any
 
 from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.reader import closest
-from training.fleet.scheduling.durations import Calibrations, calibrated
+from training.fleet.scheduling.calibrations import Calibrations, calibrated
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, Scheduling, is_named
 from training.fleet.scheduling.retention import Rules

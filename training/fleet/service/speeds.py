@@ -12,8 +12,9 @@ from typing import Any
 
 from training.fleet.database.writer import Database
 from training.fleet.queue.durations import Learned, OfKind
-from training.fleet.scheduling.durations import Machine, Speeds, Workload
+from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.job import Job
+from training.fleet.scheduling.workload import Workload
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.service import Service
 from training.fleet.wire.messages import SpeedOnHost, SpeedsOfKind, SpeedsReply
@@ -113,7 +114,6 @@ def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequenc
     hosts = []
     for on in machines:
         told = learned.predict(work, on)
-        basis = learned.basis(work, on)
         hosts.append(
             SpeedOnHost(
                 host=on.name,
@@ -121,7 +121,7 @@ def _of_kind(learned: Speeds, of_kind: OfKind, work: Workload, machines: Sequenc
                 low=told.at(0.1),
                 high=told.at(0.9),
                 seen=told.seen,
-                basis=basis.value,
+                basis=told.basis,
             )
         )
     return SpeedsOfKind(

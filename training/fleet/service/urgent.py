@@ -52,7 +52,7 @@ class UrgentJobs:
         hosts = {host.name: host.at_best() for host in fleet.alive}
         machines = {host.name: Machine.of(host) for host in fleet.alive}
         training = [each for each in kinds.live() if each.host in hosts and each.heard_s is not None]
-        kinds.look((each.job_class for each in kinds.waiting()), ((each, machines[each.host]) for each in training))
+        kinds.look((each, machines[each.host]) for each in training)
         now, lately = queue.clock.now(), queue.interruptions.lately()
         since = {each.job_id: now - each.at for each in lately} | {each.urgent_id: now - each.at for each in lately}
         gets = {each.urgent_id: each.claim_id for each in lately if each.stands}

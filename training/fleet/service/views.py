@@ -20,11 +20,11 @@ from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.durations import Workload
 from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs, Trained
 from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.trained import Model, unlike
+from training.fleet.scheduling.workload import Workload
 from training.fleet.service.hosts import KnownHost
 from training.fleet.service.incidents import IncidentViews
 from training.fleet.service.logs import Logs, Page

@@ -54,10 +54,8 @@ class DeclineView(Wire, frozen=True, kw_only=True):
     name: str  # of the first such job
     at: float  # when the host would ask
     by: str  # who will do it, …
-    begins_at: float
     ends_at: float
     here_until: float  # … and when it would be done here
-    open_at: float  # from then on this host may have it
 
 
 class ForetoldHost(Wire, frozen=True, kw_only=True):

@@ -65,8 +65,8 @@ def _left(job: Json) -> bool:
 
 def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> str:
     """Say why a host lets a job go to another; ``clock`` writes a time, seen from now."""
-    done, here, free = (clock(number(told.get(key)) or now, now) for key in ("ends_at", "here_until", "open_at"))
-    return left_to(told.get("by"), told.get("name"), done=done, here=here, free=free)
+    done, here = (clock(number(told.get(key)) or now, now) for key in ("ends_at", "here_until"))
+    return left_to(told.get("by"), told.get("name"), done=done, here=here)
 
 
 def removed_sentence(job: Json, at: object, why: object) -> str:

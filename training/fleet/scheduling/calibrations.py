@@ -1,0 +1,73 @@
+"""The hosts' own measurements of their speed, beside each other. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from training.flag import BoundBy
+from training.fleet.scheduling.predictions import amount
+
+MIXED = ""  # the sort of work of a trainer that does not say what bounds it
+# Variances of logarithms
+_HOST, _CALIBRATED = 1.5**2, 0.5**2  # hosts differ so much, and so much where their measurement is taken off …
+_PAIR, _MEASURED_PAIR = 0.7**2, 0.4**2  # … and for one family beside what they do for others
+_MEASURED = ("gflops", "cuda_gflops", "steps", "cuda_steps", "branches")  # in a calibration
+_FASTER_MOST = 1_000.0  # the fastest host, than the middle one
+
+
+def middle(values: Iterable[float]) -> float:
+    """Return the median of these, of an even number the lower one; at least one."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def calibrated(calibration: object) -> Mapping[str, float]:
+    """Read a host's calibration: by each sort of work the speed there, to be compared with other hosts'.
+
+    ``MIXED`` is for trainers that do not say what bounds them: the mean, as of ratios, of matrices and steps. A GPU
+    counts where the host has one. Nonsense counts as not measured.
+    """
+    if not isinstance(calibration, Mapping):
+        return {}
+    gflops, cuda_gflops, steps, cuda_steps, branches = (amount(calibration.get(name)) or 0.0 for name in _MEASURED)
+    matrices, steps = max(gflops, cuda_gflops), max(steps, cuda_steps)
+    found: dict[str, float] = {BoundBy.MATRICES: matrices, BoundBy.STEPS: steps, BoundBy.BRANCHES: branches}
+    found[MIXED] = math.sqrt(matrices * steps)
+    return {sort: speed for sort, speed in found.items() if speed > 0}
+
+
+class Calibrations:
+    """The hosts' own measurements beside each other: how much slower each is than the fastest, by sort of work.
+
+    ``bound_by`` tells of a family which sort bounds it, as its trainer declares. Never changed once made.
+    """
+
+    def __init__(
+        self,
+        measured: Mapping[str, Mapping[str, float]] | None = None,  # host → sort of work → speed
+        bound_by: Mapping[str, str] | None = None,  # family → sort of work
+    ) -> None:
+        self._bound_by = dict(bound_by or {})
+        self.hosts = frozenset(host for host, speeds in (measured or {}).items() if speeds)
+        self._slower: dict[str, dict[str, float]] = {}  # sort of work → host → logarithm, from 0 on
+        for sort in (MIXED, *BoundBy):
+            speeds = {host: told[sort] for host, told in (measured or {}).items() if sort in told}
+            if speeds:
+                # A host that claims to be thousands of times as fast as others says nothing about these.
+                best = min(max(speeds.values()), _FASTER_MOST * middle(speeds.values()))
+                self._slower[sort] = {host: math.log(max(1.0, best / speed)) for host, speed in speeds.items()}
+
+    def slower(self, host: str, family: str) -> float:
+        """Return the logarithm of how many times as long jobs of a family take there as on the fastest host.
+
+        Of a host that has not measured it: as on the middle one.
+        """
+        of_sort = self._slower.get(self._bound_by.get(family, MIXED)) or self._slower.get(MIXED, {})
+        if host in of_sort or not of_sort:
+            return of_sort.get(host, 0.0)
+        return sorted(of_sort.values())[len(of_sort) // 2]
+
+    def differ(self, host: str) -> tuple[float, float]:
+        """Return the variances of a host's time for all families, and for one beside that, once this is taken off."""
+        return (_CALIBRATED, _MEASURED_PAIR) if host in self.hosts else (_HOST, _PAIR)
