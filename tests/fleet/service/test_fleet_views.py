@@ -448,7 +448,7 @@ def test_a_job_that_runs_where_it_would_not_get_again_says_so(fleet: Looking) ->
     assert fleet.job().note is None
     fleet.plan(a_job("one"), pi={"deny_jobs": ["gbt"]})
     assert fleet.job().note == (
-        "it goes on on pi, which would not get it again (model gbt is in the deny_jobs of host pi); "
+        "it continues on pi, which would not get it again (model gbt is in the deny_jobs of host pi); "
         "requeue it to move it"
     )
     fleet.service.requeue("one")

@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,6 +52,7 @@ from training.fleet.client.client import (
     Unavailable,
     Unreachable,
 )
+from training.fleet.scheduling.job import JobStatus
 from training.fleet.wire.constants import DONE, REFUSED, UNREACHABLE, USAGE
 from training.fleet.wire.messages import MovedReply
 from training.fleet.wire.words import Json, removed_sentence, size
@@ -61,7 +61,6 @@ from training.printable import json_text, printable
 from training.streams import has_seen_enough, replace_unprintable, write_no_more
 
 NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
-TAKEN_OUT = ("pending", "claimed", "running", "failed")  # by `cancel --removed`
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -96,17 +95,6 @@ Url = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-class Status(StrEnum):
-    """The statuses a job can have, for ``list --status``."""
-
-    PENDING = "pending"
-    CLAIMED = "claimed"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
 def _version(asked: bool) -> None:
     if asked:
         print(f"cis490-jobs {own_version()}")
@@ -130,7 +118,7 @@ def common(
 @app.command("list")
 def list_jobs(
     ctx: typer.Context,
-    wanted: Annotated[Status | None, typer.Option("--status", help="Only jobs with this status.")] = None,
+    wanted: Annotated[JobStatus | None, typer.Option("--status", help="Only jobs with this status.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also ended jobs that left the plan.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
@@ -186,7 +174,9 @@ def cancel(
     gone: list[str] = []
     if removed:
         unplanned = (each for each in client.all_jobs() if not each["in_manifest"])
-        gone = [each["job_id"] for each in unplanned if each["status"] in TAKEN_OUT]
+        gone = [
+            each["job_id"] for each in unplanned if each["status"] not in (JobStatus.COMPLETED, JobStatus.CANCELLED)
+        ]
         if not refs + gone:
             context.complain("nothing to cancel: the plan names every job that is not finished or failed")
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from training.fleet.scheduling.edits import LISTED_MAX, counts, sentence
 from training.fleet.scheduling.job import constraints_in_words
 from training.fleet.wire.words import (
+    STYLES,
     Json,
     ago,
     booked,
@@ -35,14 +36,6 @@ from training.fleet.wire.words import (
 )
 from training.printable import counted, one_line, printable, size
 
-_STYLES = {
-    "running": "cyan",
-    "claimed": "cyan",
-    "completed": "green",
-    "failed": "bold red",
-    "cancelled": "dim",
-    "pending": "",
-}
 _ID_SHOWN = 12
 _SETS_SHOWN = 3  # data sets of a host, those used last
 _ID_IN_LINE = 8
@@ -71,7 +64,7 @@ def state(view: Json) -> Text:
 def _state(view: Json) -> tuple[str, str]:
     status = str(view.get("status"))
     said = marks(view)
-    return status + (f" ({', '.join(said)})" if said else ""), _STYLES.get(status, "")
+    return status + (f" ({', '.join(said)})" if said else ""), STYLES.get(status, "")
 
 
 def not_shown(count: int) -> str:

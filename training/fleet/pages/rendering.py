@@ -26,17 +26,6 @@ from training.printable import counted, one_line, printable
 
 _TEMPLATES = Path(__file__).with_name("templates")
 
-# Glyph and class of each state; its word stands beside it, so that nobody needs the colour.
-GLYPHS: Mapping[str, str] = {
-    "pending": "○",
-    "claimed": "◔",
-    "running": "◐",
-    "completed": "●",
-    "failed": "✕",
-    "cancelled": "⊘",
-    "held": "‖",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -87,7 +76,7 @@ def _environment() -> Environment:
         "results": results,
         "counted": counted,
         "MENU": [(row.path, row.shown.menu) for row in PAGES.values() if row.shown is not None and row.shown.menu],
-        "GLYPHS": GLYPHS,
+        "GLYPHS": words.GLYPHS,
         "STATUSES": [*JobStatus],
     }
     environment.filters |= {"one_line": one_line, "part": path_part}
@@ -162,7 +151,7 @@ def state_element(job: Mapping[str, Any]) -> Markup:
     look = "held" if job.get("held_by") and status == "pending" else status
     marks = words.marks(job)
     word = printable(status) + (f" ({', '.join(marks)})" if marks else "")
-    known = look if look in GLYPHS else "pending"
+    known = look if look in words.GLYPHS else "pending"
     return Markup('<span class="state {}"><span aria-hidden="true">{}</span> {}</span>').format(
-        known, GLYPHS[known], escape(word)
+        known, words.GLYPHS[known], escape(word)
     )

@@ -482,7 +482,7 @@ class Views:
         misfit = rules.fits_for_good(job.needs, self._service.host_of(known))
         if misfit is None:
             return self.durations.overdue(job)
-        return f"it goes on on {known.name}, which would not get it again ({misfit}); requeue it to move it"
+        return f"it continues on {known.name}, which would not get it again ({misfit}); requeue it to move it"
 
     def _verdict(
         self,

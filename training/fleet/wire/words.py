@@ -20,7 +20,24 @@ Json = Mapping[str, Any]
 
 ID_SHOWN = 12  # digits of an id or digest
 _ETA_MOST_S = 365 * 86_400.0  # a trainer that announces years does not know
-STATUSES = ("running", "claimed", "pending", "failed", "completed", "cancelled")
+# The look of each state, on pages and in terminals; its word stands beside the glyph, so that nobody needs the colour.
+GLYPHS: Mapping[str, str] = {
+    "running": "◐",
+    "claimed": "◔",
+    "pending": "○",
+    "failed": "✕",
+    "completed": "●",
+    "cancelled": "⊘",
+    "held": "‖",
+}
+STYLES: Mapping[str, str] = {
+    "running": "cyan",
+    "claimed": "cyan",
+    "completed": "green",
+    "failed": "bold red",
+    "cancelled": "dim",
+}
+STATUSES = tuple(state for state in GLYPHS if state != "held")
 
 
 def number(value: object) -> float | None:
@@ -249,7 +266,7 @@ EVENTS: Mapping[str, str] = {
     "complete": "was trained by",
     "adopt": "was trained by",
     "deliver": "was delivered by hand from",
-    "readopt": "goes on on",
+    "readopt": "resumed on",
     "retry": "failed and is tried again, on",
     "hand_back": "was handed back by",
     "sweep": "was lost with",
