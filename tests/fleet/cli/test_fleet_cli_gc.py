@@ -56,7 +56,7 @@ def test_gc_shows_asks_removes_and_is_audited(tmp_path: Path) -> None:
         assert code == 1
         assert "the model of job worse was removed on 20" in err
         assert why in err
-        assert "`cis490-jobs requeue worse` trains it anew" in err
+        assert "`cis490-jobs requeue worse` trains it again" in err
         assert why[:40] in jobs("show", "worse")[1]
         assert [row["act"] for row in json.loads(jobs("audit", "--json")[1])["entries"]] == ["gc"]
         assert [line.get("removed_why") for line in receiver.index()] == [None, why]

@@ -221,7 +221,7 @@ def test_a_model_that_retention_took_is_not_shown_as_one_that_is_there() -> None
     Console(file=out, width=200).print(
         render_plan({"reload": {}, "jobs": jobs, "states": {"completed": 2}, "now": 9.0})
     )
-    there, _, went = out.getvalue().partition("Trained, its model not kept")
+    there, _, went = out.getvalue().partition("Trained, model not kept")
     assert "Already trained (1)" in there
     assert "gone" not in there
     assert went.endswith("requeued (1)\n  gone: removed on 1970-01-02: too old\n")

@@ -330,7 +330,7 @@ def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver: Receiver) 
     assert "0.937 0.897 to 0.977 = not told apart from the first" in page
     assert "5.0 % → 6.0 % 2.0 to 10.0 %" in page
     assert "Never tested on: further recordings of the machine that it was trained on (laptop)" in page
-    assert "1 trained job came without a report, or before reports were kept: cnn-realistic" in page
+    assert "1 trained job came without a report: cnn-realistic" in page
     assert f'href="/v1/model/{job_id({"name": "gbt-oracle"})}" download' in get(receiver, "/models")[2]
 
 
@@ -341,7 +341,7 @@ def test_a_job_shows_what_its_report_says_and_one_without_says_why(receiver: Rec
     assert "ROC curve of malicious1" in page
     assert "Processor in use" in page
     bare = words_of(get(receiver, "/jobs/cnn-realistic")[2])
-    assert "No report lies here: the job was trained before reports were kept." in bare
+    assert "There is no report: the job was trained before reports were kept." in bare
     assert "AUROC 0.951 0.921 to 0.981" in words_of(get(receiver, "/jobs")[2])
 
 
@@ -442,7 +442,7 @@ def test_events_are_told_newest_first_by_day_and_filtered(receiver: Receiver) ->
     assert "gbt-realistic was trained" not in host
     kind = words_of(get(receiver, "/events?kind=complete&host=office-print")[2])
     assert kind.count("was trained by") == 3, "two rows and the sentence"
-    assert "Nothing like that has happened." in words_of(get(receiver, "/events?host=nobody")[2])
+    assert "No event matches." in words_of(get(receiver, "/events?host=nobody")[2])
     one = words_of(get(receiver, f"/events?job={job_id({'name': 'gbt-oracle'})}")[2])
     assert "gbt-oracle was trained by office-print" in one
     assert "mlp-oracle" not in one

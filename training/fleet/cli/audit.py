@@ -24,7 +24,7 @@ def hook(app: typer.Typer) -> None:
 
 def audit(
     ctx: typer.Context,
-    last: Annotated[int, typer.Option(help="Show so many; all are checked.", min=1)] = 50,
+    last: Annotated[int, typer.Option(help="Show this many rows; all are checked.", min=1)] = 50,
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False,
 ) -> int:
@@ -34,7 +34,7 @@ def audit(
     broken = first_broken(msgspec.convert(rows, list[AuditEntry]))
     head = rows[-1]["digest"] if rows else None
     answer = {"entries": rows, "head": head, "first_broken": broken}
-    context.show(as_json, answer, lambda: _table(rows[-last:]) if rows else "nothing yet")
+    context.show(as_json, answer, lambda: _table(rows[-last:]) if rows else "no entries yet")
     if broken is not None:
         context.complain(
             f"row {broken} does not follow from the one before: the record was changed there or "

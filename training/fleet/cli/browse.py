@@ -33,7 +33,7 @@ def open_pages(
         str | None, typer.Argument(metavar="[JOB]", help="The page of this job.", autocompletion=complete.jobs)
     ] = None,
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Open the dashboard in the browser, and print its address."""
     context: CommandContext = ctx.obj

@@ -49,7 +49,7 @@ def curve(
     log: Annotated[bool, typer.Option("--log", help="A logarithmic axis for the loss.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Every epoch, for a spreadsheet.")] = False,
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Draw loss and metric by epoch, and what the trainer uses of its host; several jobs in one picture."""
     context: CommandContext = ctx.obj

@@ -80,7 +80,7 @@ def moved_lines(view: Json, name: str) -> list[str]:
         lines.append(f"{name} was {was} when the plan was read, and is not any more")
     if anew:
         jobs = counted(anew, "jobs")
-        lines.append(f"the plan names {name}: the next reload makes {jobs} anew, trained on this one")
+        lines.append(f"the plan names {name}: the next reload creates {jobs} again, trained on this one")
     if waiting:
         jobs = counted(waiting, "jobs")
         lines.append(

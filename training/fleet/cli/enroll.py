@@ -27,11 +27,11 @@ def _name(text: str) -> str:
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", callback=_name, help="Of the host, the operator, the reader or the watched host."),
+    typer.Argument(metavar="NAME", callback=_name, help="Name of the host, operator, reader or watched host."),
 ]
 Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
 Reader = Annotated[bool, typer.Option("--reader", help="A program or person that only looks, such as Prometheus.")]
-Watcher = Annotated[bool, typer.Option("--watcher", help="A watched host: it tells of its incidents, nothing else.")]
+Watcher = Annotated[bool, typer.Option("--watcher", help="A watched host: it reports its incidents, nothing else.")]
 Url = Annotated[str | None, typer.Option(help="As for all commands.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -75,7 +75,7 @@ def enroll(
     role = _role(operator, reader, watcher)
     if url is not None and not (url.startswith("https://") and _is_plain(url, PLAIN_URL_PATTERN)):
         raise CannotError(
-            f"{url!r} joins nobody: a receiver's address begins with https://, then letters, digits and .:/_-[]", USAGE
+            f"{url!r} is no receiver's address: one begins with https://, then letters, digits and .:/_-[]", USAGE
         )
     answer = context.client(receiver_url).call("invite", name=name, role=role)
     answer["url"] = url or answer["url"]
@@ -142,7 +142,7 @@ def revoke(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Revoke a host, an operator or a reader at once: certificates and codes are void; others get a host's jobs."""
+    """Revoke a host, operator or reader: its certificates and codes become void, and other hosts get its jobs."""
     context: CommandContext = ctx.obj
     role = _role(operator, reader, watcher)
     answer = context.client(receiver_url).call("revoke", name=name, role=role)

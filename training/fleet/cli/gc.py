@@ -1,4 +1,4 @@
-"""``cis490-jobs gc``: what the plan's [retention] lets go, and letting it go at once."""
+"""``cis490-jobs gc``: delete at once what the plan's [retention] no longer keeps."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ def hook(app: typer.Typer) -> None:
 
 def gc(
     ctx: typer.Context,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go and why, and remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted and why; delete nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Remove now what the plan's [retention] lets go; the receiver does so every hour by itself."""
+    """Delete now what the plan's [retention] no longer keeps; the receiver does this every hour."""
     context: CommandContext = ctx.obj
     client = context.client(receiver_url)
     machine = as_json or context.as_json

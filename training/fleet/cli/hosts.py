@@ -36,18 +36,18 @@ def release(ctx: typer.Context, hosts: Hosts, receiver_url: Url = None, as_json:
 
 
 def pause(ctx: typer.Context, hosts: Hosts, receiver_url: Url = None, as_json: AsJson = False) -> int:
-    """Pause hosts: trainers stop where they are at their worker's next heartbeat, and nothing new is granted."""
+    """Pause hosts: at the next heartbeat their trainers stop where they are; they get no new jobs."""
     return _order(ctx, hosts, receiver_url, as_json, lambda client: client.pause_host)
 
 
 def drain(
     ctx: typer.Context,
     hosts: Hosts,
-    now: Annotated[bool, typer.Option("--now", help="Do not wait for what is in training: hand it back.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Do not wait for running jobs: hand them back.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Drain hosts: what they train runs to its end, and nothing new is granted."""
+    """Drain hosts: their running jobs finish; they get no new jobs."""
     return _order(ctx, hosts, receiver_url, as_json, lambda client: lambda host: client.drain(host, now=now))
 
 

@@ -46,7 +46,7 @@ def hook(app: typer.Typer) -> None:
 def incidents(
     ctx: typer.Context,
     host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=500)] = 50,
+    limit: Annotated[int, typer.Option(help="At most this many.", min=1, max=500)] = 50,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:

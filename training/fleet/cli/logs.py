@@ -39,7 +39,7 @@ def logs(
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
-    """Print the trainer's output. With --follow the exit code tells the end: 0 completed, 3 failed, 4 cancelled."""
+    """Print the trainer's output. With --follow the exit code says how it ended: 0 completed, 3 failed, 4 cancelled."""
     context: CommandContext = ctx.obj
     if not job.strip():
         raise CannotError("name a job: its name, its id, or a unique prefix of the id", USAGE)

@@ -13,7 +13,7 @@ from training.fleet.wire.constants import DONE, REFUSED
 from training.printable import duration, one_line, printable
 
 _Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-_AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def hook(app: typer.Typer) -> None:

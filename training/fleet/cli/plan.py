@@ -31,7 +31,7 @@ NOT_TAKEN = "this manifest has mistakes, and a reload would take nothing of it"
 BEFORE = ".before"  # ending of the manifest that `apply` replaced
 
 Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def hook(app: typer.Typer) -> None:
@@ -44,16 +44,20 @@ def plan(
     ctx: typer.Context,
     given: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="Read here; without it the receiver's manifest.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="A manifest on this machine; default the receiver's own.", show_default=False
+        ),
     ] = None,
     why: Annotated[
         bool, typer.Option("--why", help="JOB [OTHER] instead of FILE: what makes a job's id, or two jobs differ.")
     ] = False,
-    within: Annotated[Path | None, typer.Option("--in", metavar="FILE", help="With --why: look there first.")] = None,
+    within: Annotated[
+        Path | None, typer.Option("--in", metavar="FILE", help="With --why: the plan to look in first.")
+    ] = None,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show what a manifest would change, and change nothing. Exit code 0: nothing, 2: it is invalid, 3: something."""
+    """Show what a manifest would change, without applying it. Exit code 0: nothing, 2: invalid, 3: something."""
     context: CommandContext = ctx.obj
     names = list(given or ())
     if why:
@@ -71,13 +75,13 @@ def plan(
 def apply(
     ctx: typer.Context,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Takes the manifest's place.", show_default=False)
+        Path | None, typer.Argument(metavar="FILE", help="Replaces the receiver's manifest.", show_default=False)
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show what a manifest would change, ask, and do it: FILE takes the manifest's place, and is read."""
+    """Show what a manifest would change, ask, and apply it: FILE replaces the receiver's manifest."""
     context: CommandContext = ctx.obj
     client = context.client(receiver_url)
     seen = None if file is None else mark_of(file)
@@ -114,7 +118,7 @@ def apply(
     shape = {"plan": answer, "reload": reload, "kept": None if kept is None else str(kept)}
     said = [render_reload(reload)]
     if kept is not None:
-        said.append(printable(f"the manifest of before is {kept}"))
+        said.append(printable(f"the earlier manifest is kept as {kept}"))
     context.show(as_json, shape, lambda: "\n".join(said))
     return DONE
 
@@ -123,7 +127,7 @@ def apply(
 
 
 def _judged(context: CommandContext, client: FleetClient, file: Path | None, as_json: bool) -> Json | None:
-    """Ask what a manifest would change; None when it is invalid, which has been said."""
+    """Ask what a manifest would change; None when it is invalid, which has been reported."""
     manifest = None
     if file is not None:
         manifest = read_plan(context, file, as_json)
@@ -201,7 +205,7 @@ def _place(answer: Json, file: Path) -> Path:
 
 
 def _put(file: Path, seen: str | None, target: Path, answer: Json) -> Path:
-    """Put FILE in the manifest's place, durably, and keep the one of before beside it; returns that."""
+    """Put FILE in the manifest's place, durably, and keep the earlier one beside it; returns that."""
     kept = target.with_name(target.name + BEFORE)
     try:
         content, before, mode = file.read_bytes(), target.read_bytes(), target.stat().st_mode & 0o777

@@ -34,7 +34,7 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
         "No longer named", int(reload.get("removed") or 0), (_line(f"{edit['name']}: {edit['holds']}") for edit in left)
     )
     running = [each for each in jobs if each.get("state") in ("claimed", "running")]
-    parts += _section("Running, and goes on", len(running), (_line(_where(each, now)) for each in running))
+    parts += _section("Running, and continues", len(running), (_line(_where(each, now)) for each in running))
     states = answer.get("states") or {}
     completed = [each for each in jobs if each.get("state") == "completed"]
     gone = [each for each in completed if each.get("removed")]
@@ -44,12 +44,10 @@ def render_plan(answer: Json, file: PurePath | None = None) -> RenderableType:
         parts += [Text(), Text(f"Already trained ({count})", "bold"), _trained(trained, now)]
         parts += _more(count - min(len(trained), NAMES_MAX))
     lines = (f"{each['name']}: removed on {day(each['removed']['at'])}: {each['removed']['why']}" for each in gone)
-    parts += _section(
-        "Trained, its model not kept, and not trained again until it is requeued", len(gone), map(_line, lines)
-    )
+    parts += _section("Trained, model not kept; not trained again until requeued", len(gone), map(_line, lines))
     over = [each for each in jobs if each.get("state") in ("failed", "cancelled")]
     lines = (f"{each['name']}: {each['state']}{_because(each)}" for each in over)
-    parts += _section("Over without a model, and stays so until it is requeued", len(over), map(_line, lines))
+    parts += _section("Ended without a model; not trained again until requeued", len(over), map(_line, lines))
     parts += _hosts(answer)
     advice = answer.get("memory") or []
     parts += _section("Memory to ask for", len(advice), (_line(_memory(each)) for each in advice))
@@ -116,7 +114,7 @@ def _trained(jobs: Sequence[Json], now: object) -> RenderableType:
 
 
 def _hosts(answer: Json) -> list[RenderableType]:
-    """Tell what each host could take of the jobs that wait, and which nobody could."""
+    """List what each host could take of the waiting jobs, and which jobs no host could."""
     waiting = int(number(answer.get("waiting")) or 0)
     if not waiting:
         return []

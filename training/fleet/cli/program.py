@@ -165,7 +165,7 @@ def cancel(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Cancel jobs for good; a running trainer stops at its worker's next heartbeat."""
+    """Cancel jobs; a running trainer stops at its worker's next heartbeat."""
     context: CommandContext = ctx.obj
     if not (jobs or removed):
         raise CannotError(f"{NAME_A_JOB}; or all that the plan no longer names: --removed", USAGE)
@@ -212,7 +212,7 @@ def hold(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Keep jobs from being granted until they are unheld; running attempts go on."""
+    """Keep jobs from being granted until they are unheld; running attempts continue."""
     return _move(ctx.obj, jobs, as_json, ctx.obj.client(receiver_url).hold)
 
 

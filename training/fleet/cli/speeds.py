@@ -36,7 +36,7 @@ def speeds(
     model: Annotated[str | None, typer.Option(help="Only jobs of this model.")] = None,
     host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
     receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> int:
     """Show how long each kind of job takes on each host, how sure that is, and how much memory it needs."""
     context: CommandContext = ctx.obj

@@ -63,7 +63,7 @@ def jobs_question(forecast: Forecast, selection: Selection) -> Question:
     """Ask whether to do it with these jobs."""
     title = f"{in_words(forecast)}."
     alone = f"{counted(forecast.left_alone, 'jobs')} of those found {_are(forecast.left_alone)} left alone."
-    most = f"One act takes {JOBS_MAX:,} jobs; more were found, so narrow the filters or go on after this one."
+    most = f"One act takes {JOBS_MAX:,} jobs; more were found, so narrow the filters, or repeat the act after this one."
     says = [_MEANS[forecast.doing]] if forecast.targets else ["There is nothing to do."]
     says += filter(None, [for_good(forecast)])
     says += [alone] if forecast.left_alone else []

@@ -1,7 +1,7 @@
 """Templates' code, kept beside them as Python keeps that of modules.
 
 Compiling them costs the receiver 150 ms and leaves a megabyte of holes in its memory. The installation writes the code
-once (``python -m training.fleet.pages``); whoever runs a checkout compiles at the first page, and nothing is written.
+once (``python -m training.fleet.pages``); a checkout compiles at the first page, and nothing is written.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ROWS_MAX = 50
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The page's address: its filters, and where it goes on. Empty: all, from now."""
+    """The page's address: its filters, and where it continues. Empty: all, from now."""
 
     job: str = ""  # an id
     host: str = ""
@@ -27,7 +27,7 @@ class Query:
     before: int | None = None
 
     def address(self, **changed: Any) -> str:
-        """Return the address with some parts changed; a changed filter begins anew."""
+        """Return the address with some parts changed; a changed filter begins at the newest event."""
         said = {**asdict(self), "before": None, **changed}
         given = urlencode({key: value for key, value in said.items() if value})
         return f"/events?{given}" if given else "/events"
@@ -70,7 +70,7 @@ def _day(at: float) -> str:
 def sentence(events: list[Event], query: Query, now: float) -> str:
     """Say in one line what the page shows."""
     if not events:
-        return "Nothing has happened yet." if query == Query() else "Nothing like that has happened."
+        return "Nothing has happened yet." if query == Query() else "No event matches."
     last = events[0]
     if query.before is not None:
         return f"What happened before {words.ago(last.at, now)}."

@@ -208,7 +208,7 @@ def _host(host: Json, live: Sequence[Mapping[str, Any]], today: Day, to_come: Ah
 
 
 def _declined(name: str, to_come: Ahead | None) -> str | None:
-    """Say which job a host lets go to another, and why."""
+    """Say which job a host leaves to another, and why."""
     if to_come is None or name not in to_come.declined:
         return None
     told: Json = msgspec.to_builtins(to_come.declined[name])

@@ -74,7 +74,7 @@ def sentence(detail: Json, explained: Json | None, now: float) -> str:
     if status == "failed":
         return f"{name} failed {over}: {one_line(job['error'] or job['ended_by'] or 'no reason was given', 300)}"
     if status == "cancelled":
-        return f"{name} was cancelled {over}: {one_line(job['ended_by'] or 'nobody said why', 200)}."
+        return f"{name} was cancelled {over}: {one_line(job['ended_by'] or 'no reason was given', 200)}."
     if status == "pending":
         return f"{name}: {one_line((explained or {}).get('summary', 'it waits'), 400)}."
     since = words.duration(now - job["claimed_at"]) if job["claimed_at"] else ""

@@ -90,7 +90,7 @@ def page(asked: PageRequest, frame: Frame) -> str:
 
 
 def matching(kinds: Sequence[Counted], wanted: JobFilter) -> int:
-    """Count what the filters let through."""
+    """Count the jobs that match the filters."""
     return sum(each.n for each in kinds if _passes(each, wanted))
 
 

@@ -84,7 +84,7 @@ def _environment() -> Environment:
 
 
 def keep_compiled() -> None:
-    """Compile all templates and write their code beside them. Raises OSError where nobody may write there."""
+    """Compile all templates and write their code beside them. Raises OSError where this user may not write there."""
     environment = _environment()
     assert isinstance(environment.bytecode_cache, Compiled)
     environment.bytecode_cache.writes()

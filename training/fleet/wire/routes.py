@@ -308,7 +308,7 @@ ROUTES: tuple[Route, ...] = (
         problem_types=(ProblemType.NOT_YOURS,)),
     Route(
         "POST", "/v1/gc", Access.OPERATOR, "gc_now",
-        "Let it go now; repeat while the answer says that there is more", reply=wire.GcReply),
+        "Delete what retention no longer keeps; repeat while `more` is true", reply=wire.GcReply),
     Route(
         "GET", "/v1/notify", Access.OPERATOR, "notify",
         "List the channels for notices, and how far each has got", reply=wire.NotifyReply),

@@ -88,7 +88,7 @@ def declined(told: Json, now: float, clock: Callable[[float, float], str]) -> st
 
 def removed_sentence(job: Json, at: object, why: object) -> str:
     """Say when and why a model went."""
-    again = f"`cis490-jobs requeue {typed(job)}` trains it anew"
+    again = f"`cis490-jobs requeue {typed(job)}` trains it again"
     return f"the model of job {job.get('name')} was removed on {day(at)}: {why}; {again}"
 
 
