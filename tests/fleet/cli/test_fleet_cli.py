@@ -341,6 +341,18 @@ def test_a_command_is_registered_once() -> None:
     assert "No such command 'frobnicate'" in err.getvalue()
 
 
+@pytest.mark.parametrize("error", [AttributeError, KeyError, TypeError, ValueError])
+def test_a_mistake_of_ours_is_not_called_the_receivers(
+    run, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_jobs: object, **_: object) -> None:
+        raise error("ours")
+
+    monkeypatch.setattr(cli_views, "render_list", broken)
+    with pytest.raises(error, match="ours"):
+        run("list")
+
+
 def test_commands_to_type_reach_the_same_receiver() -> None:
     """The address is added to each command that calls a receiver, and to no other."""
     context = CommandContext(given=["--receiver-url", "http://r"], callers=program.callers())
