@@ -29,7 +29,7 @@ from training.fleet.manifest.reader import (
     text,
     whole,
 )
-from training.fleet.manifest.types import INHERITED, SCHEMA_VERSION, HostSpec, JobSpec, TrainerSpec, read
+from training.fleet.manifest.types import INHERITED, SCHEMA_VERSION, HostSpec, JobSpec, Manifest, TrainerSpec, read
 from training.fleet.scheduling.policy import Scheduling
 from training.fleet.scheduling.retention import Rules
 from training.fleet.wire import bundles
@@ -47,10 +47,12 @@ Defaults = Mapping[str, Any]  # the checked values of [defaults]
 
 @dataclass(frozen=True, slots=True)
 class Trainers:
-    """The models that can be trained: the hyperparameters of each, ``None`` for one whose flags are not known."""
+    """The models that can be trained, and what was asked of their trainers."""
 
-    flags: Mapping[str, Mapping[str, HyperFlag] | None]
+    flags: Mapping[str, Mapping[str, HyperFlag] | None]  # hyperparameters of each; None: they are not known
     own: Mapping[str, TrainerSpec] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)  # program → digest of its flags
+    bound_by: Mapping[str, str] = field(default_factory=dict)  # model → what bounds it
 
 
 def dataset_among(known: Catalogue | None) -> Kind[str]:
@@ -142,10 +144,7 @@ def check_notify(root: Table) -> tuple[Channel, ...]:
     """Check ``[notify.<name>]``: the channels that carry notices to people."""
     found = []
     for name, table in root.tables("notify"):
-        try:
-            kinds.host_name(name)
-        except WrongValueError:
-            table.report((), "must be a name of letters, digits, dots, dashes and underscores", "rename it")
+        table.judge(kinds.host_name, name, "rename it")
         kind = table.take("kind", one_of([kind.value for kind in ChannelKind], "kind of channel"), "", required=True)
         on: tuple[str, ...] = table.take("on", _NOTICES, tuple(NoticeKind))
         named: dict[str, Any] = {}
@@ -435,16 +434,21 @@ def _unchecked(key: str, value: object) -> tuple[str, str] | None:
     return None
 
 
-def check_plan(
-    root: Table, trainers: Trainers, datasets: Catalogue | None = None
-) -> tuple[dict[str, HostSpec], list[JobSpec], tuple[Channel, ...], Rules, Scheduling]:
-    """Check defaults, hosts, jobs, channels, retention and scheduling, then refuse other keys at the top."""
+def check_plan(root: Table, trainers: Trainers, datasets: Catalogue | None = None, *, stem: str = "plan") -> Manifest:
+    """Check everything but the trainers, and refuse other keys at the top."""
     dataset = dataset_among(datasets)
     defaults = check_defaults(root, dataset)
-    hosts = check_hosts(root, trainers)
-    jobs = check_jobs(root, defaults, trainers, dataset)
-    channels = check_notify(root)
-    retention = check_retention(root)
-    scheduling = Scheduling(root.take("scheduling", one_of(Scheduling, "scheduling"), Scheduling.SOONEST.value))
+    plan = Manifest(
+        name=check_head(root, stem=stem),
+        hosts=check_hosts(root, trainers),
+        jobs=tuple(check_jobs(root, defaults, trainers, dataset)),
+        trainers=trainers.own,
+        flag_digests=trainers.digests,
+        names_jobs=root.has("jobs"),
+        channels=check_notify(root),
+        retention=check_retention(root),
+        scheduling=Scheduling(root.take("scheduling", one_of(Scheduling, "scheduling"), Scheduling.SOONEST.value)),
+        bound_by=trainers.bound_by,
+    )
     root.finish("a manifest")
-    return hosts, jobs, channels, retention, scheduling
+    return plan

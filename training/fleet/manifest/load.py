@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from training.fleet.capability.describe import (
     ProcessDescriber,
     describe_command,
 )
-from training.fleet.manifest.checks import Trainers, check_head, check_plan, check_trainers
+from training.fleet.manifest.checks import Trainers, check_plan, check_trainers
 from training.fleet.manifest.notes import notes
 from training.fleet.manifest.reader import Problem, Table, path_text
 from training.fleet.manifest.toml import UnreadableError, parse, read_source
@@ -59,9 +60,6 @@ __all__ = [
 MISTAKES_MAX = 1000  # mistakes reported: a file that is no manifest has many, and the answer must fit into a message
 _SAYS_NOTHING = "says nothing, as a file that an editor or a sync has not finished writing"
 
-# Model → its hyperparameters; None for a trainer without `describe`.
-Flags = dict[str, dict[str, HyperFlag] | None]
-
 
 @cache
 def default_describer() -> Describer:
@@ -93,10 +91,10 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
     problems: list[Problem] = []
     try:
         with ThreadPoolExecutor(1) as beside:  # they start while a long plan is read
-            asked = beside.submit(_builtin_flags, describer)
+            asked = beside.submit(_builtin, describer)
             document = parse(source)
             root = Table(document.values, (), problems)
-            builtin, digests, bound_by = asked.result()
+            builtin = asked.result()
     except DescribeError as error:
         hint = "run the command by hand to see why"
         unknown = Problem((), f"the trainers' flags are not known: {error}", hint)
@@ -104,29 +102,15 @@ def parse_manifest(source: str, *, path: Path, describer: Describer, datasets: C
     if not document.values and not document.problems:  # perhaps the file is being written
         nothing = Problem((), _SAYS_NOTHING, "a plan without jobs has the line: jobs = []")
         raise ManifestError(_located([nothing], path, source))
-    name = check_head(root, stem=path.stem.removesuffix(".toml"))
-    own = check_trainers(root, set(builtin))
-    flags = _own_flags(own, describer, problems, bound_by) | builtin
-    hosts, jobs, channels, retention, scheduling = check_plan(root, Trainers(flags, own), datasets)
+    own = check_trainers(root, builtin.flags)
+    trainers = _with_own(builtin, own, describer, problems)
+    plan = check_plan(root, trainers, datasets, stem=path.stem.removesuffix(".toml"))
     if document.partial:  # a missing key may be in an unreadable line
         problems = [problem for problem in problems if not problem.missing]
     problems = document.problems + problems
     if problems:
         raise ManifestError(_located(problems, path, source))
-    said = "jobs" in document.values
-    return Manifest(
-        name,
-        SCHEMA_VERSION,
-        hosts,
-        tuple(jobs),
-        own,
-        digests,
-        names_jobs=said,
-        channels=channels,
-        retention=retention,
-        scheduling=scheduling,
-        bound_by=bound_by,
-    )
+    return plan
 
 
 def check_values(
@@ -134,7 +118,8 @@ def check_values(
 ) -> Manifest:
     """Check a plan that was read elsewhere; raises :class:`ManifestError` with every mistake, without lines.
 
-    Only our own trainers are asked for their flags: hyper values of others are checked in their form alone.
+    Only our own trainers are asked for their flags: hyper values of others are checked in their form alone. Channels
+    stay out: those of a file from elsewhere name files on its machine, which nobody shall read here.
     """
     problems = [
         Problem(("jobs", index, key), "cannot be sent", "send each of its jobs by itself")
@@ -144,63 +129,47 @@ def check_values(
     ]
     if problems:  # which would be as many jobs as it says
         raise ManifestError(_located(problems, path, ""))
-    root = Table(values, (), problems)
+    root = Table({key: value for key, value in values.items() if key != "notify"}, (), problems)
     try:
-        builtin, digests, bound_by = _builtin_flags(describer)
+        builtin = _builtin(describer)
     except DescribeError as error:
         raise ManifestError([Mistake(str(path), None, "", f"the trainers' flags are not known: {error}")]) from None
-    own = check_trainers(root, set(builtin))
-    trainers = Trainers({**dict.fromkeys(own), **builtin}, own)
-    # Channels stay out: those of a file from elsewhere name files on its machine, which nobody shall read here.
-    hosts, jobs, _, retention, scheduling = check_plan(root, trainers, datasets)
+    own = check_trainers(root, builtin.flags)
+    trainers = replace(builtin, flags={**dict.fromkeys(own), **builtin.flags}, own=own)
+    plan = check_plan(root, trainers, datasets, stem=path.stem)
     if problems:
         raise ManifestError(_located(problems, path, ""))
-    named = "jobs" in values
-    return Manifest(
-        path.stem,
-        SCHEMA_VERSION,
-        hosts,
-        tuple(jobs),
-        own,
-        digests,
-        names_jobs=named,
-        retention=retention,
-        scheduling=scheduling,
-        bound_by=bound_by,
+    return plan
+
+
+def _builtin(describer: Describer) -> Trainers:
+    """Ask the built-in trainers."""
+    told = {program: describer(describe_command(program)) for program in PROGRAMS}
+    return Trainers(
+        flags={model: hyper for each in told.values() for model, hyper in each.models.items()},
+        digests={program: each.digest for program, each in told.items()},
+        bound_by={model: sort for each in told.values() for model, sort in each.bound_by.items()},
     )
 
 
-def _builtin_flags(describer: Describer) -> tuple[Flags, dict[str, str], dict[str, str]]:
-    """Map models to hyperparameters of the built-in trainers, programs to digests of their flags, models to bounds."""
-    flags: Flags = {}
-    digests: dict[str, str] = {}
-    bound_by: dict[str, str] = {}
-    for program in PROGRAMS:
-        description = describer(describe_command(program))
-        flags |= {model: dict(hyper) for model, hyper in description.models.items()}
-        digests[program] = description.digest
-        bound_by |= description.bound_by
-    return flags, digests, bound_by
-
-
-def _own_flags(
-    own: dict[str, TrainerSpec], describer: Describer, problems: list[Problem], bound_by: dict[str, str]
-) -> Flags:
-    """Do the same for own trainers, also in ``bound_by``; ``None`` for those without `describe`."""
-    flags: Flags = {}
+def _with_own(
+    builtin: Trainers, own: Mapping[str, TrainerSpec], describer: Describer, problems: list[Problem]
+) -> Trainers:
+    """Ask own trainers too; the flags of those without `describe` are not known."""
+    flags: dict[str, Mapping[str, HyperFlag] | None] = dict.fromkeys(own)
+    bound_by = dict(builtin.bound_by)
     for name, trainer in own.items():
-        flags[name] = None
         if trainer.describe:
             try:
                 description = describer(trainer.describe)
                 described = _described(name, description.models)
-                flags[name] = dict(description.models[described])
+                flags[name] = description.models[described]
                 if described in description.bound_by:
                     bound_by[name] = description.bound_by[described]
             except DescribeError as error:
                 hint = "mend the command, or leave `describe` out to skip the check"
                 problems.append(Problem(("trainers", name, "describe"), str(error), hint))
-    return flags
+    return replace(builtin, flags=flags | dict(builtin.flags), own=own, bound_by=bound_by)
 
 
 def _described(name: str, models: Collection[str]) -> str:

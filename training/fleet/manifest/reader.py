@@ -79,12 +79,12 @@ class Table:
         """Return True when one of these keys was found wrong."""
         return not self._wrong.isdisjoint(keys)
 
-    def judge(self, kind: Kind[T], name: str) -> None:
+    def judge(self, kind: Kind[T], name: str, suggestion: str = "") -> None:
         """Check the table's own name."""
         try:
             kind(name)
         except WrongValueError as wrong:
-            self.report((), wrong.message)
+            self.report((), wrong.message, suggestion)
 
     def table(self, key: str) -> Table:
         """Read the one sub-table under ``key``; an empty one where it is absent or none."""

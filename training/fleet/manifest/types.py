@@ -143,21 +143,20 @@ def read(
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A plan without mistakes."""
 
     name: str
-    schema_version: int
     hosts: Mapping[str, HostSpec]
     jobs: tuple[JobSpec, ...]
     trainers: Mapping[str, TrainerSpec]
     flag_digests: Mapping[str, str]  # program → digest of the flags the plan was checked against
-    names_jobs: bool = True  # false: the file has no list of jobs at all
-    channels: tuple[Channel, ...] = ()
-    retention: Rules = field(default_factory=Rules)
-    scheduling: Scheduling = Scheduling.SOONEST
-    bound_by: Mapping[str, str] = field(default_factory=dict)  # model → what bounds it, as its trainer declares
+    names_jobs: bool  # false: the file has no list of jobs at all
+    channels: tuple[Channel, ...]
+    retention: Rules
+    scheduling: Scheduling
+    bound_by: Mapping[str, str]  # model → what bounds it, as its trainer declares
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}
