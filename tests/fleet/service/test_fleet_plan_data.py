@@ -15,8 +15,7 @@ from training.contract import HOSTS_FILE
 from training.fleet.client.push import recording_hosts
 from training.fleet.database.writer import Writer
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.scheduling.job import Job, Needs
-from training.fleet.scheduling.policy import lacks_data
+from training.fleet.scheduling.job import Job
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.data_use import check_unused
 from training.fleet.service.hosts import Plan
@@ -86,13 +85,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     yield made
     made.writer.close()
     made.queue.close()
-
-
-def class_of_before(fleet: Fleet) -> int:
-    """A class of a release of before, which says neither the data set nor what bears on the duration."""
-    row = fleet.queue.db.one("add_class", needs=Needs(model="gbt").canonical())
-    assert row is not None
-    return int(row["class_id"])
 
 
 # ── what references mean ────────────────────────────────────────────────────────────────────
@@ -220,19 +212,6 @@ def test_a_data_set_is_not_called_as_another_ones_id_begins(fleet: Fleet) -> Non
     assert fleet.dataset_store.catalogue().resolve(dataset_id[:6]) == dataset_id
 
 
-def test_jobs_of_before_learn_which_data_set_they_need(fleet: Fleet) -> None:
-    """Their class was made when no class said it."""
-    fleet.start()
-    dataset_id = fleet.push(b"data")
-    fleet.reload()
-    (job,) = fleet.jobs()
-    fleet.queue.db.run("class_job", job_id=job.job_id, class_id=class_of_before(fleet))
-    fleet.start("elsewhere")
-    assert fleet.service.claim(a_worker_claim("pi")).job_id is None
-    assert lacks_data(job.needs, frozenset()) == fleet.obstacles()[0]
-    assert lacks_data(job.needs, {dataset_id}) is lacks_data(job.needs, None) is None
-
-
 # ── a restart alone changes nothing ─────────────────────────────────────────────────────────
 
 
@@ -304,7 +283,6 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(
     fleet.reload()
     (job,) = fleet.jobs()
     kept = fleet.folder / "plan.kept"
-    needs_no_data = class_of_before(fleet)
 
     def damage() -> None:
         kept.write_bytes(kept.read_bytes().replace(b"processed", b"Processed"))
@@ -314,7 +292,6 @@ def test_a_kept_plan_is_no_plan_once_anything_it_was_made_from_has_changed(
         lambda: fleet.push(b"more", "another"),
         lambda: fleet.push(b"data", hosts=["desk"]),
         lambda: fleet.queue.db.run("mark_removed", job_id=job.job_id),
-        lambda: fleet.queue.db.run("class_job", job_id=job.job_id, class_id=needs_no_data),
         lambda: fleet.queue._conn.execute("UPDATE jobs SET name = 'other'"),
         lambda: monkeypatch.setattr("training.fleet.service.kept_plan.stamps", lambda: ["newer"]),
         damage,

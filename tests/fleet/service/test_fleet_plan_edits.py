@@ -17,6 +17,7 @@ from training.contract import spec_hash
 from training.fleet.cli.models import allowed_names, granted
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
+from training.fleet.manifest.load import HostSpec
 from training.fleet.scheduling.edits import LISTED_MAX, Edit, Kind, changed, channel_edits, first, host_edits, sentence
 from training.fleet.service.catalogue import provenance_of
 from training.fleet.service.service import Service
@@ -168,7 +169,7 @@ def test_edits_of_channels_are_told() -> None:
 
 def test_a_table_that_says_what_holds_without_it_is_no_edit(receiver: Receiver) -> None:
     receiver.plan(a_job("one"))
-    plain = {"name": "pi", "description": "", "priority": 0, "allow_jobs": [], "cuda": None}
+    plain = HostSpec(name="pi").to_dict()
     assert receiver.plan(a_job("one"), hosts={"pi": plain}).hosts == 0
     said = receiver.plan(a_job("one"), hosts={"pi": plain | {"deny_jobs": ["gbt"]}}).edits
     assert [edit.keys for edit in said] == [["deny_jobs"]]

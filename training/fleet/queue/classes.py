@@ -66,8 +66,7 @@ class Classes:
         found = self._known.get(class_id)
         if found is None:
             told = json.loads(text)
-            work = told.get("work") or {"model": told.get("model")}  # a class of before names no work
-            found = self._known[class_id] = JobClass(class_id, Needs.of(told), work)
+            found = self._known[class_id] = JobClass(class_id, Needs.of(told), told["work"])
         return found
 
     def recount(self) -> None:

@@ -49,14 +49,12 @@ def look_at_records(rows: Iterable[Fields]) -> Iterator[Finding]:
 def _compared(row: Fields, spec: Spec) -> Iterator[tuple[str, bool]]:
     yield "another name", row["name"] != str(spec.get("name") or row["job_id"])
     yield "another priority", row["priority"] != spec.get("priority", 0)
-    for key in ("model", "mode"):  # NULL in jobs of before, until the receiver starts
-        yield f"another {key}", row[key] is not None and row[key] != str(spec.get(key) or "")
+    for key in ("model", "mode"):
+        yield f"another {key}", row[key] != str(spec.get(key) or "")
     try:
         learned = {key: row[key] for key in ("ram_above_gib", "vram_above_gib")}
         needs = replace(Needs.of(spec), **learned)
-        # An older job, until the next reload: its class has no data, or does not say what bears on its duration.
-        works = (work_facts(spec), work_facts(spec, coarse=True), None)
-        known = {wanted.canonical(work) for wanted in (needs, replace(needs, dataset=None)) for work in works}
+        known = {needs.canonical(work_facts(spec, coarse=coarse)) for coarse in (False, True)}
     except (TypeError, ValueError):
         known = set()
     yield "other needs", row["needs"] not in known

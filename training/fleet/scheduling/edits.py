@@ -144,14 +144,11 @@ def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
     return Edit(Kind.LEFT, job.name, f"{holds}; another job is called so now{differs}", keys, job.job_id)
 
 
-_HOST: Table = {"priority": 0}  # the host has no table
-
-
 def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Mapping[str, list[str]]) -> list[Edit]:
     """List the edits of hosts. ``held`` says which jobs train where; hosts compare without case."""
     found, trains = [], {host.casefold(): jobs for host, jobs in held.items()}
     for name in sorted(before.keys() | after.keys()):
-        keys = changed({**_HOST, **before.get(name, {})}, {**_HOST, **after.get(name, {})})
+        keys = changed(before.get(name, {}), after.get(name, {}))
         keys = tuple(key for key in keys if key != "name")
         if keys:
             jobs = ", ".join(trains.get(name.casefold(), ()))
