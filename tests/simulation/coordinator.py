@@ -26,6 +26,7 @@ from simulation.urgent import is_urgent
 from simulation.world import SimClock, Timer, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, Writer
+from training.fleet.queue.draft import PART
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.receiver.http.problems import body_of, headers_of, refusal_of
 from training.fleet.scheduling.policy import Policy
@@ -98,6 +99,9 @@ class InlineWriter(Writer):
         self._commit(group)
 
 
+PLAN_PARTS = PART, PART, 1, PART, 2  # jobs of a plan that are written at once, by seed
+
+
 class Coordinator:
     """The receiver's machine and the program on it."""
 
@@ -114,7 +118,7 @@ class Coordinator:
         """``commit_s`` is what a sync of the database takes; ``after_crash`` is called when a burnt fuse ended it."""
         self.world = world
         self.policy = policy
-        self.jobs = jobs  # the manifest as it lies on the operator's disk
+        self.jobs = self.read = jobs  # the manifest as it lies on the operator's disk, and as it was last read
         self.plan = plan
         self.clock = SimClock(world, boot_offset=5000.0)
         self.fuse = Fuse()
@@ -142,6 +146,7 @@ class Coordinator:
         self._inbox: list[tuple[Process, Commit]] = []
         self.processes: dict[Connection, Process] = {}
         self._commit_due = False
+        self._reloads = False
         self.news = 0
         self._thinks = False
         self._moves = self._made_pending()
@@ -163,6 +168,7 @@ class Coordinator:
         repaired = self._repaired()
         self._watcher.restarted(self)
         self.queue.events.fired = self.fired
+        self.queue.plan_part = PLAN_PARTS[self.world.seed % len(PLAN_PARTS)]
         self.service = Service(self.queue, self.store, new_round=self._id)
         self.service.crowd = pace.crowd
         self.delivery = Delivery(self.service, self.store, self.database, self.clock)
@@ -306,7 +312,24 @@ class Coordinator:
         self.lets_go = False
 
     def reload(self) -> messages.ReloadReply:
+        self.read = self.jobs
         return self.service.reload(self.jobs, self.plan)
+
+    def reload_in_parts(self, call: Call) -> Endpoint:
+        """Read the file and write it in parts, one plan after the other, as the production receiver does."""
+        if self.queue.plan_part == PART:
+            return (yield Commit(call, self.reload))
+        while self._reloads:
+            yield News(self.news, self.world.now + 0.5)
+        self._reloads, boot = True, self._boot
+        try:
+            jobs = self.read = self.jobs
+            write = yield Commit(Call("plan part"), lambda: self.queue.write_plan(self.queue.draft(jobs)))
+            while write.is_long:
+                yield Commit(Call("plan part"), write.write_part)
+            return (yield Commit(call, lambda: self.service.reload(write, self.plan)))
+        finally:
+            self._reloads = self._reloads and self._boot != boot
 
     def mend_index(self) -> None:
         """Repair the index if a line of it is due."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from simulation.network import Connection, Request
@@ -49,7 +48,7 @@ class Endpoints:
             call.message = decoded(request.body, messages.ClaimRequest)
             return call, self._claim(call)
         if rest == ["reload"]:
-            return call, self._simply(call, self._at.reload)
+            return call, self._at.reload_in_parts(call)
         if noun == "workers":
             return call, self._about_host(call, rest[0])
         call.job_id = rest[0]
@@ -57,9 +56,6 @@ class Endpoints:
             call.name = "state"
             return call, self._about_state(call, *rest[2:])
         return call, self._about_job(call)
-
-    def _simply(self, call: Call, work: Callable[[], Any]) -> Endpoint:
-        return (yield Commit(call, work))
 
     def _about_host(self, call: Call, host: str) -> Endpoint:
         assert call.request is not None

@@ -142,11 +142,13 @@ class GrantsFit(Checker):
             grace = self._policy.prefer_cuda_grace_s
             waited = held_s >= grace - 1e-6 or not self._somebody_has_cuda(spec, seen)
             self.demand(waited, f"granted past prefer_cuda after {held_s:.1f} s")
+        ((edition,),) = self._witness.rows("SELECT edition FROM identity")
+        self.demand(facts.edition <= edition, "granted before the plan that brings it is in force")
         for other in seen.before.jobs.values():
             if self._kept(facts.job_id, request.host_id):
                 break
             waits = other.status == seen.after.jobs[other.job_id].status == "pending"
-            if waits and other.priority > facts.priority and not other.held_by:
+            if waits and other.priority > facts.priority and not other.held_by and other.edition <= edition:
                 self._passed_over(other, request, now, seen)
 
     def _kept(self, job_id: str, host: str) -> bool:

@@ -25,7 +25,7 @@ class PlanIsTakenOver(Checker):
     def see(self, seen: Observation) -> None:
         if seen.call.name != "reload" or seen.error is not None:
             return
-        file = {job["job_id"]: job for job in self._witness.receiver.jobs}
+        file = {job["job_id"]: job for job in self._witness.receiver.read}
         rows = self._witness.rows("SELECT job_id, name, spec, priority FROM jobs WHERE in_manifest = 1")
         self.demand({row[0] for row in rows} == file.keys(), "the plan holds other jobs than the file")
         self.demand(len({row[1] for row in rows}) == len(rows), "two jobs of the plan share a name")
@@ -50,13 +50,14 @@ class UndoUndoes(Checker):
         reload = seen.call.name == "reload" and seen.error is None
         for event in seen.events:
             if event.transition in ("cancel", "take_out"):
-                assert seen.call.request is not None
-                self._as_removed[event.job_id] = "removed=true" in seen.call.request.path
+                by_plan = seen.call.name in ("plan part", "reload")  # it never came into force
+                path = "" if seen.call.request is None else seen.call.request.path
+                self._as_removed[event.job_id] = by_plan or "removed=true" in path
             elif event.transition == "requeue":
                 why = self._as_removed.pop(event.job_id, False)
                 self.demand(why or not reload, f"a reload brought {event.job_id[:8]} back")
         if reload:
-            planned = {job["job_id"] for job in self._witness.receiver.jobs}
+            planned = {job["job_id"] for job in self._witness.receiver.read}
             left = [job_id for job_id in planned if self._as_removed.get(job_id)]
             self.demand(not left, f"{left} stay cancelled because they had left")
 
@@ -72,17 +73,24 @@ class RecordIsTheGrant(Checker):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._said: dict[str, Spec] = {}  # what the last plan that named a job said of it
+        self._coming: dict[str, Spec] = {}  # what the plan says that is being written
         self._granted: dict[str, Spec] = {}  # by claim
         self._witness: Witness
 
     def see(self, seen: Observation) -> None:
         if seen.call.name == "reload" and seen.error is None:
-            self._said |= {job["job_id"]: dict(job) for job in self._witness.receiver.jobs}
+            self._said |= {job["job_id"]: dict(job) for job in self._witness.receiver.read}
+            self._coming = {}
+        elif seen.call.name == "plan part":
+            self._coming = {job["job_id"]: dict(job) for job in self._witness.receiver.read}
         reply = seen.result
         if seen.call.name != "claim" or not isinstance(reply, ClaimReply) or reply.claim_id is None:
             return
         assert reply.spec is not None
-        wanted = self._granted.setdefault(reply.claim_id, self._said[str(reply.job_id)])
+        job_id = str(reply.job_id)
+        self.demand(job_id in self._said, f"{job_id[:8]} was granted before the plan that brings it was in force")
+        newest = self._coming if reply.spec == self._coming.get(job_id) else self._said
+        wanted = self._granted.setdefault(reply.claim_id, newest[job_id])
         self.demand(reply.spec == wanted, f"{reply.job_id} was granted with another plan")
         self.demand(reply.name == wanted["name"], f"{reply.job_id} was granted by another name")
 

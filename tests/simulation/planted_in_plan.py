@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulation.mutate import Mutant
 from training.fleet.queue import foresee
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import edits
 from training.fleet.service import catalogue
 from training.fleet.service.service import Service
@@ -38,6 +39,13 @@ PLAN_BUGS = (
         "not job.in_manifest and job.cancelled_as_removed",
         "job.status is JobStatus.CANCELLED",
         seed=76,
+    ),
+    Mutant(
+        "a half-written plan is granted",
+        PlanWrite.__init__,
+        "self._edition = queue.edition + 1",
+        "self._edition = queue.edition",
+        seed=2,
     ),
     Mutant("nothing is kept of a grant", JobQueue._write_grant, "granted=granted(job),", "granted=None,"),
     Mutant("provenance says what the plan says", catalogue.provenance_of, "job = job.granted(attempt)", "pass", seed=8),

@@ -40,6 +40,7 @@ class Facts(NamedTuple):
     vram_above_gib: float
     held_by: str | None
     class_id: int
+    edition: int
 
     def wants(self) -> dict[str, Any]:
         """Return what the job asks for, and what was learned of its memory."""

@@ -18,6 +18,7 @@ RECEIVER = (
     "store.published",
     "store.replace.written",
     "store.replace.done",
+    "queue.plan_part",
     "transition.insert",
     "transition.claim",
     "transition.heartbeat",

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.declines import Declined
-from training.fleet.queue.draft import Draft, class_key
+from training.fleet.queue.draft import class_key
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue, _eligible
 from training.fleet.queue.kinds import places_of
+from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.edits import LISTED_MAX, first
 from training.fleet.scheduling.edits import Kind as EditKind
@@ -751,7 +752,7 @@ def test_a_reload_of_a_plan_that_is_known_asks_for_no_job_by_itself(
 
     monkeypatch.setattr(queue.db, "one", counted)
     assert queue.sync_from_manifest(plan)["unchanged"] == 20
-    assert asked == []
+    assert asked == ["edition"]
 
 
 # ── what every statement costs ──────────────────────────────────────────────────────────────
@@ -907,27 +908,52 @@ def test_what_was_cancelled_is_told_in_the_order_of_the_plan(queue: JobQueue) ->
     assert [edit.name for edit in queue.sync(jobs).edits] == ["a", "b", "c"]
 
 
-def a_draft(queue: JobQueue, jobs: list[dict[str, Any]]) -> Draft:
-    draft = queue.draft(jobs)
-    draft.classify(queue.classes)
-    draft.lay_out(queue.db)
-    return draft
+def half_written(queue: JobQueue, jobs: list[dict[str, Any]]) -> PlanWrite:
+    """Write all but the last part of a plan, two jobs at once."""
+    queue.plan_part = 2
+    write = queue.write_plan(queue.draft(jobs))
+    assert write.is_long
+    while write.is_long:
+        write.write_part()
+    return write
 
 
-def test_a_draft_of_before_another_plan_is_compared_anew(queue: JobQueue) -> None:
-    draft = a_draft(queue, [a_job("one"), a_job("two")])
-    queue.sync([a_job("one", priority=3), a_job("three")])
-    counts = queue.sync(draft).counts
-    assert {word: n for word, n in counts.items() if n} == {"inserted": 1, "updated": 1, "removed": 1}
+def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole(queue: JobQueue) -> None:
+    write = half_written(queue, [a_job(name, seed=n) for n, name in enumerate("abcde")])
+    assert len(queue.db.all("jobs_page", after=0, most=9)) == 4
+    assert claim(queue) is None
+    assert queue.events.fired["insert"] == 0, "or waiting claims would be told of them"
+    with queue.db.transaction():
+        assert write.finish().counts["inserted"] == 5
+    assert queue.edition == 1
+    assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
 
 
-def test_a_draft_of_before_the_clock_was_set_has_the_new_time(queue: JobQueue, clock: FakeClock) -> None:
-    draft = a_draft(queue, [a_job("one")])
-    clock.step(-3600.0)
-    queue.sync(draft)
-    job = queue.get("id-one")
-    assert job is not None
-    assert (job.created_at, job.claimable_at) == (clock.now(), clock.now())
+def test_a_plan_cut_off_is_finished_by_the_next_write(queue: JobQueue) -> None:
+    jobs = [a_job(name, seed=n) for n, name in enumerate("abcde")]
+    half_written(queue, jobs)
+    counts = queue.sync(jobs).counts
+    assert {word: n for word, n in counts.items() if n} == {"inserted": 1, "unchanged": 4}
+    assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
+
+
+def test_a_plan_cut_off_is_undone_by_the_plan_before(queue: JobQueue) -> None:
+    queue.sync([a_job("old")])
+    half_written(queue, [a_job(name, seed=n) for n, name in enumerate("abcde")])
+    queue.sync([a_job("old")])
+    jobs = [queue.get(f"id-{name}") for name in "abcd"]
+    assert {job.status for job in jobs if job is not None} == {JobStatus.CANCELLED}
+    assert claim(queue).name == "old"  # type: ignore[union-attr]
+    assert claim(queue) is None
+    assert queue.sync([a_job("old"), a_job("a", seed=0)]).counts["revived"] == 1
+    assert claim(queue).name == "a"  # type: ignore[union-attr]
+
+
+def test_no_two_plans_are_written_at_once(queue: JobQueue) -> None:
+    write = queue.write_plan(queue.draft([a_job("one")]))
+    queue.sync([a_job("two")])
+    with pytest.raises(AssertionError, match="another plan"):
+        write.finish()
 
 
 def test_of_jobs_that_changed_only_the_first_hundred_are_told(queue: JobQueue) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec import to_builtins
 
-from training.fleet.queue.draft import Draft
 from training.fleet.queue.foresee import foresee, planned_ids
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Job
@@ -61,7 +60,6 @@ class Edited(RuleBasedStateMachine):
         self.stopped: set[str] = set()  # jobs that somebody cancelled by name
         self.idle: set[str] = {entry["job_id"] for entry in self.file}  # that nobody touched
         self.held: dict[str, tuple[str, str]] = {}  # host → the claim and job it works on
-        self.draft: tuple[list[Entry], Draft] | None = None
         self.start()
 
     # ── the plan ────────────────────────────────────────────────────────────────────────────
@@ -73,10 +71,7 @@ class Edited(RuleBasedStateMachine):
 
     @rule()
     def reload(self) -> None:
-        """Also by what was compared, and laid out as rows, some time before."""
-        jobs: list[Entry] | Draft = [dict(entry) for entry in self.file]
-        if self.draft is not None:
-            self.file, jobs, self.draft = *self.draft, None
+        jobs = [dict(entry) for entry in self.file]
         before = {job.job_id: job for job in self.rows()}
         said = self.preview()
         reply = self.service.reload(jobs, Plan())
@@ -85,13 +80,6 @@ class Edited(RuleBasedStateMachine):
         self.tell(before, reply)
         self.planned = {entry["job_id"] for entry in self.file}
         self.read |= {entry["job_id"]: dict(entry) for entry in self.file}
-
-    @rule()
-    def compare(self) -> None:
-        draft = self.queue.draft([dict(entry) for entry in self.file])
-        draft.classify(self.queue.classes)
-        draft.lay_out(self.queue.db)
-        self.draft = [dict(entry) for entry in self.file], draft
 
     def preview(self) -> ReloadReply:
         after = HostRegistry(self.service.known_hosts(), Plan())
@@ -241,7 +229,6 @@ class Edited(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Undoing every edit gives the first state; what was worked on is as the work left it."""
-        self.draft = None
         self.file = [dict(entry) for entry in self.first]
         self.reload()
         rows = {job.job_id: job for job in self.rows() if job.in_manifest}

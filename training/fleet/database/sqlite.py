@@ -360,10 +360,11 @@ def _read_only_uri(path: str | Path) -> str:
 
 
 def _shape(connection: sqlite3.Connection) -> set[str]:
-    """List every table with its columns, and every index with its table, in words."""
-    found = set()
+    """List every table with its columns, every index with its table, and every view, in words."""
     listed = connection.execute("PRAGMA table_list").fetchall()
-    for table in [row[1] for row in listed if not row[1].startswith("sqlite_")]:
+    ours = [(name, kind) for _, name, kind, *_ in listed if not name.startswith("sqlite_")]
+    found = {f"the view {name}" for name, kind in ours if kind == "view"}
+    for table in [name for name, kind in ours if kind != "view"]:
         columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
         found |= {f"the column {column[1]} of {table}" for column in columns}
         indexes = connection.execute(f"PRAGMA index_list({table})").fetchall()

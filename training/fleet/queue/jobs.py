@@ -18,32 +18,29 @@ from typing import Any
 from training import strict_json
 from training.clock import Clock, SystemClock
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.database.writer import Database, Row, id_of
+from training.fleet.database.writer import Database, id_of
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
 from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.curves import Curves
 from training.fleet.queue.draft import (
+    PART,
     Draft,
     PlanJobs,
-    class_key,
     columns_of,
     digest_of,
-    in_parts,
-    texts_of,
 )
 from training.fleet.queue.events import Events
-from training.fleet.queue.foresee import Synced, judged, name_of
+from training.fleet.queue.foresee import Synced
 from training.fleet.queue.interruptions import Interruptions
 from training.fleet.queue.logs import LogRows
 from training.fleet.queue.orders import Orders
+from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.queue.quarantine import Quarantines
 from training.fleet.queue.results import Results
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, known_job
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.edits import LISTED_MAX, Change, Outcome, leaving
-from training.fleet.scheduling.edits import Kind as EditKind
 from training.fleet.scheduling.job import (
     CANCELLED,
     CANCELLED_AS_REMOVED,
@@ -61,8 +58,6 @@ from training.fleet.scheduling.resources import Booking
 
 _UNBOUNDED = 2**62
 _LAST = "\U0010ffff"  # sorts after every text that begins like the one before it
-
-ClassIds = dict[tuple[str, float, float], int]  # what a class follows from, with memory that was learned → its number
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ class JobQueue:
         self.interruptions = Interruptions(self.db, self.clock, self.events, self.policy)
         self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead, self.interruptions)
         self._new_claim_id = new_claim_id
-        self.edition = 0  # rises with every plan that is taken over
+        self.plan_part = PART
 
     @property
     def _conn(self) -> Any:
@@ -134,77 +129,26 @@ class JobQueue:
         """
         return self.sync(jobs).counts
 
-    def sync(self, jobs: Iterable[Mapping[str, Any]] | Draft) -> Synced:
+    def sync(self, jobs: Iterable[Mapping[str, Any]]) -> Synced:
         """:meth:`sync_from_manifest`, with each edit it found; of jobs that changed in other things than their names,
         the first :data:`LISTED_MAX`.
-
-        A :class:`Draft` was compared beforehand, off the writer's thread, so that this takes less of its time.
         """
-        self.classes.recount()
         with self.db.transaction():
-            if not isinstance(jobs, Draft):
-                jobs = self.draft(jobs)
-            elif not jobs.holds(self.edition, self.clock):
-                jobs = self.draft(jobs.specs)
-            if not jobs.laid_out:
-                jobs.classify(self.classes)
-                jobs.lay_out(self.db)
-            changes = self._write(jobs)
-            named = {name_of(spec): spec for spec in jobs.specs} if jobs.gone else {}
-            left = [leaving(self._require(job_id), named) for job_id in jobs.gone[:LISTED_MAX]]
-            cancelled = [job_of(row) for row in self.db.all("cancelled_in_plan")]
-        self.edition += 1
-        self.ahead.edited()
-        counts = {"inserted": len(jobs.new), "unchanged": jobs.unchanged}
-        return Synced.of(changes, left, len(jobs.gone), cancelled, **counts)
+            return self.write_plan(self.draft(jobs)).finish()
 
     def draft(self, jobs: Iterable[Mapping[str, Any]], reader: Database | None = None) -> Draft:
         """Compare these job dicts with the queue: on any thread, through a ``reader`` of its own."""
-        return Draft(jobs, reader or self.db, self.edition, self.clock)
+        return Draft(jobs, reader or self.db)
 
-    def _write(self, draft: Draft) -> list[Change]:
-        """Write what the draft found; returns the changes of jobs that the queue knew."""
-        assert draft.rows is not None
-        for rows in draft.rows:
-            self.db.add(rows)
-        self.events.inserted(len(draft.new))
-        changes: list[Change] = []
-        amended: list[Mapping[str, Any]] = []
-        class_ids: ClassIds = {}
-        told = 0
-        for some in in_parts(draft.other):
-            known = texts_of(self.db, [spec["job_id"] for spec, _ in some])
-            for spec, text in some:
-                row = known[spec["job_id"]]
-                found, columns = self._judge(spec, text, row, class_ids, in_words=told < LISTED_MAX)
-                changes.append(found)
-                told += any(edit.kind is EditKind.JOB for edit in found.edits)
-                if columns is not None:
-                    amended.append(columns)
-        self.db.many("amend_job", amended)
-        back = [(spec["job_id"], found) for (spec, _), found in zip(draft.other, changes, strict=True) if found.returns]
-        self.db.many("mark_in_manifest", [{"job_id": job_id} for job_id, _ in back])
-        for job_id, found in back:
-            if found.requeues:
-                self.requeue(job_id, detail="the plan names it again")
-        self.db.many("mark_removed", [{"job_id": job_id} for job_id in draft.gone])
-        return changes
+    def write_plan(self, draft: Draft) -> PlanWrite:
+        """Begin to write a plan in parts."""
+        return PlanWrite(self, draft)
 
-    def _judge(
-        self, spec: Mapping[str, Any], text: str, known: Row, class_ids: ClassIds, *, in_words: bool
-    ) -> tuple[Change, Mapping[str, Any] | None]:
-        """Judge a ``known`` job of a plan as it is now; returns also what its row holds from now on, if that is other.
-
-        ``class_ids`` remembers the classes of those before; ``in_words`` as for :func:`judged`.
-        """
-        found = judged(spec, text, known, lambda: self._require(spec["job_id"]), in_words=in_words)
-        if found.outcome is not Outcome.UPDATED:
-            return found, None
-        learned = {key: known[key] for key in ("ram_above_gib", "vram_above_gib")}
-        like = (class_key(spec), *learned.values())
-        if like not in class_ids:
-            class_ids[like] = self.classes.of(replace(Needs.of(spec), **learned), spec)
-        return found, {**columns_of(spec), "seq": known["seq"], "spec": text, "class_id": class_ids[like]}
+    @property
+    def edition(self) -> int:
+        """Return the number of the plan in force; it rises with every plan."""
+        row = self.db.one("edition")
+        return 0 if row is None else int(row["edition"])
 
     def plan_jobs(self) -> PlanJobs:
         """Return what :meth:`sync` left: by an equal digest, the same jobs would change nothing."""

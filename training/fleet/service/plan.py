@@ -21,6 +21,7 @@ from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
 from training.fleet.manifest.notes import notes
 from training.fleet.queue.draft import Draft, PlanJobs
+from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling.edits import sentence
 from training.fleet.scheduling.job import Needs
 from training.fleet.service.audit import Act, AuditLog
@@ -76,7 +77,10 @@ class Reloader:
         except ManifestError as error:
             raise _refused(error) from None
         draft = self._draft(jobs)
-        counts = self.writer.submit(lambda: self._apply(draft, plan, here, who)).result()
+        write = self.writer.submit(lambda: self.service.queue.write_plan(draft)).result()
+        while write.is_long:
+            self.writer.submit(write.write_part).result()
+        counts = self.writer.submit(lambda: self._apply(write, plan, here, who)).result()
         moved = references.moved()
         if self.kept is not None and not moved:  # every start reports moved names
             keep(self.kept, made_from(plan.dataset_names, draft.plan_jobs().digest), plan)
@@ -160,15 +164,12 @@ class Reloader:
         queue = self.service.queue
         if self.reader is None:
             return self.writer.submit(lambda: queue.draft(jobs)).result()
-        draft = queue.draft(jobs, self.reader)
-        self.writer.submit(lambda: draft.classify(queue.classes)).result()
-        draft.lay_out(self.reader)
-        return draft
+        return queue.draft(jobs, self.reader)
 
-    def _apply(self, draft: Draft, plan: Plan, here: frozenset[str] | None, who: str) -> ReloadReply:
+    def _apply(self, write: PlanWrite, plan: Plan, here: frozenset[str] | None, who: str) -> ReloadReply:
         if here is not None:
             self.service.datasets_here(here)
-        counts = self.service.reload(draft, plan)
+        counts = self.service.reload(write, plan)
         if counts.changed:
             after = {key: n for key, n in msgspec.to_builtins(counts).items() if isinstance(n, int)}
             self.audit.write(who, Act.RELOAD, str(self.path), after=after)

@@ -19,10 +19,10 @@ from training.fleet.database.writer import Database
 from training.fleet.queue.attempts import Stored
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.classes import JobClass
-from training.fleet.queue.draft import Draft
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.queue.orders import orders
+from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.results import Kept
 from training.fleet.scheduling import booking, copies, quarantine
@@ -982,10 +982,10 @@ class Service:
         job = self._job(job_id)
         return MovedReply.of(job, near=self.queue.near(ref, job_id))
 
-    def reload(self, jobs: Iterable[Mapping[str, Any]] | Draft, plan: Plan) -> ReloadReply:
+    def reload(self, jobs: Iterable[Mapping[str, Any]] | PlanWrite, plan: Plan) -> ReloadReply:
         """Make a checked manifest the plan. Jobs in flight go on with what they were granted."""
         before = self.compared_with
-        synced = self.queue.sync(jobs)
+        synced = jobs.finish() if isinstance(jobs, PlanWrite) else self.queue.sync(jobs)
         self.host_registry.plan, self._planned = plan, True
         self.queue.keep_plan_datasets(plan.dataset_names)
         return told(synced, before, self.host_registry, self.queue.held())

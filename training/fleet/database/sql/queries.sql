@@ -3,6 +3,15 @@
 -- name: database_id — which database this is: of everything it grants, and of every answer
 SELECT database_id FROM identity WHERE one = 1
 
+-- name: edition — which plan is in force: jobs of a later one are being written, and are not granted
+SELECT edition FROM identity WHERE one = 1
+
+-- name: move_edition — a plan is written, and comes into force
+UPDATE identity SET edition = :edition WHERE one = 1
+
+-- name: half_written — jobs in a list (JSON) of a plan that did not come into force
+SELECT job_id FROM jobs WHERE job_id IN (SELECT value FROM json_each(:ids)) AND edition > (SELECT edition FROM identity WHERE one = 1)
+
 -- name: class_of — the requirement class of these needs, if any job ever had them
 SELECT class_id FROM classes WHERE needs = :needs
 
@@ -14,22 +23,22 @@ INSERT INTO classes (needs) VALUES (:needs) RETURNING class_id
 
 -- name: pending_classes — the classes that have a pending job
 SELECT class_id, needs FROM classes AS c
-WHERE EXISTS (SELECT 1 FROM jobs WHERE status = 'pending' AND held_at IS NULL AND class_id = c.class_id)
+WHERE EXISTS (SELECT 1 FROM waiting WHERE class_id = c.class_id)
 ORDER BY class_id
 
 -- name: head — the best pending job of a class and gate below a priority; one step into an index
-SELECT seq, job_id, name, priority, claimable_at FROM jobs
-WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = :avoid_host
+SELECT seq, job_id, name, priority, claimable_at FROM waiting
+WHERE class_id = :class_id AND avoid_host = :avoid_host
   AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
 
 -- name: best_of_class — the highest priority of the jobs of a class that wait
-SELECT max(priority) AS priority FROM jobs
-WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id
+SELECT max(priority) AS priority FROM waiting
+WHERE class_id = :class_id
 
 -- name: waiting_of_kind — how many jobs of a class and priority wait that avoid no host, of very many so many
-SELECT count(*) AS n FROM (SELECT 1 FROM jobs
-  WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = '' AND priority = :priority
+SELECT count(*) AS n FROM (SELECT 1 FROM waiting
+  WHERE class_id = :class_id AND avoid_host = '' AND priority = :priority
   LIMIT :most)
 
 -- name: attempts_live — what runs, for schedule and forecast
@@ -61,8 +70,8 @@ SELECT host, kind, by_host, open_at FROM declines WHERE ended_at IS NULL
 
 -- name: gates — hosts that some job of a class avoids for now ('' is the open gate); few, because failures are rare
 WITH avoiding AS MATERIALIZED (  -- grouped afterwards, or the planner walks jobs_ready in group order instead
-  SELECT class_id, avoid_host, avoid_until FROM jobs
-  WHERE status = 'pending' AND held_at IS NULL AND avoid_host <> '' AND avoid_until > :now)
+  SELECT class_id, avoid_host, avoid_until FROM waiting
+  WHERE avoid_host <> '' AND avoid_until > :now)
 SELECT class_id, avoid_host, min(avoid_until) AS until FROM avoiding GROUP BY class_id, avoid_host
 
 -- name: open_gates — a job that need not avoid its host any longer waits with all others again
@@ -136,20 +145,20 @@ LEFT JOIN attempts AS a ON a.job_id = j.job_id AND a.attempt = j.attempt
 WHERE j.status IN ('claimed', 'running') ORDER BY j.claimed_at, j.seq LIMIT :most
 
 -- name: jobs_waiting — those that a forecast is made of, in the order in which they are granted
-SELECT j.job_id, j.name, j.priority, j.class_id, c.needs FROM jobs AS j JOIN classes AS c ON c.class_id = j.class_id
-WHERE j.status = 'pending' AND j.held_at IS NULL ORDER BY j.priority DESC, j.claimable_at, j.seq LIMIT :most
+SELECT j.job_id, j.name, j.priority, j.class_id, c.needs FROM waiting AS j JOIN classes AS c ON c.class_id = j.class_id
+ORDER BY j.priority DESC, j.claimable_at, j.seq LIMIT :most
 
 -- name: waiting_by_class — how many jobs of each requirement class wait; into an index alone
-SELECT class_id, count(*) AS n FROM jobs WHERE status = 'pending' AND held_at IS NULL GROUP BY class_id
+SELECT class_id, count(*) AS n FROM waiting GROUP BY class_id
 
 -- name: waiting_first — those of a class that are next; those that avoid a host are few, and looked at by themselves
 SELECT name FROM (
-  SELECT * FROM (SELECT name, priority, claimable_at, seq FROM jobs
-    WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host = ''
+  SELECT * FROM (SELECT name, priority, claimable_at, seq FROM waiting
+    WHERE class_id = :class_id AND avoid_host = ''
     ORDER BY priority DESC, claimable_at, seq LIMIT :most)
   UNION ALL
-  SELECT * FROM (SELECT name, priority, claimable_at, seq FROM jobs
-    WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND avoid_host > ''
+  SELECT * FROM (SELECT name, priority, claimable_at, seq FROM waiting
+    WHERE class_id = :class_id AND avoid_host > ''
     ORDER BY priority DESC, claimable_at, seq LIMIT :most))
 ORDER BY priority DESC, claimable_at, seq LIMIT :most
 
@@ -212,6 +221,7 @@ UPDATE jobs SET status = 'claimed', attempt = attempt + 1, grants = grants + 1, 
   worker_hostname = :host, claimed_at = :now, heartbeat_at = :now, error = NULL, ended_by = NULL,
   avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND held_at IS NULL
+  AND edition <= (SELECT edition FROM identity WHERE one = 1)
 RETURNING *
 
 -- name: add_attempt — the grant's own row
@@ -228,7 +238,7 @@ SELECT class_id, attempt FROM jobs WHERE job_id = :job_id
 SELECT booked FROM attempts WHERE job_id = :job_id ORDER BY attempt DESC LIMIT 1
 
 -- name: pending_up_to — how many jobs wait, counted no further than it matters
-SELECT count(*) AS n FROM (SELECT 1 FROM jobs WHERE status = 'pending' AND held_at IS NULL LIMIT :most)
+SELECT count(*) AS n FROM (SELECT 1 FROM waiting LIMIT :most)
 
 -- name: hand_on — a session that began again goes on with what the one before had asked for
 UPDATE attempts SET session_id = :session_id WHERE claim_id = :claim_id AND ended_at IS NULL
@@ -302,8 +312,8 @@ UPDATE attempts SET gives_way_to = :job_id, gives_way_number = :number, gives_wa
 WHERE claim_id = :claim_id AND ended_at IS NULL
 
 -- name: urgent_first — the urgent jobs of a class that may be granted now, the best first
-SELECT job_id, name, priority, claimable_at, seq, attempt, avoid_host, avoid_until FROM jobs
-WHERE status = 'pending' AND held_at IS NULL AND class_id = :class_id AND claimable_at <= :now
+SELECT job_id, name, priority, claimable_at, seq, attempt, avoid_host, avoid_until FROM waiting
+WHERE class_id = :class_id AND claimable_at <= :now
 ORDER BY priority DESC, claimable_at, seq LIMIT :most
 
 -- name: gave_way — the attempts that were asked to give way since; open while the urgent job waits and was granted to nobody

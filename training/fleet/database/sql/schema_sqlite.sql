@@ -4,7 +4,8 @@
 
 CREATE TABLE identity (             -- one row: which database this is, whatever its file is called and whoever serves it
   one         INTEGER PRIMARY KEY CHECK (one = 1),
-  database_id TEXT NOT NULL CHECK (length(database_id) = 32)  -- random; copies of the database keep it
+  database_id TEXT NOT NULL CHECK (length(database_id) = 32), -- random; copies of the database keep it
+  edition     INTEGER NOT NULL DEFAULT 0                      -- of the plan in force
 ) STRICT;
 INSERT INTO identity (one, database_id) VALUES (1, lower(hex(randomblob(16))));
 
@@ -48,14 +49,17 @@ CREATE TABLE jobs (
   held_at          REAL CHECK ((held_at IS NULL) = (held_by IS NULL)),
   model            TEXT,                     -- of the spec, for lists; NULL: entered by a release of before, until a start
   mode             TEXT,
+  edition          INTEGER NOT NULL DEFAULT 0, -- of the plan that brought it; not granted before that is in force
   seal INTEGER,
   CHECK ((status IN ('claimed', 'running')) = (claim_id IS NOT NULL)),
   CHECK ((status IN ('completed', 'failed', 'cancelled')) = (finished_at IS NOT NULL))
 ) STRICT;
 
 -- The head of a requirement class is one step into this index, however many jobs wait behind it.
-CREATE INDEX jobs_ready ON jobs (class_id, avoid_host, priority DESC, claimable_at, seq)
+CREATE INDEX jobs_ready ON jobs (class_id, avoid_host, priority DESC, claimable_at, seq, edition)
   WHERE status = 'pending' AND held_at IS NULL;
+CREATE VIEW waiting AS SELECT * FROM jobs
+  WHERE status = 'pending' AND held_at IS NULL AND edition <= (SELECT edition FROM identity WHERE one = 1);
 CREATE INDEX jobs_held ON jobs (status) WHERE held_at IS NOT NULL;
 CREATE INDEX jobs_avoiding ON jobs (avoid_until) WHERE status = 'pending' AND avoid_host <> '';
 CREATE INDEX jobs_live ON jobs (heartbeat_at) WHERE status IN ('claimed', 'running');

@@ -1,0 +1,152 @@
+"""A plan's jobs written in parts, each a transaction of its own, so that the calls between them do not wait for all.
+
+A new job carries the edition of the plan that brings it, and none is granted before that edition is in force. The
+edition moves with the last part. A write that a crash or a full disk cuts off leaves the old plan in force; the next
+one, at the latest that of the next start, finishes it, or cancels the new jobs that its plan does not name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from training.clock import Clock
+from training.crashpoint import crashpoint
+from training.fleet.database.writer import Database, Row
+from training.fleet.queue.ahead import Ahead
+from training.fleet.queue.classes import Classes
+from training.fleet.queue.draft import Draft, class_key, columns_of, in_parts, texts_of
+from training.fleet.queue.events import INSERTED, Events, inserted
+from training.fleet.queue.foresee import Synced, judged, name_of
+from training.fleet.queue.rows import job_of, known_job
+from training.fleet.scheduling.edits import LISTED_MAX, Change, Kind, Outcome, leaving
+from training.fleet.scheduling.job import JobStatus, Needs
+
+_COLUMNS = (
+    "claimable_at", "class_id", "created_at", "edition", "job_id", "mode", "model", "name", "priority", "spec",
+    "status",
+)  # fmt: skip
+
+ClassIds = dict[tuple[str, float, float], int]  # what a class follows from, with memory that was learned → its number
+
+
+class PlanQueue(Protocol):
+    """The parts of the job queue that a plan is written with."""
+
+    db: Database
+    clock: Clock
+    classes: Classes
+    events: Events
+    ahead: Ahead
+    plan_part: int
+
+    @property
+    def edition(self) -> int: ...
+
+    def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool: ...
+
+    def requeue(self, job_id: str, *, detail: str | None = None) -> bool: ...
+
+
+class PlanWrite:
+    """The write of one plan. All methods run on the writer's thread, each in a transaction."""
+
+    def __init__(self, queue: PlanQueue, draft: Draft) -> None:
+        """``draft`` compares the plan with the queue as it is; no other plan is written meanwhile."""
+        self._queue, self._draft = queue, draft
+        self._edition = queue.edition + 1
+        self._changes: list[Change] = []
+        self._in_words = 0
+        self._class_ids: ClassIds = {}
+        self._parts: deque[Callable[[], None]] = deque(
+            [
+                *(partial(self._insert, some) for some in in_parts(draft.new, queue.plan_part)),
+                *(partial(self._amend, some) for some in in_parts(draft.other, queue.plan_part)),
+                *(partial(self._remove, some) for some in in_parts(draft.gone, queue.plan_part)),
+            ]
+        )
+        queue.classes.recount()
+
+    @property
+    def is_long(self) -> bool:
+        """Return True while there is more than :meth:`finish` should write at once."""
+        return len(self._parts) > 1
+
+    def write_part(self) -> None:
+        """Write the next part."""
+        assert self._edition == self._queue.edition + 1, "another plan was written meanwhile"
+        self._parts.popleft()()
+        crashpoint("queue.plan_part")
+
+    def finish(self) -> Synced:
+        """Write what is left, and put the plan in force."""
+        while self._parts:
+            self.write_part()
+        queue, draft = self._queue, self._draft
+        queue.db.run("move_edition", edition=self._edition)
+        named = {name_of(spec): spec for spec in draft.specs} if draft.gone else {}
+        left = [leaving(known_job(queue.db, job_id), named) for job_id in draft.gone[:LISTED_MAX]]
+        cancelled = [job_of(row) for row in queue.db.all("cancelled_in_plan")]
+        queue.events.inserted(len(draft.new))
+        queue.ahead.edited()
+        counts = {"inserted": len(draft.new), "unchanged": draft.unchanged}
+        return Synced.of(self._changes, left, len(draft.gone), cancelled, **counts)
+
+    def _insert(self, jobs: Sequence[tuple[Mapping[str, Any], str]]) -> None:
+        db, at = self._queue.db, float(self._queue.clock.now())  # as its column has it: the checksum is of that
+        db.add(db.ready("jobs", _COLUMNS, [self._row(spec, text, at) for spec, text in jobs]))
+        db.add(db.ready("events", INSERTED, [inserted(spec["job_id"], at) for spec, _ in jobs]))
+
+    def _row(self, spec: Mapping[str, Any], text: str, at: float) -> tuple[Any, ...]:
+        told, class_id = columns_of(spec), self._class_of(spec)
+        said = (told["mode"], told["model"], told["name"], told["priority"], text, JobStatus.PENDING.value)
+        return (at, class_id, at, self._edition, spec["job_id"], *said)
+
+    def _amend(self, jobs: Sequence[tuple[Mapping[str, Any], str]]) -> None:
+        queue = self._queue
+        known = texts_of(queue.db, [spec["job_id"] for spec, _ in jobs])
+        amended: list[Mapping[str, Any]] = []
+        returned: list[tuple[str, Change]] = []
+        for spec, text in jobs:
+            job_id = spec["job_id"]
+            found, columns = self._judge(spec, text, known[job_id])
+            self._changes.append(found)
+            if columns is not None:
+                amended.append(columns)
+            if found.returns:
+                returned.append((job_id, found))
+        queue.db.many("amend_job", amended)
+        queue.db.many("mark_in_manifest", [{"job_id": job_id} for job_id, _ in returned])
+        for job_id, found in returned:
+            if found.requeues:
+                queue.requeue(job_id, detail="the plan names it again")
+
+    def _judge(self, spec: Mapping[str, Any], text: str, row: Row) -> tuple[Change, Mapping[str, Any] | None]:
+        """Judge a known job as it is now; return also what its row holds from now on, if that is other."""
+        job_id = spec["job_id"]
+        in_words = self._in_words < LISTED_MAX
+        found = judged(spec, text, row, lambda: known_job(self._queue.db, job_id), in_words=in_words)
+        self._in_words += any(edit.kind is Kind.JOB for edit in found.edits)
+        if found.outcome is not Outcome.UPDATED:
+            return found, None
+        class_id = self._class_of(spec, row["ram_above_gib"], row["vram_above_gib"])
+        return found, {**columns_of(spec), "seq": row["seq"], "spec": text, "class_id": class_id}
+
+    def _class_of(self, spec: Mapping[str, Any], ram_above_gib: float = 0.0, vram_above_gib: float = 0.0) -> int:
+        """Return the class of a job; the memory that did not suffice for it was learned from its attempts."""
+        like = class_key(spec), ram_above_gib, vram_above_gib
+        if like not in self._class_ids:
+            needs = replace(Needs.of(spec), ram_above_gib=ram_above_gib, vram_above_gib=vram_above_gib)
+            self._class_ids[like] = self._queue.classes.of(needs, spec)
+        return self._class_ids[like]
+
+    def _remove(self, gone: Sequence[str]) -> None:
+        """Mark jobs that the plan does not name. Those of a plan that never came into force are cancelled."""
+        queue = self._queue
+        queue.db.many("mark_removed", [{"job_id": job_id} for job_id in gone])
+        for row in queue.db.all("half_written", ids=json.dumps(list(gone))):
+            queue.cancel(row["job_id"], by="the plan", as_removed=True)
