@@ -42,9 +42,9 @@ PLAN_BUGS = (
     ),
     Mutant(
         "a half-written plan is granted",
-        PlanWrite.__init__,
-        "self._edition = queue.edition + 1",
-        "self._edition = queue.edition",
+        PlanWrite._row,
+        "self._edition, spec",
+        "self._edition - 1, spec",
         seed=2,
     ),
     Mutant("nothing is kept of a grant", JobQueue._write_grant, "granted=granted(job),", "granted=None,"),
