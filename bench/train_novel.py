@@ -111,8 +111,8 @@ class Trial:
     def cell(self, model: str) -> Cell:
         from training.contract import Recipe
         from training.trainer.evaluation.behaviours import without
+        from training.trainer.leave_one_behaviour_out import plan
         from training.trainer.task import auroc
-        from training.trainer.unshown import plan
 
         inputs, split = self._inputs, self._split
         left_out = plan(inputs, split, recipe=Recipe.BEHAVIOUR, quick=False, supervised=True).left_out

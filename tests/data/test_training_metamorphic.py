@@ -26,7 +26,7 @@ from trainer_builders import arguments, run
 
 from training.data import build, episode, ingest
 from training.data.rows import Rows
-from training.trainer import compare, judging, score
+from training.trainer import comparison, judging, scoring
 from training.trainer.evaluation.metrics import Classes, OperatingPoint, Scored, evaluate
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -327,10 +327,10 @@ def scores(checkpoint, data):
     """Of each window its side, score and alarm, by the middle of its host's name and its time; and what was said."""
     judged = judging.judge(checkpoint, data)
     side = judging.sides(judged)
-    table = score.table(judged, side)
+    table = scoring.table(judged, side)
     host = table["host"].str.extract("(ape|bat|cat|dog)")
     rows = zip(host, table["t_start"] % 1e6, table["side"], table["score"], table["alarm"], strict=True)
-    return sorted(rows), score.remarks(judged, side)
+    return sorted(rows), scoring.remarks(judged, side)
 
 
 SCHEMA_KEPT = [c for c in SAME if c.touches not in ("label", "label's name", "columns")]
@@ -359,7 +359,7 @@ def test_a_window_alone_gets_the_score_it_gets_among_others(tmp_path, model):
 
 def test_scores_raise_the_alarms_of_the_report_and_none_at_the_threshold_itself(model):
     judged = judging.judge(model, model.parents[1] / "data")
-    table = score.table(judged, judging.sides(judged))
+    table = scoring.table(judged, judging.sides(judged))
     table = table.with_columns(benign=pl.Series(judged.classes.is_benign(judged.inputs.y)))
     threshold = judged.document["threshold"]["threshold"]
     at_it = table.filter(pl.col("score") == threshold)
@@ -395,7 +395,7 @@ def test_no_other_names_make_seen_windows_unseen(tmp_path_factory, model, change
     folder = tmp_path_factory.mktemp("compared")
     assert read(folder, change(plain_table()), options)[0] == 0
     one = judging.judge(model, folder / "data")
-    found = compare.compare(one, one, n_resamples=200, other_data=True)
+    found = comparison.compare(one, one, n_resamples=200, other_data=True)
     assert (found["windows"], len(found["hosts"]), found["gap"]["value"]) == (48, 1, 0)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trainer_builders as trainers
 
-from training.trainer import score as scoring
+from training.trainer import score as score_cli
 
 
 @pytest.fixture(scope="session")
@@ -31,5 +31,5 @@ def score(*arguments: object) -> tuple[int, str]:
     """Score in this process: the exit code, and what was said but notes and summary."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
-        code = scoring.main([str(one) for one in arguments])
+        code = score_cli.main([str(one) for one in arguments])
     return code, said.getvalue() if code else ""

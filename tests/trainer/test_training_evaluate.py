@@ -22,7 +22,7 @@ from sklearn.metrics import (
 )
 
 from training.data.rows import Rows
-from training.trainer.compare import paired_gap
+from training.trainer.comparison import paired_gap
 from training.trainer.evaluation import curves, intervals
 from training.trainer.evaluation.intervals import Estimate, RankMeasure, draw_weights, percentile_interval
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point

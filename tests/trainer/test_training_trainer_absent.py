@@ -16,15 +16,15 @@ from trainer_builders import SHORT, arguments, files, make_data, run
 from training import families
 from training.contract import Exit
 from training.data import build
-from training.trainer import score as scoring
+from training.trainer import score as score_cli
 from training.trainer.blocks import Perturb
+from training.trainer.channel_ablation import price_of
 from training.trainer.judging import judge
-from training.trainer.lacking import price_of
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.masked import MaskedModel
 from training.trainer.mlp import Mlp
 from training.trainer.normalise import QuantileNormal, RobustAsinh
-from training.trainer.score import score
+from training.trainer.scoring import score
 from training.trainer.summary import lines
 from training.trainer.task import auroc
 
@@ -224,17 +224,19 @@ def test_a_summary_of_what_lacks_nothing_says_so(data: Path, tmp_path: Path) -> 
     said = lines(judge(checkpoint, data))
     assert said[0].startswith("scored      216 windows of 36 recordings by gbt oracle")
     assert "missing     nothing" in said
-    # A checkpoint of before the prices were kept.
     document = json.loads(checkpoint.read_text())
-    del document["channels"], document["digest"]
-    checkpoint.write_text(json.dumps(document))
+
+    def write(**channels: object) -> None:
+        document["channels"] = {"none": [], **channels}
+        checkpoint.write_text(json.dumps(document | {"digest": digest_of(document)}))
+
+    write()
     lacking = make_data(tmp_path / "lacking", lacks={"beta": (1,)})
     assert "missing     channel1 on beta: what that costs was never measured" in lines(judge(checkpoint, lacking))
     figures = {"auroc": 0.8, "tpr": 0.5, "fpr": 0.1}
     for gap, doubted in ((-0.1, True), (-0.01, False), (0.1, False)):
         price = {"channels": ["channel1"], **figures, "gap": {"value": gap, "ci95": None}}
-        document["channels"] = {"whole": figures, "without": [price]}
-        checkpoint.write_text(json.dumps(document))
+        write(whole=figures, without=[price])
         said = "\n".join(lines(judge(checkpoint, lacking)))
         assert ("beta lacks channel1, which costs 0.10 of AUROC" in said) == doubted
         assert ("beta lacks" in said) == doubted
@@ -268,7 +270,7 @@ def test_a_machine_of_another_kind_is_recorded_built_and_scored_without_a_refusa
     like = ["--like", str(tmp_path / "processed")]
     assert build.main([str(mine), "--out-dir", str(tmp_path / "own"), *like, "--jobs", "1"]) == 0
     capsys.readouterr()
-    assert scoring.main([str(tmp_path / "artifacts" / "gbt_realistic.ckpt.json"), str(tmp_path / "own")]) == Exit.DONE
+    assert score_cli.main([str(tmp_path / "artifacts" / "gbt_realistic.ckpt.json"), str(tmp_path / "own")]) == Exit.DONE
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 1 + 11
     first, *_, last = [line for line in said.err.splitlines() if not line.startswith("note: ")]

@@ -13,13 +13,13 @@ from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
 from training.data.dataset import load_processed
-from training.trainer import checkpoint
+from training.trainer import adaptation, checkpoint
 from training.trainer.adapt import main
-from training.trainer.compare import compare
+from training.trainer.comparison import compare
 from training.trainer.judging import judge
-from training.trainer.score import score
-from training.trainer.seen import fresh_references
+from training.trainer.scoring import score
 from training.trainer.ssl import VIEWS
+from training.trainer.training_windows import fresh_references
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 HOST = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.3")
@@ -124,8 +124,6 @@ def test_what_cannot_be_adapted_is_refused_in_one_sentence(
 def test_a_short_reference_is_refused_with_what_is_needed(
     base: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from training.data import dataset
-
     def short(windows: int) -> None:
         def load(*asked: Any, **options: Any) -> Any:
             from dataclasses import replace
@@ -135,7 +133,7 @@ def test_a_short_reference_is_refused_with_what_is_needed(
             keep = np.concatenate((np.flatnonzero(found.reference_host != "gamma"), keep))
             return replace(found, reference=found.reference[keep], reference_host=found.reference_host[keep])
 
-        monkeypatch.setattr(dataset, "load_processed", load)
+        monkeypatch.setattr(adaptation, "load_processed", load)
 
     short(3)
     assert main([str(base), str(data), "--out-dir", str(tmp_path)]) == Exit.BAD_DATA

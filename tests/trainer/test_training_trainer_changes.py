@@ -17,15 +17,15 @@ from scipy import stats
 from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
-from training.trainer import changes
 from training.trainer import drift as command
-from training.trainer.changed import Measures, Moved, Record, when
-from training.trainer.changes import Series, _p, can_tell, find, means, reference_needed, stretches
+from training.trainer import shift_test
+from training.trainer.changes import Measures, Moved, Record, when
 from training.trainer.contract import BadArguments
 from training.trainer.drift import Drift, drift
 from training.trainer.incidents import usual
 from training.trainer.judging import judge
-from training.trainer.score import follow
+from training.trainer.scoring import follow
+from training.trainer.shift_test import Series, _p, can_tell, find, means, reference_needed, stretches
 from training.trainer.streams import Streams, rule_of
 from training.trainer.summary import lines
 
@@ -371,7 +371,7 @@ def test_each_host_is_held_against_its_own_reference(trained: tuple[Path, Path])
     names, number = np.unique(inputs.reference_host, return_inverse=True)
     features = np.repeat(number[:, None], inputs.reference_features.shape[1], axis=1).astype(np.float32)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(changes, "can_tell", lambda series: bool(held.append(series)))
+        patched.setattr(shift_test, "can_tell", lambda series: bool(held.append(series)))
         found = drift(replace(judged, inputs=replace(inputs, reference_features=features)))
     assert [one.host for one in found] == names.tolist()
     assert [np.unique(series.usual).tolist() for series in held] == [[0.0], [1.0], [2.0]]

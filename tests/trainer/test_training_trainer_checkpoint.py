@@ -20,10 +20,11 @@ from training.contract import Exit
 from training.data import dataset
 from training.trainer import checkpoint
 from training.trainer.checkpoint import CheckpointError
-from training.trainer.compare import compare
+from training.trainer.comparison import compare
 from training.trainer.contract import BadData
 from training.trainer.judging import judge
-from training.trainer.score import main, score
+from training.trainer.score import main
+from training.trainer.scoring import score
 from training.trainer.state_file import StateFile
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")

@@ -19,7 +19,7 @@ from training.trainer import combined, ssl
 from training.trainer.anomaly import shares_of
 from training.trainer.combined import FIXED, Folds, Weights, choose
 from training.trainer.contract import Interrupted, Keeper
-from training.trainer.score import score
+from training.trainer.scoring import score
 from training.trainer.stages import Stages
 
 THREE = ("benign", "dig", "send")

@@ -13,7 +13,8 @@ from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
 from training.trainer import compare as command
-from training.trainer.compare import compare, names_of
+from training.trainer import comparison
+from training.trainer.comparison import compare, names_of
 from training.trainer.contract import BadData
 from training.trainer.evaluation.ties import holm, standings
 from training.trainer.judging import judge, split_again
@@ -178,7 +179,7 @@ def test_models_are_named_by_what_tells_them_apart(trained: tuple[Path, Path, Pa
 )
 def test_what_the_interval_lets_one_say(ci95: list[float] | None, words: str) -> None:
     gap = {"value": 0.03, "ci95": ci95, "reason": "too few"}
-    assert words in command._conclusion(gap, ["first", "second"])
+    assert words in comparison._conclusion(gap, ["first", "second"])
 
 
 def test_modes_that_see_the_same_are_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,11 +14,11 @@ from training.contract import Exit
 from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.trainer import ssl
-from training.trainer.compare import compare
+from training.trainer.comparison import compare
 from training.trainer.evaluation.host_thresholds import FEWEST
 from training.trainer.judging import judge, sides
 from training.trainer.levels import NO_LEVELS, Levels
-from training.trainer.score import remarks
+from training.trainer.scoring import remarks
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 

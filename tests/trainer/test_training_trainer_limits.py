@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support.trainer_builders import SHORT, StopAfter, arguments, files, make_data, run
 from training.contract import Exit
-from training.trainer import gbt, score, windows
+from training.trainer import gbt, score, scoring, windows
 from training.trainer.limits import LIMITS, Limits
 from training.trainer.normalise import RobustAsinh
 from training.trainer.windows import Pooled, Resident, to_learn_from
@@ -163,7 +163,7 @@ def test_scores_in_parts_are_those_at_once(data: Path, tmp_path: Path, monkeypat
     assert run(arguments("gbt", data, tmp_path, *SHORT["gbt"])).code == Exit.DONE
     checkpoint = str(tmp_path / "artifacts/gbt_oracle.ckpt.json")
     for name, rows in (("once", 1 << 18), ("parts", 50)):
-        monkeypatch.setattr(score, "PART_ROWS", rows)
+        monkeypatch.setattr(scoring, "PART_ROWS", rows)
         for kind in ("csv", "json", "parquet"):
             assert score.main([checkpoint, str(data), "--out", str(tmp_path / f"{name}.{kind}")]) == 0
     for kind in ("csv", "json"):

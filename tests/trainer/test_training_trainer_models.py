@@ -19,7 +19,7 @@ from training.trainer import gbt, linear, machine, supervised
 from training.trainer.loop import LoopSpec, train
 from training.trainer.nets import build
 from training.trainer.normalise import QuantileNormal, RobustAsinh
-from training.trainer.score import score
+from training.trainer.scoring import score
 from training.trainer.stages import Search
 from training.trainer.task import TEMPERATURES, auroc, class_weights, log_loss, softmax, tempered
 from training.trainer.windows import Resident, Streamed, windows

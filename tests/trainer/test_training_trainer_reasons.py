@@ -18,7 +18,8 @@ from trainer_builders import SHORT, arguments, make_data, run
 from training import families
 from training.contract import Exit
 from training.trainer import anomaly as views
-from training.trainer import score as scoring
+from training.trainer import score as score_cli
+from training.trainer import scoring
 from training.trainer.anomaly import Neighbours, Sided, Surprises
 from training.trainer.checkpoint import digest_of
 from training.trainer.evaluation.page import render
@@ -28,7 +29,7 @@ from training.trainer.linear import fit_linear
 from training.trainer.nets import build
 from training.trainer.reasons import Asked, Reasons, Usual, explain, in_words, log_odds, parts_of
 from training.trainer.reasons import shares as shares_of
-from training.trainer.score import why
+from training.trainer.scoring import why
 from training.trainer.ssl import VIEWS, Anomaly, Detector, Sizes
 from training.trainer.summary import lines
 from training.trainer.supervised import Classifier
@@ -236,7 +237,7 @@ def test_without_a_threshold_there_is_nothing_to_explain(place: Path, capsys: py
     path = place / "artifacts" / "other.ckpt.json"
     document["threshold"]["threshold"] = None
     path.write_text(json.dumps(document | {"digest": digest_of(document)}))
-    assert scoring.main([str(path), str(place), "--explain"]) == Exit.BAD_ARGUMENTS
+    assert score_cli.main([str(path), str(place), "--explain"]) == Exit.BAD_ARGUMENTS
     assert "gbt oracle has no threshold, so no window is an alarm to explain" in capsys.readouterr().err
 
 

@@ -22,7 +22,7 @@ from training.trainer.evaluation.scored import Classes
 from training.trainer.inputs import Inputs, from_dataset, split_inputs
 from training.trainer.judging import judge
 from training.trainer.references import join, part, stacked
-from training.trainer.seen import fresh_references
+from training.trainer.training_windows import fresh_references
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 HOST = ("--split-recipe", "host", "--train-hosts", "alpha", "--train-hosts", "beta", "--target-fpr", "0.3")

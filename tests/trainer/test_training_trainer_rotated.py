@@ -11,7 +11,7 @@ import pytest
 from trainer_builders import SHORT, arguments, make_data, run
 
 from training.contract import Exit
-from training.trainer import checkpoint
+from training.trainer import checkpoint, rotated
 from training.trainer import compare as command
 from training.trainer.contract import BadData
 from training.trainer.rotated import compare_rotations, turns_in
@@ -73,7 +73,7 @@ def test_a_host_that_trained_the_model_is_no_test_of_it(
         split = {**found.document["split"], "train_hosts": [*found.document["split"]["train_hosts"], "alpha"]}
         return replace(found, document={**found.document, "split": split})
 
-    monkeypatch.setattr(checkpoint, "read", planted)
+    monkeypatch.setattr(rotated, "read", planted)
     with pytest.raises(BadData, match="alpha among the hosts that trained it"):
         turns_in(oracle / "alpha")
 

@@ -29,16 +29,17 @@ from training.data.episode import read
 from training.fleet import join
 from training.locking import exclusive
 from training.recording import record as recording
-from training.trainer import score as scoring
+from training.trainer import score as score_cli
+from training.trainer import scoring
 from training.trainer import streams as kept_streams
-from training.trainer.changed import Moved, Told
+from training.trainer.changes import Moved, Told
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData, Stop
 from training.trainer.incidents import LONGEST, Incident, Join, State, Window, paced
 from training.trainer.judging import judge, open_model
 from training.trainer.reasons import together
-from training.trainer.score import incident_table, incidents
-from training.trainer.streams import MOST_STREAMS, StateError, Streams, rule_of
+from training.trainer.scoring import incident_table, incidents
+from training.trainer.streams import MOST_STREAMS, StateError, Streams, note_of, rule_of
 from training.trainer.summary import told_apart
 from training.trainer.watch import calls, program
 from training.trainer.watch import detector as watching
@@ -52,7 +53,6 @@ from training.trainer.watch.calls import (
     line,
     webhook,
 )
-from training.trainer.watch.confirm import note_of
 from training.trainer.watch.detector import Detector, Seen, joined, own_references
 from training.trainer.watch.program import Watch, samples, state_path
 
@@ -735,7 +735,7 @@ def test_scoring_in_pieces_is_scoring_at_once(world: World, tmp_path: Path) -> N
 def test_incidents_are_written_and_summed_up(world: World, tmp_path: Path, capsys) -> None:
     assert build.main([str(world.references), "--like", str(world.like), "--out-dir", str(tmp_path), "--json"]) == 0
     file = tmp_path / "incidents.csv"
-    assert scoring.main([str(world.checkpoint), str(tmp_path), "--incidents", str(file)]) == Exit.DONE
+    assert score_cli.main([str(world.checkpoint), str(tmp_path), "--incidents", str(file)]) == Exit.DONE
     said = capsys.readouterr()
     assert "incidents   1 (" in said.err
     report = json.loads((world.checkpoint.parents[1] / "reports" / "gbt_realistic_train.json").read_text())
@@ -747,7 +747,7 @@ def test_incidents_are_written_and_summed_up(world: World, tmp_path: Path, capsy
     head, row = file.read_text().splitlines()
     assert head.startswith("incident_id,episode_id,host,began,raised,")
     assert ",h0," in row
-    assert scoring.main([str(world.checkpoint), str(tmp_path), "--incidents", "x.txt"]) == Exit.BAD_ARGUMENTS
+    assert score_cli.main([str(world.checkpoint), str(tmp_path), "--incidents", "x.txt"]) == Exit.BAD_ARGUMENTS
     judged = judge(world.checkpoint, tmp_path)
     bare = replace(judged, document={**judged.document, "threshold": None})
     assert incidents(bare) == []
@@ -793,7 +793,7 @@ PROGRAMS = {
     "training.data.record": recording.main,
     "training.data.build": build.main,
     "training.trainer.watch": program.main,
-    "training.trainer.score": scoring.main,
+    "training.trainer.score": score_cli.main,
 }
 
 

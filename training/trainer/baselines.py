@@ -25,7 +25,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from training.data.split import Split
-from training.trainer.compare import paired_gap
+from training.trainer.comparison import paired_gap
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.incidents import called
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point

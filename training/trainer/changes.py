@@ -1,292 +1,260 @@
-"""The time from which a host is no longer as it was: a lasting shift of some measure, found by ranks.
+"""The line "this host has changed since 13:40": the rule of `training.trainer.shift_test` on a record that goes on.
 
-A host's record is cut into *stretches* (of a minute, or a whole recording that is shorter), each with a mean of every
-measure; those of its reference come first. For a start of the change that is tried, all stretches from there to the
-last one are held against all before it, the reference among them, by the rank-sum test (Mann and Whitney 1947): exact
-where one side is short, else by its normal approximation. Stretches of one recording that resemble those before them
-count for less: the statistic is divided by the root of 1 + 2 Σ r, over the correlations r of ranks some stretches apart
-(Newey and West 1987; at least (1 + r) / (1 - r) by the nearest alone, r raised by its standard error). Starts are tried
-at ever longer ends of the record, so that a short excursion that is over is no change. The p value of the best start is
-multiplied by the number of starts tried, and corrected for the number of measures after Holm (1979).
-
-A shift is told if it is large besides: of a stretch before and one after it, the later one is higher (or lower) in at
-least 70 % of the pairs.
+Windows of a host come in one by one, and close *stretches* of a minute. At some of them the record is looked at: ever
+more rarely as it grows, and the n-th time with the n (n + 1)-th part of the error rate, so that of all looks together
+no more than one host in a hundred is told to have changed that has not. What was told stays (is *latched*) until a
+person confirms it or brings a new reference. A `Record` never touches a score, a threshold or an incident.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from math import comb, erfc, floor, sqrt
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from training.data.rows import Rows
+from training.trainer import shift_test
 
-ERROR_RATE = 0.01  # of hosts that did not change: how many may be told to have
-LEAST_PAIRS = 0.7  # of the pairs (before, after) that must be ordered alike
-FEWEST = 3  # stretches on either side of a start that is tried
-LONGER = 1.25  # times the last end of the record that was tried
-EXACT = 12  # stretches on the shorter side, up to which the test is exact
-MOST_ALIKE = 0.95  # of neighbours' correlation
-FARTHEST = 40  # stretches apart that are looked at for correlation
+Values = NDArray[np.floating[Any]]
+
+STRETCH_S = 60.0
+MEASURES = {"mean": "level", "std": "spread"}
+SHOWN = 3  # channels of a change
+LOOK = "An attack that stays looks like this, and so does new work: look at the host."
+MOST = 240  # stretches that are kept of a host, and of its reference: the latest ones
+FIRST_LOOK = 30  # stretches: in fewer nobody knows how much a stretch resembles those before it
+PACE = 5  # of the record's length: a part of it must be new before it is looked at again
+EPOCH_LIKE = 1e8  # seconds: smaller ones are no dates
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """The stretches of one host in time order, each with the means of M measures; NaN: not measured.
+class Moved:
+    """A channel that left its place: its ``measure`` (level or spread), from a median to another, since when.
 
-    ``usual`` (R, M) are those of its reference, ``values`` (N, M) the others; ``recording`` (N,) numbers what was
-    recorded in one piece: stretches of two pieces are no neighbours.
+    The medians are of the windows as models see them (normalised), not in the channel's unit.
     """
 
-    usual: Floats
-    values: Floats
-    recording: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A measure that has left its place: from stretch ``start`` of the series on, from a median to another."""
-
-    measure: int
-    start: int
+    channel: str
+    measure: str
     before: float
     after: float
-    p: float  # corrected for the starts and the measures
+    since: float | None  # seconds, as the data count them; None: their times are no seconds
+    p: float
 
-    @property
-    def rises(self) -> bool:
-        return self.after > self.before
+    def __str__(self) -> str:
+        spread = "" if self.measure == "level" else "spread of "
+        return f"{spread}{self.channel} {self.before:.3g} → {self.after:.3g}"
 
-
-def find(series: Series, *, error_rate: float = ERROR_RATE) -> list[Change]:
-    """The measures that changed for good, the surest first; none where too little was recorded to tell."""
-    measures = [
-        one for one in (_measure(series, number) for number in range(series.values.shape[1])) if one is not None
-    ]
-    looked_at = len(measures)
-    found = [_of(one) for one in measures if one.least() <= error_rate]  # the others can neither be told nor hinder
-    told = []
-    for rank, (one, pairs) in enumerate(sorted(found, key=lambda each: each[0].p)):
-        p = one.p * (looked_at - rank)  # Holm: the next one is corrected for those that are left
-        if p > error_rate:
-            break
-        if max(pairs, 1 - pairs) >= LEAST_PAIRS:
-            told.append(Change(one.measure, one.start, one.before, one.after, p))
-    return told
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values only."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
-def can_tell(series: Series, *, error_rate: float = ERROR_RATE) -> bool:
-    """Tell whether a change as plain as can be would be noticed: every stretch after it above every one before."""
-    starts = _starts(len(series.usual), len(series))
-    if not starts:
-        return False
-    pieces = np.concatenate([np.full(len(series.usual), -1), series.recording])
-    return min(_plainest(pieces, start) for start in starts) * len(starts) * series.values.shape[1] <= error_rate
+def in_words(moved: Sequence[Moved]) -> str:
+    """``forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 2 more``: the surest channels."""
+    more = f" and {len(moved) - SHOWN} more" if len(moved) > SHOWN else ""
+    return "; ".join(map(str, moved[:SHOWN])) + more
 
 
-def reference_needed(series: Series, *, error_rate: float = ERROR_RATE) -> int | None:
-    """The stretches of reference from which all of ``values`` could be told from it; None: no number would do."""
-    n, measures = len(series), series.values.shape[1]
-    for usual in range(FEWEST, 4 * max(n, EXACT)):
-        pieces = np.concatenate([np.full(usual, -1), series.recording])
-        if n >= FEWEST and _plainest(pieces, usual) * len(_starts(usual, n)) * measures <= error_rate:
-            return usual
-    return None
+def when(seconds: float | None, start: int | None) -> str:
+    """A moment for a person: UTC for seconds since 1970, else as the data count."""
+    if seconds is None:
+        return f"its window {(start or 0) + 1}"
+    if seconds < EPOCH_LIKE:
+        return f"second {seconds:.0f}"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _plainest(pieces: NDArray[np.int64], start: int) -> float:
-    """The p value where every stretch from ``start`` on is above every one before, and none resembles another."""
-    alike = max(0, int((pieces[1:] == pieces[:-1]).sum()) - 1)  # one pair may be of the two sides
-    return _p(pieces.size - start, start, 1.0, pieces.size + 1, _decaying(0.0, alike, pieces.size))
+def in_order(rows: Rows) -> NDArray[np.int64]:
+    """The numbers of all windows in time order, those of a recording together."""
+    _, recording = np.unique(rows.recording, return_inverse=True)
+    begins = np.full(recording.max(initial=-1) + 1, np.inf)
+    np.minimum.at(begins, recording, rows.t_start)
+    return np.lexsort((rows.t_start, recording, begins[recording]))
 
 
-def _starts(usual: int, values: int) -> list[int]:
-    """The starts to try, as places behind the reference and in it: the longest end is everything that is new."""
-    total, starts = usual + values, []
-    length = float(FEWEST)
-    while length < values:
-        starts.append(total - int(length))
-        length = max(length * LONGER, length + 1)
-    if values >= FEWEST:
-        starts.append(usual)
-    return sorted({start for start in starts if start >= max(usual, FEWEST)})
+def once_a_channel(moved: Iterable[Moved]) -> tuple[Moved, ...]:
+    """The surest measure of each channel, in the order given."""
+    first: dict[str, Moved] = {}
+    for one in moved:
+        first.setdefault(one.channel, one)
+    return tuple(first.values())
 
 
 @dataclass(frozen=True, slots=True)
-class _Measure:
-    """A measure of which enough was seen: its values in order, those of the reference first, and what follows."""
+class Measures:
+    """The measures (M) of a schema: level and spread of its channels, and the windows of a stretch."""
 
-    number: int
-    values: Floats
-    ranks: Floats
-    unlike: float
-    before: int  # values of the reference
-    there: NDArray[np.int64]  # the stretches of the others
-    starts: list[int]
-    pieces: NDArray[np.int64]
+    columns: tuple[int, ...]  # among the features
+    channels: tuple[str, ...]
+    kinds: tuple[str, ...]
+    windows: int
 
-    def p(self, start: int, widening: float) -> float:
-        return _p(self.ranks.size - start, start, _rising(self.ranks, start), self.unlike, widening)
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Measures:
+        stride = fields["stride_s"]
+        chosen = [(n, spec) for n, spec in enumerate(fields["features"]) if spec.get("statistic") in MEASURES]
+        return cls(
+            tuple(number for number, _ in chosen),
+            tuple(str(spec["channel"]) for _, spec in chosen),
+            tuple(MEASURES[spec["statistic"]] for _, spec in chosen),
+            max(round(STRETCH_S / stride), ceil(fields["window_s"] / stride - 1e-9)),
+        )
 
-    def least(self) -> float:
-        """The lowest p value that it can have: as if no stretch resembled the one before."""
-        return min(1.0, min(self.p(start, 1.0) for start in self.starts) * len(self.starts))
+    def take(self, features: Values) -> Values:
+        """The measures (N, M) of windows with features (N, F)."""
+        return features[:, list(self.columns)]
 
+    def usual(self, features: Values) -> shift_test.Floats:
+        """The stretches (R, M) of a reference, of its windows' features."""
+        one_piece = np.zeros(len(features), dtype=np.int64)
+        return shift_test.means(self.take(features), shift_test.stretches(one_piece, self.windows))
 
-def _measure(series: Series, number: int) -> _Measure | None:
-    usual, values = series.usual[:, number], series.values[:, number]
-    there, before = np.isfinite(values), usual[np.isfinite(usual)]
-    everything = np.concatenate([before, values[there]])
-    starts = _starts(before.size, int(there.sum()))
-    if not starts:
-        return None
-    pieces = np.concatenate([np.full(before.size, -1), series.recording[there]])
-    ranks, unlike = _ranks(everything), _unlike(everything)
-    return _Measure(number, everything, ranks, unlike, before.size, np.flatnonzero(there), starts, pieces)
-
-
-def _of(one: _Measure) -> tuple[Change, float]:
-    """The likeliest change of a measure, and the share of pairs that rise."""
-    ranks, starts, everything = one.ranks, one.starts, one.values
-    # Beside a shift's true place its own stretches would seem to resemble each other on the wrong side.
-    places = {start: _place(ranks, starts, start) for start in starts}
-    widening = {place: _widening(ranks, one.pieces, place) for place in set(places.values())}
-    p = {start: one.p(start, widening[places[start]]) for start in starts}
-    tried = min(starts, key=lambda start: p[start])
-    start = places[tried]
-    place = int(one.there[start - one.before])
-    middle = (float(np.median(everything[:start])), float(np.median(everything[start:])))
-    return Change(one.number, place, *middle, min(1.0, p[tried] * len(starts))), _rising(ranks, start)
+    def moved(self, one: shift_test.Change, since: float | None) -> Moved:
+        before, after = (float(f"{value:.6g}") for value in (one.before, one.after))
+        return Moved(self.channels[one.measure], self.kinds[one.measure], before, after, since, one.p)
 
 
-def _place(ranks: Floats, starts: Sequence[int], tried: int) -> int:
-    """The likeliest start between those that are tried beside this one."""
-    near = starts.index(tried)
-    between = range(starts[max(0, near - 1)], starts[min(near + 1, len(starts) - 1)] + 1)
-    return max(between, key=lambda start: abs(_rising(ranks, start) - 0.5) * sqrt((ranks.size - start) * start))
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A minute of one recording: when and with which window of the host it begins, and the means of its measures."""
+
+    began: float | None
+    window: int
+    piece: int
+    means: bytes  # (M,) of float32
 
 
-def _rising(ranks: Floats, start: int) -> float:
-    """The share of the pairs of a window before ``start`` and one after it in which the later one is higher."""
-    n = ranks.size - start
-    return (float(ranks[start:].sum()) - n * (n + 1) / 2) / (n * start)
+@dataclass(slots=True)
+class Growing:
+    """A stretch whose last window has not come."""
+
+    began: float | None
+    window: int
+    windows: int
+    total: bytes  # (M,) of float64, and how many windows have a value
+    there: bytes
 
 
-def _sizes(ranks: Floats, start: int) -> tuple[int, int]:
-    return ranks.size - start, start
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A change as it was told: ``at`` is the end of the record then, ``window`` the first one of the change."""
+
+    at: float | None
+    since: float | None
+    window: int
+    moved: tuple[Moved, ...]
+
+    @property
+    def words(self) -> str:
+        since = f"has changed since {when(self.since, self.window)}" if self.window else "is unlike its reference"
+        return f"{since}: {in_words(self.moved)}"
 
 
-def _p(n: int, m: int, rising: float, unlike: float, widening: float) -> float:
-    """The two-sided p value of the rank-sum test; ``rising``: the share of the n x m pairs in which n's is higher."""
-    beyond = abs(rising - 0.5) * n * m / sqrt(widening)
-    if min(n, m) <= EXACT:
-        return min(1.0, 2 * _tail(min(n, m), max(n, m), floor(n * m / 2 - beyond + 1e-9)))
-    spread = sqrt(n * m / 12 * unlike)
-    return 1.0 if spread <= 0 else erfc(max(0.0, beyond - 0.5) / spread / sqrt(2))
+@dataclass(slots=True)
+class Record:
+    """A host's stretches beside those that are usual there, and the change that was told; to be kept as it is."""
+
+    usual: list[bytes] = field(default_factory=list)
+    reference: str = ""  # digest of the reference: another one begins a new record
+    stretches: list[Stretch] = field(default_factory=list)
+    closed: int = 0  # stretches so far, of which the latest are kept
+    windows: int = 0
+    piece: str = ""
+    pieces: int = 0
+    growing: Growing | None = None
+    first_of_piece: bool = True
+    looks: int = 0
+    due: int = FIRST_LOOK  # stretches, at which it is looked at next
+    told: Told | None = None
+
+    def beside(self, usual: Values) -> Record:
+        """The record beside this reference (R, M): a new one, unless it is the same, or there is none (R = 0)."""
+        kept = [_packed(row) for row in usual[-MOST:]]
+        digest = hashlib.sha256(b"".join(kept)).hexdigest()[:16] if kept else ""
+        return self if digest in ("", self.reference) else Record(usual=kept, reference=digest)
+
+    def take(self, piece: str, began: float | None, ended: float | None, values: Values, measures: Measures) -> bool:
+        """Take the next window (M,) of the recording ``piece``; True where it shows a change that is new."""
+        closed = False
+        if piece != self.piece:
+            closed = self._end(measures.windows)
+            self.piece, self.pieces, self.first_of_piece = piece, self.pieces + 1, True
+        self._add(began, values)
+        assert self.growing is not None
+        if self.growing.windows == measures.windows:
+            self._close()
+            closed = True
+        return closed and self._look(ended, measures)
+
+    def confirmed(self) -> Record:
+        """The record that takes what the host does since the change for its usual work."""
+        if self.told is None:
+            return self
+        usual = [one.means for one in self.stretches if one.window >= self.told.window]
+        return Record(usual=usual, reference=self.reference, windows=self.windows, piece=self.piece, pieces=self.pieces)
+
+    def _add(self, began: float | None, values: Values) -> None:
+        there = np.isfinite(values)
+        if self.growing is None:
+            nothing = np.zeros(values.size).tobytes()
+            self.growing = Growing(began, self.windows, 0, nothing, nothing)
+        one = self.growing
+        one.total = (np.frombuffer(one.total) + np.where(there, values, 0.0)).tobytes()
+        one.there = (np.frombuffer(one.there) + there).tobytes()
+        one.windows += 1
+        self.windows += 1
+
+    def _end(self, windows: int) -> bool:
+        """End a recording: its rest is a stretch if it is half of one or all that there is."""
+        one = self.growing
+        if one is None or not (self.first_of_piece or 2 * one.windows > windows):
+            self.growing = None
+            return False
+        self._close()
+        return True
+
+    def _close(self) -> None:
+        one, self.growing = self.growing, None
+        assert one is not None
+        total, there = np.frombuffer(one.total), np.frombuffer(one.there)
+        means = np.divide(total, there, out=np.full(total.shape, np.nan), where=there > 0)
+        self.stretches.append(Stretch(one.began, one.window, self.pieces, _packed(means)))
+        del self.stretches[:-MOST]
+        self.closed += 1
+        self.first_of_piece = False
+
+    def _look(self, at: float | None, measures: Measures) -> bool:
+        if self.told is not None or self.closed < self.due:
+            return False
+        self.due = self.closed + max(1, len(self.stretches) // PACE)
+        series = shift_test.Series(
+            _unpacked(self.usual, len(measures.columns)),
+            _unpacked([one.means for one in self.stretches], len(measures.columns)),
+            np.array([one.piece for one in self.stretches], dtype=np.int64),
+        )
+        rate = shift_test.ERROR_RATE / ((self.looks + 1) * (self.looks + 2))
+        if not shift_test.can_tell(series, error_rate=rate):
+            return False
+        self.looks += 1
+        found = shift_test.find(series, error_rate=rate)
+        if found:
+            moved = (measures.moved(one, self.stretches[one.start].began) for one in found)
+            first = self.stretches[found[0].start]
+            self.told = Told(at, first.began, first.window, once_a_channel(moved))
+        return bool(found)
 
 
-def _tail(n: int, m: int, most: int) -> float:
-    """The chance that at most ``most`` of the n x m pairs are ordered the rarer way, if all orders are as likely."""
-    return float(_orders(n, m)[most]) / comb(n + m, n) if most >= 0 else 0.0
+def _packed(means: Values) -> bytes:
+    return np.asarray(means, dtype="<f4").tobytes()
 
 
-@lru_cache(maxsize=64)  # of some 20 KB each
-def _orders(n: int, m: int) -> Floats:
-    """The number of orders of n and m values with at most so many of the n x m pairs one way, up to half of them.
-
-    Sums of a Gaussian binomial's terms: the product of (1 - q^(m + k)) / (1 - q^k) over k from 1 to n. Below the
-    middle terms only grow, so that nothing cancels.
-    """
-    length = n * m // 2 + 1
-    terms = np.zeros(length)
-    terms[0] = 1.0
-    for k in range(1, n + 1):
-        terms[m + k :] -= terms[: max(0, length - m - k)].copy()
-        whole = np.zeros(-(-length // k) * k)
-        whole[:length] = terms
-        terms = whole.reshape(-1, k).cumsum(axis=0).reshape(-1)[:length]
-    return np.asarray(np.cumsum(terms))
-
-
-def _ranks(values: Floats) -> Floats:
-    """Ranks from 1 on; equal values share their mean rank."""
-    _, of, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[of], dtype=np.float64)
-
-
-def _unlike(values: Floats) -> float:
-    """The number of values and one, less what ties take away: what the variance of the rank sum grows with."""
-    _, counts = np.unique(values, return_counts=True)
-    ties = float((counts.astype(np.float64) ** 3 - counts).sum())
-    return values.size + 1 - ties / (values.size * (values.size - 1))
-
-
-def _widening(ranks: Floats, pieces: NDArray[np.int64], start: int) -> float:
-    """The factor by which the variance of the rank sum grows as stretches of one recording resemble each other.
-
-    An estimate of a correlation r from n pairs is too low by about (1 + 3 r) / n (Kendall 1954), which is added.
-    """
-    side = np.arange(ranks.size) >= start
-    off = ranks - np.where(side, ranks[start:].mean(), ranks[:start].mean())
-    scale = float((off**2).mean())
-    if scale <= 0:
-        return 1.0
-    decaying, total = 1.0, 1.0  # by the nearest alone, as if the others followed from it; and by each
-    farthest = min(FARTHEST, ranks.size // 4)
-    for apart in range(1, farthest + 1):
-        pairs = (pieces[apart:] == pieces[:-apart]) & (side[apart:] == side[:-apart])
-        count = int(pairs.sum())
-        if not count:
-            break
-        r = float((off[apart:] * off[:-apart])[pairs].sum()) / (scale * count)
-        r = min(r + (1 + 3 * max(r, 0.0)) / count, MOST_ALIKE)
-        if apart == 1:
-            decaying = _decaying(max(r, 0.0), count, ranks.size)
-        total += 2 * r * count / ranks.size
-    return max(total, decaying)
-
-
-def _decaying(r: float, count: int, size: int) -> float:
-    """The factor of `_widening` for a correlation ``r`` of ``count`` neighbours that those farther apart follow from.
-
-    It is raised by its standard error: few pairs may give one that is too low, and of many measures some do.
-    """
-    if not count:
-        return 1.0
-    nearest = min(r + sqrt((1 - r**2) / count), MOST_ALIKE)
-    return 1.0 + 2 * nearest / (1 - nearest) * count / size
-
-
-def stretches(pieces: NDArray[np.int64], windows: int) -> NDArray[np.int64]:
-    """Number the stretches of ``windows`` that follow each other in one piece; -1: a rest of less than half of them.
-
-    ``pieces`` (N,) numbers the piece of each window, in order. A piece that is shorter is one stretch.
-    """
-    found = np.full(pieces.size, -1, dtype=np.int64)
-    number = 0
-    for piece in dict.fromkeys(pieces.tolist()):
-        rows = np.flatnonzero(pieces == piece)
-        count = max(1, round(rows.size / windows))
-        of = np.minimum(np.arange(rows.size) // windows, count)
-        found[rows] = np.where(of < count, number + of, -1)
-        number += count
-    return found
-
-
-def means(values: NDArray[np.floating[Any]], of: NDArray[np.int64]) -> Floats:
-    """The mean of each measure over the windows of each stretch, of those that are there; NaN where none is."""
-    count = int(of.max(initial=-1)) + 1
-    total, there = np.zeros((count, values.shape[1])), np.zeros((count, values.shape[1]))
-    kept, known = of >= 0, np.isfinite(values)
-    np.add.at(total, of[kept], np.where(known, values, 0.0)[kept])
-    np.add.at(there, of[kept], known[kept])
-    return np.divide(total, there, out=np.full(total.shape, np.nan), where=there > 0)
+def _unpacked(rows: Sequence[bytes], measures: int) -> NDArray[np.float64]:
+    found = np.frombuffer(b"".join(rows), dtype="<f4").astype(np.float64)
+    return found.reshape(len(rows), measures)

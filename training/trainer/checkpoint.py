@@ -27,7 +27,7 @@ from training.files import write_whole
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_thresholds import Rule
 from training.trainer.ranges import Range
-from training.trainer.seen import Seen
+from training.trainer.training_windows import Seen
 
 FORMAT = "cis490-checkpoint"
 VERSION = 1

@@ -1,7 +1,7 @@
 """``python -m training.trainer.drift CKPT DATA``: which hosts have changed, and whether alarms hold there.
 
 Of each host in ``DATA``, a processed data set, the windows in time order are held against its reference recordings by
-the rule of `training.trainer.changes`: each channel's level and its spread. A change that lasts is told with its
+the rule of `training.trainer.shift_test`: each channel's level and its spread. A change that lasts is told with its
 channels and its beginning. An attack that stays is such a change as well: so nothing here lowers an alarm.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.streams import replace_unprintable
-from training.trainer.changed import Measures, Moved, in_order, in_words, once_a_channel, when
+from training.trainer.changes import Measures, Moved, in_order, in_words, once_a_channel, when
 from training.trainer.contract import Progress, Stop, limit_threads, perform
 from training.trainer.evaluation.facts import percent
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from training.trainer.changes import Change
     from training.trainer.judging import Judged
+    from training.trainer.shift_test import Change
 
 PROGRAM = "training.trainer.drift"
 STRANGE = 0.2  # of the windows since the change outside of what was trained on, from which alarms are guesses
@@ -179,27 +179,27 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     """The drift of one host, whose windows are ``rows`` in time order."""
     import numpy as np
 
-    from training.trainer import changes
+    from training.trainer import shift_test
 
     inputs = judged.inputs
     measures = Measures.of(inputs.schema_fields)
     values = measures.take(inputs.features[rows])
     _, pieces = np.unique(inputs.rows.recording[rows], return_inverse=True)
-    of = changes.stretches(pieces, measures.windows)
+    of = shift_test.stretches(pieces, measures.windows)
     _, first = np.unique(of[of >= 0], return_index=True)
     first = np.flatnonzero(of >= 0)[first]
     usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
     here = np.flatnonzero(np.isfinite(values).any(axis=0))
-    series = changes.Series(usual[:, here], changes.means(values[:, here], of), pieces[first])
-    tells = changes.can_tell(series)
-    told = changes.find(series) if tells else []
+    series = shift_test.Series(usual[:, here], shift_test.means(values[:, here], of), pieces[first])
+    tells = shift_test.can_tell(series)
+    told = shift_test.find(series) if tells else []
     found = Drift(
         host=host,
         stretches=len(series),
         reference=len(series.usual),
         measures=here.size,
         tells=tells,
-        needs=changes.reference_needed(series),
+        needs=shift_test.reference_needed(series),
         doubts=_doubts(host, rows, judged, odd),
     )
     if not told:

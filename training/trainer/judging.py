@@ -10,26 +10,29 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
+from training.data.dataset import Dataset, load_processed, on_channels
+from training.data.errors import DataError
+from training.data.split import Split
+from training.families import FAMILIES, Family
+from training.trainer import machine
+from training.trainer.checkpoint import Checkpoint, read, require_schema, schema_of
 from training.trainer.contract import BadData
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from training.data.dataset import Dataset
-    from training.data.split import Split
-    from training.families import Family
-    from training.trainer.apart import Mapped
-    from training.trainer.checkpoint import Checkpoint
-    from training.trainer.evaluation.host_thresholds import HostThresholds, References
-    from training.trainer.evaluation.scored import Classes, Scored
-    from training.trainer.inputs import Inputs
-    from training.trainer.levels import Levels
-    from training.trainer.reasons import Reasons
-    from training.trainer.streams import Called
-    from training.trainer.task import Fitted, Outputs
+from training.trainer.evaluation.host_thresholds import HostThresholds, References
+from training.trainer.evaluation.incidents import runs_of, stride_of
+from training.trainer.evaluation.scored import Classes, Scored
+from training.trainer.inputs import Inputs, from_dataset, split_inputs
+from training.trainer.levels import Levels
+from training.trainer.reasons import Reasons, in_words
+from training.trainer.references import references_of, settled
+from training.trainer.streams import Called
+from training.trainer.task import Fitted, Outputs
+from training.trainer.training_windows import fresh_references, same_data, sides_by_content, sides_of_split
 
 # Errors of the libraries for bytes that are not the weights they should be; a pickle that wants to
 # run code is among them, and never runs.
@@ -63,7 +66,6 @@ class Judged:
     @property
     def thresholds(self) -> NDArray[np.float64] | None:
         """The score (N) that each window must exceed to raise an alarm; None where the model has no threshold."""
-        import numpy as np
 
         if self.calibrated is None or self.hosts is None:
             return None if self.calibrated is None else np.full(self.scored.y.size, self.calibrated, dtype=np.float64)
@@ -92,9 +94,6 @@ class Model:
 
 def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoint], object] | None = None) -> Model:
     """Verify the checkpoint, let ``refuse`` raise for data that it does not fit, and load it. Raises ``BadData``."""
-    from training.families import FAMILIES
-    from training.trainer import machine
-    from training.trainer.checkpoint import read
 
     found = read(checkpoint)
     if found.model not in FAMILIES:
@@ -119,26 +118,14 @@ def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoi
     return Model(checkpoint, found, family, fitted)
 
 
-def judge(checkpoint: Path, data: Path, *, threads: int = 1, mapped: Mapped | None = None) -> Judged:
-    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``.
-
-    With ``mapped``, the map of an engine, windows are scored in parts by its workers.
-    """
-    from training.trainer.apart import Scoring
-
+def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
+    """Verify the checkpoint, refuse data of another schema, and score. Raises ``BadData``."""
     model, loaded = opened(checkpoint, data, threads=threads)
-    apart = None
-    if mapped is not None:
-        apart = Scoring(checkpoint.absolute(), data.absolute(), threads).all(len(loaded), mapped)
-    return judged_by(model, loaded, str(data), outputs=apart)
+    return judged_by(model, loaded, str(data))
 
 
 def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[Model, Dataset]:
     """The verified model, and the windows of its mode. Raises ``BadData``, also for data of another schema."""
-    from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER
-    from training.data.dataset import load_processed, on_channels
-    from training.data.errors import DataError
-    from training.trainer.checkpoint import require_schema, schema_of
 
     loaded: list[Dataset] = []
 
@@ -155,11 +142,14 @@ def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[Model, Da
 
 def settled_on(model: Model, loaded: Dataset) -> tuple[Fitted, Inputs]:
     """The model measuring the hosts of the data from their references there, and the data as it takes them."""
-    from training.trainer.inputs import from_dataset
-    from training.trainer.references import settled
 
     inputs = from_dataset(loaded, takes=model.family.takes)
     return settled(model.fitted, inputs), inputs
+
+
+def predicted(fitted: Fitted, inputs: Inputs, rows: NDArray[np.int64]) -> Outputs:
+    """The outputs of a model for some windows."""
+    return fitted.predict(inputs.X, rows, features=inputs.features, host=inputs.rows.host)
 
 
 def judged_by(
@@ -170,11 +160,6 @@ def judged_by(
     ``known`` are other windows of hosts with the same references, which are then not scored again; ``outputs`` are
     the windows' where they were scored elsewhere.
     """
-    import numpy as np
-
-    from training.trainer.apart import predicted
-    from training.trainer.evaluation.scored import Classes, Scored
-    from training.trainer.inputs import from_dataset
 
     document = model.document
     labels = document["label_map"]
@@ -206,9 +191,6 @@ def _references(
     document: Mapping[str, Any], fitted: Fitted, inputs: Inputs, *, anomalies: bool
 ) -> tuple[References, Levels | None]:
     """The scores of the references here that trained nothing, and the levels of anomaly scores that follow."""
-    from training.trainer.levels import Levels
-    from training.trainer.references import references_of
-    from training.trainer.seen import fresh_references
 
     fresh, recorded, levels = fresh_references(document, inputs), document["levels"], None
     if anomalies and recorded is not None:
@@ -219,7 +201,6 @@ def _references(
 
 def _hosts(document: Mapping[str, Any], references: References, schema: Mapping[str, Any]) -> HostThresholds | None:
     """The thresholds of hosts, by the references here; None for a model that learnt no rule for them."""
-    from training.trainer.evaluation.host_thresholds import HostThresholds
 
     threshold = document["threshold"]
     if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
@@ -230,9 +211,6 @@ def _hosts(document: Mapping[str, Any], references: References, schema: Mapping[
 
 def why_of(judged: Judged, one: Called, reasons: Reasons) -> str | None:
     """The channels that carried an incident's alarms in this data set; None where none of them was explained."""
-
-    from training.trainer.evaluation.incidents import runs_of, stride_of
-    from training.trainer.reasons import in_words
 
     rows = judged.inputs.timed
     runs = runs_of(rows, stride_of(rows, nominal_s=float(judged.inputs.schema_fields["stride_s"])))
@@ -248,7 +226,6 @@ def sides(judged: Judged) -> NDArray[np.str_] | None:
 
     Of the data set it was trained on by the split itself, which is exact; of another one by content.
     """
-    from training.trainer.seen import same_data, sides_by_content, sides_of_split
 
     inputs = judged.inputs
     if same_data(judged.document, inputs):
@@ -261,7 +238,6 @@ def sides(judged: Judged) -> NDArray[np.str_] | None:
 
 def split_again(judged: Judged) -> Split:
     """The split that the checkpoint names, of the data that were judged. Raises ``BadData``."""
-    from training.trainer.inputs import split_inputs
 
     recorded = judged.document["split"]
     return split_inputs(

@@ -13,7 +13,8 @@ from typing import Any
 
 from training.contract import CHECKPOINT_ENDING
 from training.rotation import fold
-from training.trainer.compare import compare
+from training.trainer.checkpoint import read
+from training.trainer.comparison import compare
 from training.trainer.contract import BadData
 from training.trainer.judging import judge
 
@@ -63,7 +64,6 @@ def compare_rotations(
 
 def turns_in(folder: Path) -> Turns:
     """Find the checkpoints of one rotation below a folder. Raises ``BadData`` for two of them, or none."""
-    from training.trainer.checkpoint import read
 
     found: dict[tuple[str, int], Path] = {}
     kinds: dict[str, Path] = {}

@@ -15,30 +15,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from training.executors.engine import EngineError
 from training.executors.names import add_executor, spread_over
 from training.streams import replace_unprintable
-from training.trainer.contract import BadArguments, BadData, Progress, Stop, Unreachable, limit_threads, perform
-from training.trainer.judging import Judged, judge, sides, why_of
+from training.trainer.contract import BadArguments, Progress, Stop, Unreachable, limit_threads, perform
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from training.trainer.judging import Judged
 
-    from training.trainer.changed import Told
-    from training.trainer.incidents import Window
-    from training.trainer.reasons import Reasons
-    from training.trainer.streams import Called, Streams
-
-FORMATS = (".csv", ".parquet", ".json")
-EXPLAINED = ("why", "why_seconds")
-Explained = dict[int, tuple[str | None, str | None]]  # by row
-PART_ROWS = 1 << 18  # windows of which rows are made at a time
 PROGRAM = "training.trainer.score"
 
 
@@ -76,32 +64,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     limit_threads(max(names.threads, 1))
 
     def work(_progress: Progress, _stop: Stop) -> None:
+        # Imported late: numerical libraries read the number of threads when they are imported.
+        from training.trainer import scoring
+        from training.trainer.judging import sides
         from training.trainer.summary import lines
 
         for flag, file in (("--out", names.out), ("--incidents", names.incidents)):
-            if file is not None and file.suffix not in FORMATS:
-                raise BadArguments(f"{flag} {file} must end in {', '.join(FORMATS)}")
+            if file is not None and file.suffix not in scoring.FORMATS:
+                raise BadArguments(f"{flag} {file} must end in {', '.join(scoring.FORMATS)}")
         if names.confirm_change and names.state is None:
             raise BadArguments("--confirm-change needs --state: the file in which the change was kept")
-        judged = scored(names)
+        judged = _judged(names)
         side = sides(judged)
-        followed = follow(judged, names.state, names.confirm_change)
-        reasons = why(judged) if names.explain else None
-        write(parts(judged, side, reasons), names)
+        followed = scoring.follow(judged, names.state, names.confirm_change)
+        reasons = scoring.why(judged) if names.explain else None
+        scoring.write(scoring.parts(judged, side, reasons), names)
         if names.incidents is not None:
-            write_file(iter([incident_table(judged, followed.called, reasons)]), names.incidents)
-        for remark in (*remarks(judged, side), *followed.notes):
+            scoring.write_file(iter([scoring.incident_table(judged, followed.called, reasons)]), names.incidents)
+        for remark in (*scoring.remarks(judged, side), *followed.notes):
             print(f"note: {remark}", file=sys.stderr)
         print("\n".join(lines(judged, followed.called, reasons, followed.changed)), file=sys.stderr)
 
     return perform(work, out=sys.stderr)
 
 
-def scored(names: argparse.Namespace) -> Judged:
+def _judged(names: argparse.Namespace) -> Judged:
     """Judge the windows, in one process or spread over the engine that was named."""
     from training.contract import TENSORS_FOLDER
     from training.data.tensors import MANIFEST
-    from training.trainer.apart import LIBRARIES
+    from training.trainer.judging import judge
+    from training.trainer.parallel_scoring import LIBRARIES, judge_in_parts
 
     threads = max(names.threads, 1)
     if not names.executor.far and names.jobs in (None, 1):
@@ -112,285 +104,9 @@ def scored(names: argparse.Namespace) -> Judged:
     try:
         spread = spread_over(names.executor, names.jobs, libraries=LIBRARIES, files=files, folder=names.data)
         with spread as mapped:
-            return judge(names.checkpoint, names.data, threads=threads, mapped=mapped)
+            return judge_in_parts(names.checkpoint, names.data, mapped, threads=threads)
     except EngineError as error:
         raise Unreachable(str(error)) from None
-
-
-def score(checkpoint: Path, data: Path, *, threads: int = 1) -> Any:
-    """A polars frame with a row a window; raises ``BadData`` for a bad checkpoint or other data."""
-    judged = judge(checkpoint, data, threads=threads)
-    return table(judged, sides(judged))
-
-
-def why(judged: Judged) -> Reasons:
-    """The reasons of the alarms. Raises ``BadArguments`` where the model has no threshold."""
-    import numpy as np
-
-    from training.trainer.reasons import explain
-
-    if judged.alarm is None:
-        raise BadArguments(f"{judged.name} has no threshold, so no window is an alarm to explain: leave out --explain")
-    return explain(judged.fitted, judged.inputs, np.flatnonzero(judged.alarm))
-
-
-def table(judged: Judged, side: NDArray[np.str_] | None, reasons: Reasons | None = None) -> Any:
-    """A polars frame with a row a window; with ``reasons`` also what carried the alarms that were explained."""
-    return _part(judged, side, _explained(reasons), slice(0, judged.scored.y.size))
-
-
-def parts(judged: Judged, side: NDArray[np.str_] | None, reasons: Reasons | None = None) -> Iterator[Any]:
-    """The same table, ``PART_ROWS`` windows at a time: one part of an empty one."""
-    explained, count = _explained(reasons), judged.scored.y.size
-    for start in range(0, max(count, 1), PART_ROWS):
-        yield _part(judged, side, explained, slice(start, min(start + PART_ROWS, count)))
-
-
-def _part(judged: Judged, side: NDArray[np.str_] | None, explained: Explained | None, here: slice) -> Any:
-    import polars as pl
-
-    rows, scored, document = judged.inputs.rows, judged.scored, judged.document
-    count = here.stop - here.start
-    columns: dict[str, Any] = {
-        "window_id": None if rows.window_id is None else rows.window_id[here],
-        "episode_id": rows.episode[here],
-        "host": rows.host[here],
-        "t_start": rows.t_start[here],
-        "t_end": rows.t_end[here],
-        "side": [None] * count if side is None else side[here],
-        "score": scored.score[here],
-    }
-    labels, thresholds, alarm = document["label_map"], judged.thresholds, judged.alarm
-    if scored.proba is not None:
-        proba = scored.proba[here]
-        by_number = sorted(labels, key=lambda name: labels[name])
-        columns |= {f"p_{name}": proba[:, labels[name]] for name in by_number}
-        columns["class"] = [by_number[k] for k in judged.classes.likeliest(proba)]
-    columns["threshold"] = [None] * count if thresholds is None else thresholds[here]
-    columns["alarm"] = [None] * count if alarm is None else alarm[here]
-    if explained is not None:
-        texts = [explained.get(row, (None, None)) for row in range(here.start, here.stop)]
-        columns |= {name: [text[place] for text in texts] for place, name in enumerate(EXPLAINED)}
-    kinds = dict.fromkeys(("side", *EXPLAINED), pl.String)
-    known = {name: kinds[name] for name in columns if name in kinds}
-    return pl.DataFrame(columns, schema_overrides={"threshold": pl.Float64, "alarm": pl.Boolean, **known})
-
-
-def _explained(reasons: Reasons | None) -> Explained | None:
-    """The values of ``EXPLAINED``: ``name 41 %, …`` and, of models that learn from samples, ``1-2 s, …``."""
-    from training.trainer.reasons import in_words
-
-    if reasons is None:
-        return None
-    found: Explained = {}
-    for number, row in enumerate(reasons.rows.tolist()):
-        spans = ", ".join(f"{start:g}-{end:g}" for start, end in reasons.moments(number))
-        found[row] = in_words(reasons.named(reasons.share[number])), spans or None
-    return found
-
-
-def incidents(judged: Judged, state: Path | None = None) -> list[Called]:
-    """The incidents of the windows, recording by recording; see `follow`."""
-    return follow(judged, state).called
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """The incidents, the changes of the hosts that have changed, by name, and notes."""
-
-    called: list[Called]
-    changed: dict[str, Told]
-    notes: list[str]
-
-
-def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = ()) -> Followed:
-    """Go through the windows in time; nothing is found where the model has no threshold.
-
-    With a ``state`` file they go on from what it keeps, which is then renewed; the changes of the hosts ``confirm`` are
-    confirmed before. Raises ``TrainerError``.
-    """
-    import numpy as np
-
-    from training.data.scratch import WIDE_ROWS, spans
-    from training.trainer.evaluation.incidents import runs_of, stride_of
-    from training.trainer.incidents import Window
-    from training.trainer.streams import StateError, Streams, feed_all, rule_of
-
-    thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed
-    if thresholds is None:
-        return Followed([], {}, [])
-    try:
-        streams = Streams(str(document["digest"]), rule_of(document))
-        note = None if state is None else streams.load(state)
-    except StateError as error:
-        raise BadArguments(str(error)) from None
-    except ValueError as error:
-        raise BadData(f"the checkpoint is damaged: {error}") from None
-    for host in confirm:
-        if streams.confirm(host) is None:
-            raise BadArguments(f"{state} knows no change of {host}: there is nothing to confirm")
-    nominal_s = float(judged.inputs.schema_fields["stride_s"])
-    runs = runs_of(rows, stride_of(rows, nominal_s=nominal_s))
-    margin = (judged.scored.score - thresholds)[runs.order]
-
-    def windows() -> Iterator[tuple[str, str, Window]]:
-        for here in spans(runs.order, step=WIDE_ROWS):
-            of = runs.order[here]
-            host, episode = rows.host[of].tolist(), rows.episode[of].tolist()
-            each = map(Window, runs.t_start[here].tolist(), runs.t_end[here].tolist(), margin[here].tolist())
-            for mine, piece, window in zip(host, episode, each, strict=True):
-                yield f"{mine}/{piece}", mine, window
-
-    new = np.zeros(len(rows), dtype=bool)
-    if streams.states:
-        known = (streams.knows(name, window) for name, _, window in windows())
-        new[runs.order[~np.fromiter(known, dtype=bool, count=len(runs))]] = True
-    else:
-        new[runs.order] = True
-    found = feed_all(streams, windows())
-    changed = _changed(judged, streams, new)
-    if state is not None:
-        streams.save(state)
-    return Followed(found, changed, [] if note is None else [note])
-
-
-def _changed(judged: Judged, streams: Streams, new: NDArray[np.bool_]) -> dict[str, Told]:
-    """Add the windows marked ``new`` to the records of their hosts; those here that have changed, now or before."""
-    import numpy as np
-
-    from training.data.scratch import WIDE_ROWS, spans
-    from training.trainer.changed import Measures, in_order
-
-    inputs, rows = judged.inputs, judged.inputs.timed
-    measures = Measures.of(inputs.schema_fields)
-    hosts = np.unique(rows.host).tolist()
-    for host in hosts:
-        usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
-        streams.hosts[host] = streams.record(host).beside(usual)
-    order = in_order(inputs.rows)
-    order = order[new[order]]
-    for here in spans(order, step=WIDE_ROWS):
-        of = order[here]
-        names = zip(rows.host[of].tolist(), rows.episode[of].tolist(), strict=True)
-        times = zip(rows.t_start[of].tolist(), rows.t_end[of].tolist(), strict=True)
-        values = measures.take(inputs.features[of])
-        for (host, episode), time, row in zip(names, times, values, strict=True):
-            began, ended = (None if at != at else at for at in time)  # NaN: unknown
-            streams.hosts[host].take(episode, began, ended, row, measures)
-    return {host: told for host in hosts if (told := streams.hosts[host].told) is not None}
-
-
-def incident_table(judged: Judged, found: Sequence[Called], reasons: Reasons | None = None) -> Any:
-    """A polars frame with a row an incident; times are those of the windows. With ``reasons`` also what carried it."""
-    import polars as pl
-
-    columns: dict[str, Any] = {
-        "incident_id": pl.String,
-        "episode_id": pl.String,
-        "host": pl.String,
-        "began": pl.Float64,
-        "raised": pl.Float64,
-        "last_alarm": pl.Float64,
-        "alarms": pl.Int64,
-        "peak": pl.Float64,
-        "over": pl.Boolean,
-        "model": pl.String,
-    }
-    whys = [] if reasons is None else [(why_of(judged, one, reasons),) for one in found]
-    columns |= {} if reasons is None else {"why": pl.String}
-    rows = [
-        (
-            *(one.id, one.stream.removeprefix(f"{one.host}/"), one.host),
-            *(one.incident.began, one.incident.raised, one.incident.last, one.incident.alarms, one.incident.peak),
-            *(one.over, judged.name),
-            *(whys[number] if whys else ()),
-        )
-        for number, one in enumerate(found)
-    ]
-    return pl.DataFrame(rows, schema=columns, orient="row")
-
-
-def remarks(judged: Judged, side: NDArray[np.str_] | None) -> list[str]:
-    """Collect what a reader of the scores must know: which rows are no test, and how unlike the data are."""
-    import numpy as np
-
-    from training.data.schema import Timing
-    from training.trainer import ranges
-    from training.trainer.seen import NEW, TOO_MANY
-
-    if side is None:
-        first = f"Which of these windows {judged.name} has seen is not known: {TOO_MANY}."
-    else:
-        names, at, counts = np.unique(side, return_index=True, return_counts=True)
-        shown = ", ".join(f"{names[place]} {counts[place]:,}" for place in np.argsort(at))
-        first = f"Windows by side: {shown}; only test and new ones tell how good the model is."
-        if NEW in names:
-            first += " New is what shares no samples with them: a copy that was rounded or scaled is not recognised."
-    inputs, said = judged.inputs, [first, *ranges.said_of(judged.inputs, judged.document)]
-    if inputs.schema_fields.get("time") in (Timing.STARTS, Timing.NONE):
-        said.append(
-            "The sampling rate of these windows is unknown, and of those the model was trained on: if the rates "
-            "differ, its scores mean nothing."
-        )
-    if inputs.schema_fields["normaliser"].get("type") == "host_baseline":
-        without = sorted(set(inputs.rows.host.tolist()) - set(inputs.reference_host.tolist()))
-        said += [
-            f"{host} has no reference recording here: its values are measured from the usual level of the others."
-            for host in without
-        ]
-    if judged.hosts is None and judged.calibrated is not None and judged.references.host.size:
-        said.append(
-            "The checkpoint has one threshold for all hosts, as its data had no references to learn another rule from: "
-            "train it again with some."
-        )
-    return [*said, *judged.notes]
-
-
-def write(frames: Iterator[Any], names: argparse.Namespace) -> None:
-    if names.out is not None:
-        write_file(frames, names.out)
-    else:
-        sys.stdout.writelines(_as_json(frames) if names.format == "json" else _as_csv(frames))
-        sys.stdout.write("\n" * (names.format == "json"))
-
-
-def write_file(frames: Iterator[Any], path: Path) -> None:
-    """Write a table that comes in parts, at least one."""
-    try:
-        if path.suffix == ".parquet":
-            _write_parquet(frames, path)
-        else:
-            with path.open("w", encoding="utf-8", newline="") as file:
-                file.writelines(_as_csv(frames) if path.suffix == ".csv" else _as_json(frames))
-    except OSError as error:
-        raise BadArguments(f"{path} cannot be written: {error.strerror or error}") from None
-
-
-def _as_csv(frames: Iterator[Any]) -> Iterator[str]:
-    for number, frame in enumerate(frames):
-        yield frame.write_csv(include_header=not number)
-
-
-def _as_json(frames: Iterator[Any]) -> Iterator[str]:
-    """One list of the rows of all parts."""
-    yield "["
-    for number, frame in enumerate(frames):
-        yield "," * bool(number) + frame.write_json()[1:-1]
-    yield "]"
-
-
-def _write_parquet(frames: Iterator[Any], path: Path) -> None:
-    from itertools import chain
-
-    from polars.io.plugins import register_io_source
-
-    first = next(frames)
-    second = next(frames, None)
-    if second is None:
-        first.write_parquet(path)
-        return
-    rest = chain((first, second), frames)
-    register_io_source(lambda *_: rest, schema=first.schema).sink_parquet(path, row_group_size=PART_ROWS)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from training.files import write_whole
 from training.trainer import checkpoint, machine
 from training.trainer.arguments import TrainerArgs
 from training.trainer.baselines import Own, run_baselines
+from training.trainer.channel_ablation import prices
 from training.trainer.contract import BadArguments, Interrupted, Keeper, Progress, Stop, TrainerError
 from training.trainer.evaluation.behaviours import Known, Unshown, places_of, refuse_shown, without
 from training.trainer.evaluation.behaviours import figures as figures_unshown
@@ -35,17 +36,16 @@ from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.evaluation.verdict import TOO_GOOD
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
-from training.trainer.lacking import prices
+from training.trainer.leave_one_behaviour_out import Plan, packed, plan, unpacked
 from training.trainer.levels import Levels
 from training.trainer.limits import LIMITS, Limits
 from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
 from training.trainer.references import Added, Joined, Parted, join, ordinary_of, part, references_of, settled
-from training.trainer.seen import keep
 from training.trainer.stages import Stages
 from training.trainer.state_file import StateFile
 from training.trainer.task import Fitted, IntArray, Settling, Storied, Task, Weighed
-from training.trainer.unshown import Plan, packed, plan, unpacked
+from training.trainer.training_windows import keep
 
 NOTHING_HIDDEN = (
     "No channel of these data is for the oracle mode alone: this model has seen what a realistic one sees, and their "

@@ -8,7 +8,7 @@ incidents the file keeps of each host how it has been (`changed.Record`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -16,7 +16,8 @@ from typing import Any, TypedDict
 import msgspec
 
 from training.files import write_whole
-from training.trainer.changed import Record, Told
+from training.trainer.changes import Record, Told
+from training.trainer.contract import BadArguments
 from training.trainer.incidents import Incident, Rule, State, Step, Window, step
 
 FORMAT = "cis490-incidents"
@@ -24,6 +25,7 @@ VERSION = 1
 MOST_STREAMS = 1_000  # kept; the ones that were fed longest ago go first
 MOST_HOSTS = 100  # whose records are kept, of some 100 KB each
 LARGEST = 64 << 20
+LONGEST_NOTE = 64  # bytes
 
 
 class StateError(ValueError):
@@ -168,3 +170,46 @@ def feed_all(streams: Streams, windows: Iterable[tuple[str, str, Window]]) -> li
         if found.state.open is not None:
             note(stream, host, found.state.open, over=False)
     return list(by_id.values())
+
+
+# -- confirming a change -----------------------------------------------------------------------------------------------
+# A watch may be running, and its state file is then its alone. So a note beside the file names the change that a person
+# has read: one that is told in between is not confirmed with it.
+
+
+def note_of(state: Path) -> Path:
+    return state.with_name(f"{state.name}.confirm")
+
+
+def leave_note(state: Path, streams: Streams, host: str) -> Told:
+    """Leave a note that confirms the change that ``state`` tells of ``host``. Raises ``BadArguments``.
+
+    ``streams`` are empty ones of the model.
+    """
+    try:
+        other = streams.load(state)
+    except StateError as error:
+        raise BadArguments(str(error)) from None
+    told = streams.record(host).told
+    if other is not None or told is None:
+        raise BadArguments(f"{other or f'{state} knows no change of {host}'}: there is nothing to confirm")
+    write_whole(note_of(state), streams.name_of(host, told).encode())
+    return told
+
+
+def take_note(state: Path, streams: Streams, host: str, *, keep: Callable[[Told], object]) -> Told | None:
+    """Confirm what a note beside ``state`` names, if it is told; ``keep`` the streams, and remove the note."""
+    note = note_of(state)
+    try:
+        with note.open("rb") as file:
+            named = file.read(LONGEST_NOTE)
+    except FileNotFoundError:
+        return None
+    told = streams.record(host).told
+    if told is not None and streams.name_of(host, told).encode() == named:
+        streams.confirm(host)
+        keep(told)
+    else:
+        told = None
+    note.unlink(missing_ok=True)
+    return told

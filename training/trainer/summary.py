@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from training.trainer import ranges
-from training.trainer.changed import LOOK, Told
+from training.trainer.changes import LOOK, Told
+from training.trainer.channel_ablation import lacked, price_of
 from training.trainer.evaluation.facts import percent, span
 from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.page import gap
 from training.trainer.judging import Judged, why_of
-from training.trainer.lacking import lacked, price_of
 from training.trainer.reasons import Reasons, in_words
 from training.trainer.streams import Called, rule_of
 

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from training.printable import one_line
-from training.trainer.changed import LOOK, SHOWN, Told
+from training.trainer.changes import LOOK, SHOWN, Told
 from training.trainer.reasons import in_words
 from training.trainer.streams import Called, Undelivered
 

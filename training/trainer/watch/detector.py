@@ -21,7 +21,7 @@ from training.data.extract import Extract, extract
 from training.data.rows import Rows
 from training.data.schema import FeatureSchema, Timing
 from training.data.stream import Cut, WindowStream
-from training.trainer.changed import Measures, Values
+from training.trainer.changes import Measures, Values
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData
 from training.trainer.incidents import LONGEST, Window

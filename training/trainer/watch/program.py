@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from training.recording.collect import Collector
-    from training.trainer.changed import Told, Values
+    from training.trainer.changes import Told, Values
     from training.trainer.incidents import Incident
     from training.trainer.streams import Streams
     from training.trainer.watch.calls import Courier
@@ -111,12 +111,11 @@ def state_path(document: Mapping[str, Any], host: str) -> Path:
 def _confirm(names: argparse.Namespace) -> str:
     """Leave a note for the watch. Raises ``TrainerError``."""
     from training.trainer.checkpoint import read
-    from training.trainer.streams import Streams, rule_of
-    from training.trainer.watch.confirm import leave
+    from training.trainer.streams import Streams, leave_note, rule_of
 
     document = read(names.checkpoint).document
     kept_in = names.state or state_path(document, names.host)
-    told = leave(kept_in, Streams(str(document.get("digest", "")), rule_of(document)), names.host)
+    told = leave_note(kept_in, Streams(str(document.get("digest", "")), rule_of(document)), names.host)
     return f"confirmed: {names.host} {told.words}. Its thresholds are still those of its reference"
 
 
@@ -256,10 +255,10 @@ class Watch:
 
     def _take_up(self) -> None:
         """Look for the note of somebody who confirms a change."""
-        from training.trainer.watch.confirm import take_up
+        from training.trainer.streams import take_note
 
         carry = partial(self._carry_change, event="confirmed")
-        if (told := take_up(self.kept_in, self.streams, self.host, keep=carry)) is not None:
+        if (told := take_note(self.kept_in, self.streams, self.host, keep=carry)) is not None:
             self.say(f"confirmed: {self.host} {told.words}; it is held against that from now on")
 
     def forget_the_future(self, now: float) -> None:

@@ -19,7 +19,7 @@ from training.data.channels import OPTIONAL
 from training.data.scratch import WIDE_ROWS, spans
 from training.data.split import Split
 from training.families import Takes
-from training.trainer.compare import paired_gap
+from training.trainer.comparison import paired_gap
 from training.trainer.contract import Stop
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
 from training.trainer.inputs import Inputs

@@ -18,7 +18,7 @@ from trainer_builders import StopAfter, arguments, files, make_data, run
 from training.contract import Exit
 from training.data.rows import Rows
 from training.data.split import LeakError, Side, make_split
-from training.trainer import session, unshown
+from training.trainer import leave_one_behaviour_out, session
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.behaviours import (
     BENIGN,
@@ -91,7 +91,7 @@ def test_a_quick_family_measures_it_unasked_and_others_say_what_does(data, tmp_p
 
 
 def test_too_much_work_is_left_to_the_recipe(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(unshown, "MOST_WORK", 100)
+    monkeypatch.setattr(leave_one_behaviour_out, "MOST_WORK", 100)
     assert run(asked("gbt", data, tmp_path, recipe="host")).code == Exit.DONE
     assert "windows each, which the split recipe 'behaviour' makes" in report_of(tmp_path, "gbt")["verdict"]
 

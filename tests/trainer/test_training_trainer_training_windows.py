@@ -21,9 +21,9 @@ from training.data.schema import ChannelSpec, Timing
 from training.data.split import Side
 from training.families import Takes
 from training.trainer import compare as comparing
-from training.trainer import judging, seen
-from training.trainer import score as scoring
-from training.trainer.adapt import without_envelope
+from training.trainer import comparison, judging, scoring, training_windows
+from training.trainer import score as score_cli
+from training.trainer.adaptation import without_envelope
 from training.trainer.arguments import parse
 from training.trainer.checkpoint import write as write_checkpoint
 from training.trainer.contract import BadData
@@ -183,7 +183,7 @@ def forgetful(checkpoint: Path, folder: Path) -> Path:
 
 def scored(checkpoint: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> tuple[pl.DataFrame, str]:
     """The rows, and what was said beside them."""
-    assert scoring.main([str(checkpoint), str(data), "--format", "json"]) == Exit.DONE
+    assert score_cli.main([str(checkpoint), str(data), "--format", "json"]) == Exit.DONE
     said = capsys.readouterr()
     return pl.read_json(said.out.encode(), infer_schema_length=None), said.err
 
@@ -242,7 +242,7 @@ def test_windows_cut_otherwise_from_the_same_samples_are_not_new(
     assert rows["side"].to_list() == expected
     assert "a copy that was rounded or scaled is not recognised" in said
     one = judging.judge(checkpoint, other)
-    found = comparing.compare(one, one, other_data=True, n_resamples=200)
+    found = comparison.compare(one, one, other_data=True, n_resamples=200)
     assert found["left_out"] == sum(side not in ("test", "new") for side in expected)
 
 
@@ -253,20 +253,20 @@ def test_an_idle_hour_that_trained_makes_no_other_one_known(tmp_path: Path) -> N
     fresh[:, :, :6] = 0.0
     found = inputs_of(write(tmp_path / "d", X, recording, label=recording % 2))
     split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
-    kept = {"seen": msgspec.to_builtins(seen.keep(found, split, NONE))}
+    kept = {"seen": msgspec.to_builtins(training_windows.keep(found, split, NONE))}
     other = inputs_of(write(tmp_path / "o", fresh, recording, label=recording % 2))
-    assert set(seen.sides_by_content(kept, other).tolist()) == {"new"}
+    assert set(training_windows.sides_by_content(kept, other).tolist()) == {"new"}
 
 
 def test_marks_are_few_and_found_in_another_cut() -> None:
     line = np.random.default_rng(5).normal(size=(2, 4096)).cumsum(axis=1).astype(np.float32)
     cuts = [sliding(line, begin, samples=64, stride=32) for begin in (0, 13)]
-    every = seen._every(*cuts[0].shape[::2])
+    every = training_windows._every(*cuts[0].shape[::2])
     known, other = (marks_of(X, ("a", "b"), every, telling=True) for X in cuts)
     assert np.unique(known.digest).size < 6 * len(cuts[0])
     hit = np.unique(other.window[np.isin(other.digest, known.digest)])
     assert hit.size > 0.95 * len(cuts[1])
-    assert seen._every(10**6, 64) > every  # what a checkpoint keeps is bounded
+    assert training_windows._every(10**6, 64) > every  # what a checkpoint keeps is bounded
 
 
 def sliding(line: np.ndarray, begin: int, *, samples: int, stride: int) -> np.ndarray:
@@ -281,16 +281,16 @@ def test_windows_are_compared_a_part_at_a_time(
     document = json.loads(trained[1].read_text())
     X, recording = cut_again(3)
     other = inputs_of(write(tmp_path / "o", X, recording))
-    at_once = seen.sides_by_content(document, other)
+    at_once = training_windows.sides_by_content(document, other)
     read: list[int] = []
 
     def noted(X: np.ndarray, *args: Any, **how: Any) -> Any:
         read.append(X.size)
         return marks_of(X, *args, **how)
 
-    monkeypatch.setattr(seen, "marks_of", noted)
-    monkeypatch.setattr(seen, "PART_VALUES", 5 * X[0].size)
-    in_parts = seen.sides_by_content(document, other)
+    monkeypatch.setattr(training_windows, "marks_of", noted)
+    monkeypatch.setattr(training_windows, "PART_VALUES", 5 * X[0].size)
+    in_parts = training_windows.sides_by_content(document, other)
     assert (max(read), len(set(read))) == (5 * X[0].size, 2 if len(X) % 5 else 1)
     assert at_once is not None
     assert in_parts is not None
@@ -381,16 +381,16 @@ def test_a_rate_that_nobody_said_and_hosts_without_a_reference_are_noted(
 def test_what_is_kept_of_windows_is_small_sorted_and_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = inputs_of(write(tmp_path / "d", noise(), np.arange(80) // 4))
     split = split_inputs(found, recipe="sample", train_hosts=(), seed=0, supervised=False)
-    kept = seen.keep(found, split, NONE)
+    kept = training_windows.keep(found, split, NONE)
     assert kept.sides is not None
     assert sum(len(text) for text in kept.sides.values()) < 80 * 8 + 4 * 4
     train = kept.digests(Side.TRAIN)
     assert train.size == split.train.size
     assert (np.diff(train.astype(np.int64)) > 0).all()
-    monkeypatch.setattr(seen, "MOST_WINDOWS", 79)
-    nothing = seen.keep(found, split, NONE)
+    monkeypatch.setattr(training_windows, "MOST_WINDOWS", 79)
+    nothing = training_windows.keep(found, split, NONE)
     assert nothing.sides is nothing.marks is None
-    assert seen.sides_by_content({"seen": msgspec.to_builtins(nothing)}, found) is None
+    assert training_windows.sides_by_content({"seen": msgspec.to_builtins(nothing)}, found) is None
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def test_other_data_are_judged_where_neither_has_learnt(
 ) -> None:
     _, a, data, b = exported_twice
     judged = [judging.judge(one, data) for one in (a, b)]
-    found = comparing.compare(*judged, other_data=True)
+    found = comparison.compare(*judged, other_data=True)
     side = [judging.sides(one) for one in judged]
     assert side[0] is not None
     assert side[1] is not None
@@ -464,7 +464,7 @@ def test_data_of_which_everything_was_seen_are_refused(trained: tuple[Path, Path
     again = write(tmp_path / "d", X[learnt], recording[learnt], label=recording[learnt] % 2)
     one = judging.judge(checkpoint, again)
     with pytest.raises(BadData, match="nothing is left to judge them on"):
-        comparing.compare(one, one, other_data=True)
+        comparison.compare(one, one, other_data=True)
 
 
 # -- what belongs together ---------------------------------------------------------------------------------------------

@@ -6,13 +6,14 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from training.trainer.inputs import Inputs
-    from training.trainer.task import Fitted, Outputs
+from training.trainer.contract import limit_threads
+from training.trainer.inputs import Inputs
+from training.trainer.judging import Judged, judged_by, opened, predicted, settled_on
+from training.trainer.task import Fitted, Outputs
 
 # Whose versions may show in scores.
 LIBRARIES = ("numpy", "polars", "scikit-learn", "scipy", "torch", "xgboost", "xgboost-cpu")
@@ -43,21 +44,20 @@ class Scoring:
 @functools.lru_cache(1)
 def _ready(checkpoint: Path, data: Path, threads: int) -> tuple[Fitted, Inputs]:
     """The model and the windows, kept by a worker from one part to the next."""
-    from training.trainer.contract import limit_threads
-    from training.trainer.judging import opened, settled_on
 
     limit_threads(threads)
     model, loaded = opened(checkpoint, data, threads=threads)
     return settled_on(model, loaded)
 
 
-def predicted(fitted: Fitted, inputs: Inputs, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Outputs:
-    """The outputs of a model for some windows."""
-    return fitted.predict(inputs.X, rows, features=inputs.features, host=inputs.rows.host)
+def judge_in_parts(checkpoint: Path, data: Path, mapped: Mapped, *, threads: int = 1) -> Judged:
+    """Like `judging.judge`; ``mapped``, the map of an engine, has its workers score the windows. Raises ``BadData``."""
+    model, loaded = opened(checkpoint, data, threads=threads)
+    outputs = Scoring(checkpoint.absolute(), data.absolute(), threads).all(len(loaded), mapped)
+    return judged_by(model, loaded, str(data), outputs=outputs)
 
 
 def _joined(parts: Sequence[Outputs]) -> Outputs:
-    from training.trainer.task import Outputs
 
     def one(name: str) -> Any:
         values = [getattr(part, name) for part in parts]

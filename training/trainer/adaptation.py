@@ -1,0 +1,154 @@
+"""Fitting a trained model to a host by the host's reference: its level, and what another training needs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDATION_FILE, Mode, Recipe
+from training.data.dataset import WindowSet, load_processed, on_channels, unwritten
+from training.data.episode import EpisodeError, find_episodes
+from training.data.errors import DataError
+from training.data.extract import extract
+from training.data.rows import Rows
+from training.data.schema import FeatureSchema
+from training.families import FAMILIES
+from training.trainer import checkpoint
+from training.trainer.arguments import TrainerArgs
+from training.trainer.checkpoint import require_schema, schema_of
+from training.trainer.contract import BadData
+from training.trainer.evaluation.host_thresholds import FEWEST, HostThresholds
+from training.trainer.inputs import from_dataset
+from training.trainer.judging import Model
+from training.trainer.levels import Levels
+from training.trainer.references import Added, references_of, settled
+from training.trainer.task import Settling
+from training.trainer.training_windows import fresh_references
+from training.trainer.watch.detector import own_references
+
+
+def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> TrainerArgs:
+    """The command line that a checkpoint was trained with, on the data and into the folders that ``names`` say."""
+
+    model, split, data = str(document["model"]), document["split"], names.data
+    return TrainerArgs(
+        model=model,
+        mode=Mode(document["mode"]),
+        validation=data / VALIDATION_FILE,
+        summary=data / FEATURES_FILE,
+        schema=data / SCHEMA_FILE,
+        tensors=data / TENSORS_FOLDER,
+        out_dir=names.out_dir,
+        reports_dir=names.reports_dir or names.out_dir,
+        state_dir=names.out_dir,
+        split_recipe=Recipe(split["recipe"]),
+        train_hosts=tuple(split["train_hosts"]),
+        test_hosts=tuple(split.get("test_hosts", ())),
+        n_resamples=names.n_resamples,
+        seed=int(split["seed"]),
+        threads=max(names.threads, 1),
+        device="cpu",
+        hyper={one.key: document["hyper"][one.key] for one in FAMILIES[model].hyper},
+    )
+
+
+def read_added(model: Model, place: Path) -> Added:
+    """The reference windows at ``place``, on the channels of the model. Raises ``BadData``."""
+
+    schema = schema_of(model.checkpoint)
+    if (place / TENSORS_FOLDER).is_dir():
+        try:
+            loaded = load_processed(None, place / TENSORS_FOLDER, place / SCHEMA_FILE, model.checkpoint.mode)
+        except DataError as error:
+            raise BadData(str(error)) from None
+        loaded = on_channels(loaded, schema)
+        require_schema(model.checkpoint, loaded.schema)
+        known = {str(name) for name in model.document["split"]["train_hosts"]}
+        keep = ~np.isin(loaded.reference_host, sorted(known))
+        X, host = np.array(loaded.reference[keep]), loaded.reference_host[keep]
+    else:
+        X, host = _recorded(place, schema)
+    if not host.size:
+        raise BadData(
+            f"{place} has no reference window of a host that is new to the model: record its ordinary work with "
+            "python -m training.data.record --baseline"
+        )
+    times = np.arange(host.size, dtype=np.float64)
+    rows = Rows.of(episode=host, host=host, t_start=times, t_end=times, label=np.zeros(host.size, dtype=np.int64))
+    windows = WindowSet(X=X, rows=rows)
+    inputs = from_dataset(unwritten(windows, schema, windows), takes=model.family.takes)
+    return Added(
+        inputs=inputs,
+        base=str(model.document["digest"]),
+        data=str(model.document["run_key"]["data"]),
+        split=str(model.document["split"]["fingerprint"]),
+        kept={},
+    )
+
+
+def _recorded(place: Path, schema: FeatureSchema) -> Any:
+    """Windows (M, C, T) and hosts (M) of the references among recordings."""
+
+    try:
+        found = [extract(one, schema.sample_hz) for one in (find_episodes(place) if place.is_dir() else [place])]
+    except (EpisodeError, DataError) as error:
+        raise BadData(str(error)) from None
+    metas = [one.verdict.meta for one in found if one.verdict.meta is not None and one.verdict.meta.baseline]
+    X, host = [np.zeros((0, len(schema.channels), schema.window_samples), dtype=np.float32)], []
+    for name, view in sorted({(meta.host, meta.view) for meta in metas}):
+        own = own_references([str(place)], name, view, schema).windows
+        if own is not None:
+            X.append(own.X)
+            host += own.rows.host.tolist()
+    return np.concatenate(X), np.array(host, dtype=np.str_)
+
+
+def hosts_of(model: Model, added: Added, levels: Levels | None = None) -> HostThresholds:
+    """The thresholds that the model gives the hosts added, before it learns from them. Raises ``BadData``."""
+
+    threshold = model.document["threshold"]
+    if threshold is None or threshold["threshold"] is None or threshold["hosts"] is None:
+        raise BadData(
+            f"{model.path} has no rule by which a reference changes its threshold, as its data had no references: "
+            "train it again with some"
+        )
+    fresh = fresh_references(model.document, added.inputs)
+    if fresh.size < added.inputs.reference_host.size:
+        raise BadData(f"{model.path} has learnt from this reference already: bring one that was recorded later")
+    added.require(FEWEST, "a level")
+    references = references_of(settled(model.fitted, added.inputs), added.inputs, fresh, levels)
+    hosts = HostThresholds.recorded(threshold["hosts"], threshold["threshold"]).elsewhere(references)
+    for doubt in references.doubts(hosts.calibrated):
+        print(f"note: {doubt}", file=sys.stderr)
+    return hosts
+
+
+def set_level(model: Model, added: Added, out_dir: Path) -> Path:
+    """Write the checkpoint with the levels of the hosts added, and the weights as they are. Raises ``BadData``."""
+
+    document, levels = dict(model.document), None
+    if document["levels"] is not None:
+        added.require(FEWEST, "a level")
+        fitted = settled(model.fitted, added.inputs)
+        raw = references_of(fitted, added.inputs, np.arange(added.inputs.reference_host.size), None)
+        levels = Levels.elsewhere(raw.score, raw.host, document["levels"])
+        own = {name: level for name, level in levels.known.items() if name in added.hosts}
+        document["levels"] = {**document["levels"], "own": {**document["levels"].get("own", {}), **own}}
+    own_model = settled(model.fitted, added.inputs)
+    if isinstance(own_model, Settling):
+        document["facts"] = {**document["facts"], **own_model.own()}
+    hosts = hosts_of(model, added, levels)
+    told = {**document["threshold"]["hosts"], "levels": hosts.to_dict()["levels"]}
+    document["threshold"] = {**document["threshold"], "hosts": told}
+    document["adapted"] = {**added.to_dict(), "trained": False}
+    return checkpoint.write(out_dir, without_envelope(document), model.checkpoint.sidecar, model.family.sidecar)
+
+
+def without_envelope(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's document as `checkpoint.write` takes it."""
+    return {key: value for key, value in document.items() if key not in ("format", "version", "sidecar", "digest")}

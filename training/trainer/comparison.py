@@ -1,0 +1,320 @@
+"""Models beside each other on the windows that none of them saw: the gaps, paired by episode, and who is first.
+
+`compare` is the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.trainer.contract import BadData
+from training.trainer.evaluation.intervals import FloatArray, Weights, bootstrap, clusters
+from training.trainer.evaluation.metrics import by_class, evaluate, rank_measure, shown, shown_rate, support_of
+from training.trainer.evaluation.page import gap, share, show
+from training.trainer.evaluation.ratios import AlarmMeasure, episode_sums, ratio
+from training.trainer.evaluation.scored import Classes, Scored
+from training.trainer.evaluation.ties import in_words as ties_in_words
+from training.trainer.evaluation.ties import standings
+from training.trainer.judging import Judged, sides, split_again
+from training.trainer.training_windows import NEW, same_data
+
+SAME_CHANNELS = (
+    "Both modes see the same channels of these data, as none is for the oracle alone: the gap says nothing about "
+    "what oracle channels are worth."
+)
+
+
+def compare(
+    a: Judged,
+    b: Judged,
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    other_data: bool = False,
+    paths: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """The AUROC of both and their gap, as {value, ci95}; JSON values. Raises ``BadData`` where that has no meaning.
+
+    ``gaps`` has that of what is caught (tpr) and of false alarms (fpr) at the thresholds of both, null where one has
+    none. Both must have been trained on the data judged; ``other_data`` allows others, and leaves out what either has
+    seen. ``paths`` of the checkpoints name models that would otherwise have one name.
+    """
+    found, scored, alarms = _side_by_side((a, b), n_resamples, seed, other_data, paths)
+    try:
+        gap = paired_gap(scored[0], scored[1], classes=a.classes, n_resamples=n_resamples, seed=seed)
+    except ValueError as error:
+        raise BadData(f"{error}") from None
+    gaps = paired_rates(scored[0], *alarms, classes=a.classes, n_resamples=n_resamples, seed=seed)
+    return found | {"gap": gap, "gaps": gaps, "same": a.document == b.document}
+
+
+def compare_all(
+    models: Sequence[Judged],
+    *,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    other_data: bool = False,
+    paths: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """The models of `compare`, more than two of them, with their ``standings`` on the test that judges all.
+
+    Each model has ``p`` (Holm), ``tied`` with the first and ``wins``; ``optimism`` is that of the first.
+    """
+
+    found, scored, _ = _side_by_side(models, n_resamples, seed, other_data, paths)
+    classes = models[0].classes
+    if len({by_class(one, classes) for one in scored}) > 1:
+        raise BadData("an AUROC over classes cannot be compared with one of alarms")
+    episode, n_clusters = clusters(scored[0].rows.recording)
+    ranks = [rank_measure(one, classes, episode) for one in scored]
+
+    def all_of_them(weights: Weights) -> dict[str, FloatArray]:
+        return {str(number): rank(weights)["auroc"] for number, rank in enumerate(ranks)}
+
+    sizes = {"n_episodes": n_clusters, "n_windows": scored[0].y.size}
+    drawn = [*bootstrap([all_of_them], **sizes, n_resamples=n_resamples, seed=seed).values()]
+    if any(one["auroc"]["value"] is None for one in found["models"]):
+        raise BadData("there is no AUROC on these windows: a class is missing")
+    samples = np.stack([one.samples for one in drawn], axis=1)
+    ranked = standings([one.value for one in drawn], samples, support_of(scored[0], classes)["auroc"])
+    for number, one in enumerate(found["models"]):
+        one["p"], one["tied"] = round(float(ranked.p[number]), 6), ranked.tied[number]
+        one["wins"] = None if ranked.wins is None else round(float(ranked.wins[number]), 6)
+    optimism = None if ranked.optimism is None else round(ranked.optimism, 6)
+    return found | {"standings": {"first": found["models"][ranked.first]["name"], "optimism": optimism}}
+
+
+def _side_by_side(
+    models: Sequence[Judged], n_resamples: int, seed: int, other_data: bool, paths: Sequence[Path]
+) -> tuple[dict[str, Any], list[Scored], list[NDArray[np.bool_] | None]]:
+    """The part that all comparisons share, JSON values; and each model's scores and alarms on what is judged."""
+
+    judged_on = _unseen_rows(models, other_data=other_data)
+    rows, classes = judged_on.rows, models[0].classes
+    if any(one.document["label_map"] != models[0].document["label_map"] or one.classes != classes for one in models):
+        raise BadData("the models know different classes: there is nothing to compare")
+    scored = [one.scored.take(rows) for one in models]
+    alarms = [None if one.alarm is None or not classes.benign else one.alarm[rows] for one in models]
+    said = []
+    for one, name, mine, alarm in zip(models, names_of(models, paths), scored, alarms, strict=True):
+        rates = {} if alarm is None else _rates(mine, alarm, classes)
+        judged = evaluate(mine, classes=classes, operating_point=None, n_resamples=n_resamples, seed=seed)
+        said.append(
+            {
+                "model": one.document["model"],
+                "mode": one.document["mode"],
+                "name": name,
+                "auroc": judged.metrics["auroc"],
+                **rates,
+            }
+        )
+    found = {
+        "models": said,
+        "windows": int(rows.size),
+        "episodes": int(np.unique(scored[0].rows.recording).size),
+        "hosts": sorted(set(scored[0].rows.host.tolist())),
+        "left_out": judged_on.left_out,
+        "unknown": list(judged_on.unknown),
+        "notes": [SAME_CHANNELS] if _same_channels(models) else [],
+    }
+    return found, scored, alarms
+
+
+def _rates(scored: Scored, alarm: NDArray[np.bool_], classes: Classes) -> dict[str, Any]:
+    """The shares caught and of false alarms at the model's own thresholds."""
+
+    episode, n_clusters = clusters(scored.rows.recording)
+    counts = AlarmMeasure(~classes.is_benign(scored.y), alarm, episode, n_clusters).counts()
+    return {name: shown_rate(*each) for name, each in counts.items()}
+
+
+def names_of(models: Sequence[Judged], paths: Sequence[Path]) -> list[str]:
+    """The names of models; those of one family and mode with the last part in which their files' paths differ."""
+    names = [one.name for one in models]
+    if not paths:
+        return names
+    ways = [path.absolute().parts[::-1] for path in paths]
+    made = list(names)
+    for number, name in enumerate(names):
+        alike = [way for way, other in zip(ways, names, strict=True) if other == name]
+        differ = (part for part in zip(*alike, strict=False) if len(set(part)) > 1)
+        if (parts := next(differ, None)) is not None:
+            made[number] = f"{name} ({parts[alike.index(ways[number])]})"
+    return made
+
+
+def _same_channels(models: Sequence[Judged]) -> bool:
+    """Several modes that see the same: the data set has no channel for the oracle alone."""
+    return len({one.document["mode"] for one in models}) > 1 and all(one.inputs.hides_nothing for one in models)
+
+
+@dataclass(frozen=True, slots=True)
+class _JudgedOn:
+    """The windows that are judged; how many were not, as a model had seen them; and models of which that is unknown."""
+
+    rows: NDArray[np.int64]
+    left_out: int = 0
+    unknown: tuple[str, ...] = ()
+
+
+def _unseen_rows(models: Sequence[Judged], *, other_data: bool) -> _JudgedOn:
+
+    strange = [one for one in models if not same_data(one.document, one.inputs)]
+    if other_data:
+        return _unseen_by_content(models)
+    if strange:
+        raise BadData(
+            f"{strange[0].name} was trained on other data than these, and may have seen some of these windows: name "
+            "the data set it was trained on, or say --other-data to compare on what neither saw, by content"
+        )
+    return _JudgedOn(_shared_test(models))
+
+
+def _shared_test(models: Sequence[Judged]) -> NDArray[np.int64]:
+    """The test side of all, which must be one: of the data set that all were trained on."""
+
+    splits = [split_again(one) for one in models]
+    for one, split in zip(models, splits, strict=True):
+        if split.fingerprint != one.document["split"]["fingerprint"]:
+            raise BadData(
+                f"{one.name} was trained on these data, divided by other rules, so its own windows might be "
+                "judged: train it again"
+            )
+    if not all(np.array_equal(splits[0].test, split.test) for split in splits[1:]):
+        raise BadData(
+            "the models were judged on different episodes: train them with the same split "
+            "recipe, train hosts and seed, or say --other-data to compare on what neither has learnt from"
+        )
+    return splits[0].test
+
+
+def _unseen_by_content(models: Sequence[Judged]) -> _JudgedOn:
+    """Windows, of any data, from recordings of which no model has learnt, stopped or calibrated by any part."""
+
+    recording = models[0].inputs.rows.recording
+    used, unknown = np.zeros(recording.size, dtype=bool), []
+    for one in models:
+        side = sides(one)
+        if side is None:
+            unknown.append(one.name)
+        else:
+            used |= ~np.isin(side, (NEW, "test"))
+    used = np.isin(recording, recording[used])
+    rows = np.flatnonzero(~used)
+    if not rows.size:
+        raise BadData("the models have learnt from every recording here: nothing is left to judge them on")
+    return _JudgedOn(rows, int(used.sum()), tuple(unknown))
+
+
+def in_words(found: dict[str, Any]) -> str:
+
+    names = [one["name"] for one in found["models"]]
+    wide = max(len("gap"), *map(len, names))
+    lines = []
+    for name, one in zip(names, found["models"], strict=True):
+        rates = "" if "fpr" not in one else f"  caught {share(one['tpr'])}  false alarms {share(one['fpr'])}"
+        lines.append(f"{name:{wide}}  AUROC {show(one['auroc'])}{rates}")
+    if "gap" in found:
+        lines.append(f"{'gap':{wide}}        {gap(found['gap'])}")
+        told = {"caught": found["gaps"]["tpr"], "false alarms": found["gaps"]["fpr"]}
+        lines += [f"{'':{wide}}  {what} at the thresholds {gap(one)}" for what, one in told.items() if one is not None]
+    who = "" if found["unknown"] else " that neither saw" if len(names) == 2 else " that none saw"
+    lines.append(
+        f"{found['windows']:,} windows of {found['episodes']} episodes{who}, of {', '.join(found['hosts'])}; "
+        "95 % intervals."
+    )
+    lines += found["notes"]
+    if found["left_out"]:
+        lines.append(f"{found['left_out']:,} windows were left out: one of them has seen part of their recordings.")
+    if found["unknown"]:
+        lines.append(
+            f"Which is better cannot be said: {' and '.join(found['unknown'])} may have been trained on these "
+            "windows; a checkpoint does not keep so many windows as it has seen."
+        )
+        return "\n".join(lines)
+    if "standings" in found:
+        return "\n".join([*lines, *_ranked(found, names)])
+    if found["same"]:
+        return "\n".join([*lines, "Both are one and the same model."])
+    return "\n".join([*lines, _conclusion(found["gap"], names)])
+
+
+def _ranked(found: dict[str, Any], names: Sequence[str]) -> list[str]:
+
+    first, optimism = names.index(found["standings"]["first"]), found["standings"]["optimism"]
+    models = found["models"]
+    return ties_in_words(first, names, [one["tied"] for one in models], [one["wins"] for one in models], optimism)
+
+
+def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
+    if gap["ci95"] is None:
+        return f"Which is better cannot be said: {gap.get('reason', 'a class is missing')}."
+    low, high = gap["ci95"]
+    if low <= 0 <= high:
+        return "Which is better cannot be told from this test: the gap may as well be none."
+    return f"{names[0] if low > 0 else names[1]} is better, and not by the draw of episodes alone."
+
+
+def paired_gap(a: Scored, b: Scored, *, classes: Classes, n_resamples: int = 1000, seed: int = 0) -> dict[str, Any]:
+    """AUROC of ``a`` minus that of ``b``, as {value, ci95}: oracle minus realistic, or a rival minus the model.
+
+    Both are resampled with the same episodes, so what makes an episode easy or hard for both cancels out: the
+    interval is much narrower than those of the two AUROCs suggest. Raises ValueError when the windows differ, or when
+    one is judged by class and the other by its alarm score.
+    """
+
+    if not (np.array_equal(a.rows.recording, b.rows.recording) and np.array_equal(a.y, b.y)):
+        raise ValueError("a paired comparison needs the same windows in the same order")
+    if by_class(a, classes) is not by_class(b, classes):
+        raise ValueError("an AUROC over classes cannot be compared with one of alarms")
+    episode, n_clusters = clusters(a.rows.recording)
+    first, second = (rank_measure(one, classes, episode) for one in (a, b))
+
+    def gap(weights: Weights) -> dict[str, FloatArray]:
+        return {"gap": first(weights)["auroc"] - second(weights)["auroc"]}
+
+    sizes = {"n_episodes": n_clusters, "n_windows": a.y.size}
+    estimate = bootstrap([gap], **sizes, n_resamples=n_resamples, seed=seed)["gap"]
+    support = support_of(a, classes)["auroc"]
+    return shown(estimate, support, bounded=False)
+
+
+def paired_rates(
+    scored: Scored,
+    a: NDArray[np.bool_] | None,
+    b: NDArray[np.bool_] | None,
+    *,
+    classes: Classes,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Alarms of ``a`` beyond those of ``b`` on the same windows: ``tpr`` and ``fpr``, each {value, ci95} or None.
+
+    Resampled like `paired_gap`: with the same episodes for both. Where no resample differs, as where few episodes alarm
+    at all, the interval is as wide as so few episodes allow.
+    """
+
+    if a is None or b is None:
+        return {"tpr": None, "fpr": None}
+    benign = classes.is_benign(scored.y)
+    episode, n_clusters = clusters(scored.rows.recording)
+    found: dict[str, Any] = {}
+    for name, mine in (("tpr", ~benign), ("fpr", benign)):
+        more = (a.astype(np.float64) - b) * mine
+        table = episode_sums(np.stack([more, mine], axis=1).astype(np.float64), episode, n_clusters)
+
+        def gap(weights: Weights, table: FloatArray = table) -> dict[str, FloatArray]:
+            above, below = (weights.astype(np.float64) @ table).T
+            return {"gap": ratio(above, below)}
+
+        sizes = {"n_episodes": n_clusters, "n_windows": n_clusters}
+        estimate = bootstrap([gap], **sizes, n_resamples=n_resamples, seed=seed)["gap"]
+        support = int(np.unique(scored.rows.recording[mine]).size)
+        found[name] = shown(estimate, support, bounded=False)
+    return found
