@@ -248,7 +248,7 @@ class Trial:
         from training.clock import SystemClock
         from training.trainer import machine
         from training.trainer.contract import Progress, Stop
-        from training.trainer.levels import Levels
+        from training.trainer.evaluation.host_levels import HostLevels
         from training.trainer.references import join, part, references_of, settled
         from training.trainer.session import Judged, levels_of, task_of
 
@@ -275,12 +275,10 @@ class Trial:
             every = np.arange(there.reference_host.size)
             levels = None
             if judged.levels is not None:
-                raw = references_of(fitted, there, every, None)
-                levels = Levels.elsewhere(raw.score, raw.host, judged.levels.to_dict())
+                raw = references_of(fitted, there, every)
+                levels = HostLevels.elsewhere(raw, judged.levels.to_dict())
             away = replace(judged, inputs=there, fitted=fitted, levels=levels)
-            _write(
-                kept / "real.npz", references_of(fitted, there, every, levels), test=away.scored(np.arange(len(rows)))
-            )
+            _write(kept / "real.npz", raw.measured(levels), test=away.scored(np.arange(len(rows))))
         if self.model == "gbt":
             adapted = learnt([self.host])
             scored = {"cal": adapted.scored(split.cal), "test": adapted.scored(split.test)}
@@ -362,11 +360,11 @@ def _write(file: Path, references: Any, **sides: Any) -> None:
 
 def _scored(file: Mapping[str, Any], sides: Mapping[str, Any]) -> tuple[Any, ...]:
     """The scores of windows of these rows, in their order, and those of references behind them."""
-    from training.trainer.evaluation.host_thresholds import References
+    from training.trainer.evaluation.host_levels import ReferenceScores
     from training.trainer.evaluation.scored import Scored
 
     found = [Scored.build(rows, score=file[name], proba=file.get(f"{name}_proba")) for name, rows in sides.items()]
-    return (*found, References(file["reference"], file["reference_host"]))
+    return (*found, ReferenceScores(file["reference"], file["reference_host"]))
 
 
 # -- the archives ------------------------------------------------------------------------------------------------------

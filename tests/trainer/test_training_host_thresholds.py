@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from training.data.rows import Rows
 from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
-from training.trainer.evaluation.host_thresholds import (
+from training.trainer.evaluation.host_levels import (
     FEWEST,
     HostThresholds,
     LeftOut,
-    Level,
     Quantiles,
-    References,
+    ReferenceLevel,
+    ReferenceScores,
     Rule,
     Scale,
     choose,
@@ -45,7 +45,7 @@ def scored(score: np.ndarray, y: np.ndarray, host: np.ndarray, *, side: str = "c
 
 def fleet(
     shifts: dict[str, float], *, seed: int = 0, side: str = "c", probability: bool = False
-) -> tuple[Scored, References]:
+) -> tuple[Scored, ReferenceScores]:
     """Hosts whose scores lie higher by a shift; malicious windows lie 4 above benign ones, references with these."""
     rng = np.random.default_rng(seed)
     names = list(shifts)
@@ -54,7 +54,7 @@ def fleet(
     score = rng.normal(size=host.size) + 4 * y + np.array([shifts[name] for name in host.tolist()])
     usual = rng.normal(size=own.size) + np.array([shifts[name] for name in own.tolist()])
     reference = 1 / (1 + np.exp(-usual)) if probability else usual
-    return scored(score, y, host, side=side, probability=probability), References(reference, own)
+    return scored(score, y, host, side=side, probability=probability), ReferenceScores(reference, own)
 
 
 # -- what a reference may do -------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def fleet(
 @given(calibrated=numbers, margin=numbers, usual=numbers, above=st.floats(0, 9), windows=st.integers(1, 999))
 def test_rules_keep_their_words(calibrated: float, margin: float, usual: float, above: float, windows: int) -> None:
     for scale in (ODDS, PLAIN):
-        level = Level(usual, usual + above, windows)
+        level = ReferenceLevel(usual, usual + above, windows)
         each = {
             rule: HostThresholds(
                 rule=rule,
@@ -93,7 +93,11 @@ def test_what_a_threshold_is_depends_on_no_order_and_no_names(seed: int, shift: 
     found = host_thresholds(cal, own, 0.5, 0.05, classes=TWO)
     order = np.random.default_rng(seed).permutation(own.score.size)
     mixed = host_thresholds(
-        cal.take(np.arange(cal.y.size)[::-1]), References(own.score[order], own.host[order]), 0.5, 0.05, classes=TWO
+        cal.take(np.arange(cal.y.size)[::-1]),
+        ReferenceScores(own.score[order], own.host[order]),
+        0.5,
+        0.05,
+        classes=TWO,
     )
     assert found is not None
     assert mixed is not None
@@ -104,7 +108,7 @@ def test_where_all_scores_lie_higher_thresholds_do() -> None:
     cal, own = fleet({"a": 0.0, "b": 2.0, "c": -1.0})
     point = operating_point(cal, 0.05, classes=TWO, references=own)
     higher = operating_point(
-        cal.with_score(cal.score + 3), 0.05, classes=TWO, references=References(own.score + 3, own.host)
+        cal.with_score(cal.score + 3), 0.05, classes=TWO, references=ReferenceScores(own.score + 3, own.host)
     )
     for name in "abc":
         assert point.hosts is not None
@@ -125,7 +129,7 @@ def test_an_unseen_host_has_the_promised_alarms_by_its_own_reference(probability
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5}, probability=probability)
     for shift, (false, caught) in {4.0: (0.8, 1.0), -4.0: (0.0, 0.1)}.items():
         test, theirs = fleet({"new": shift}, seed=3, side="t", probability=probability)
-        both = References(np.concatenate((own.score, theirs.score)), np.concatenate((own.host, theirs.host)))
+        both = ReferenceScores(np.concatenate((own.score, theirs.score)), np.concatenate((own.host, theirs.host)))
         point = operating_point(cal, 0.05, classes=TWO, references=both)
         assert point.hosts is not None
         assert point.hosts.rule is Rule.FOLLOWS
@@ -143,16 +147,16 @@ def test_an_unseen_host_has_the_promised_alarms_by_its_own_reference(probability
 
 def test_without_references_every_host_has_the_calibrated_threshold() -> None:
     cal, own = fleet({"a": 0.0, "b": 2.0})
-    point = operating_point(cal, 0.05, classes=TWO, references=References(own.score[:0], own.host[:0]))
+    point = operating_point(cal, 0.05, classes=TWO, references=ReferenceScores(own.score[:0], own.host[:0]))
     assert point.hosts is None
     assert point.threshold == operating_point(cal, 0.05, classes=TWO).threshold
-    said = notes_on_hosts(by_host(cal, point, References(own.score[:0], own.host[:0]), TWO))
+    said = notes_on_hosts(by_host(cal, point, ReferenceScores(own.score[:0], own.host[:0]), TWO))
     assert "No host has a reference recording" in said[0]
 
 
 def test_a_reference_of_too_few_windows_tells_nothing_and_is_named() -> None:
     cal, own = fleet({"a": 0.0, "b": 0.5})
-    short = References(np.append(own.score, [9.0] * (FEWEST - 1)), np.append(own.host, ["new"] * (FEWEST - 1)))
+    short = ReferenceScores(np.append(own.score, [9.0] * (FEWEST - 1)), np.append(own.host, ["new"] * (FEWEST - 1)))
     point = operating_point(cal, 0.05, classes=TWO, references=short)
     assert point.hosts is not None
     assert point.hosts.of("new") == point.threshold
@@ -165,7 +169,7 @@ def test_a_reference_of_an_attack_blinds_the_host_and_is_told() -> None:
     test, theirs = fleet({"new": 0.0}, seed=3, side="t")
     caught = {}
     for attack in (0.0, 4.0):
-        both = References(np.append(own.score, theirs.score + attack), np.append(own.host, theirs.host))
+        both = ReferenceScores(np.append(own.score, theirs.score + attack), np.append(own.host, theirs.host))
         point = operating_point(cal, 0.05, classes=TWO, references=both)
         caught[attack] = by_host(test, point, both, TWO)
         assert point.threshold is not None
@@ -199,7 +203,7 @@ def test_thresholds_follow_where_that_costs_little_on_hosts_left_out() -> None:
 
 def test_references_that_say_nothing_of_their_hosts_may_only_raise() -> None:
     cal, own = fleet({"a": 0.0, "b": 0.0, "c": 0.0})
-    lies = References(
+    lies = ReferenceScores(
         own.score + np.array([{"a": -3.0, "b": 0.0, "c": 3.0}[name] for name in own.host.tolist()]), own.host
     )
     honest, misled = (host_thresholds(cal, each, 2.0, 0.05, classes=TWO) for each in (own, lies))
@@ -257,7 +261,7 @@ def test_a_level_that_windows_of_the_test_told_is_refused() -> None:
     test, _ = fleet({"new": 3.0}, seed=4, side="t")
     marks = test.rows.marks
     assert np.unique(marks).size == test.y.size
-    usual = References(np.append(own.score, test.score[:9]), np.append(own.host, test.rows.host[:9]))
+    usual = ReferenceScores(np.append(own.score, test.score[:9]), np.append(own.host, test.rows.host[:9]))
     rest = np.char.add("r-", marks[9:18])  # other windows, recorded for that purpose
     point = operating_point(cal, 0.05, classes=TWO, references=replace(usual, marks=rest))
     point.refuse_test(test.rows)
@@ -273,7 +277,7 @@ def test_a_checkpoint_keeps_what_scoring_needs() -> None:
     assert found is not None
     again = HostThresholds.recorded(found.to_dict(), found.calibrated)
     assert again == replace(found, left_out=())
-    theirs = again.elsewhere(References(np.full(40, 0.9), np.full(40, "new")))
+    theirs = again.elsewhere(ReferenceScores(np.full(40, 0.9), np.full(40, "new")))
     assert theirs.of("a") == found.of("a")
     assert theirs.of("new") > found.of("a")
 
@@ -283,7 +287,7 @@ def test_a_checkpoint_of_before_measures_hosts_by_the_quantiles_of_its_margin() 
     found = operating_point(cal, 0.05, classes=TWO, references=own).hosts
     assert found is not None
     old = {**found.to_dict(), "quantiles": [0.75, 0.98]}
-    new = References(np.arange(10.0), np.full(10, "new"))
+    new = ReferenceScores(np.arange(10.0), np.full(10, "new"))
     level = HostThresholds.recorded(old, found.calibrated).elsewhere(new).levels["new"]
     assert (level.usual, level.high) == (6.75, 8.82)
     level = HostThresholds.recorded(found.to_dict(), found.calibrated).elsewhere(new).levels["new"]
@@ -295,7 +299,7 @@ def test_a_long_reference_sets_its_own_threshold_for_the_promise() -> None:
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
     rng = np.random.default_rng(5)
     usual, more = rng.normal(size=(2, 6_000))
-    both = References(np.append(own.score, usual), np.append(own.host, np.full(6_000, "new")))
+    both = ReferenceScores(np.append(own.score, usual), np.append(own.host, np.full(6_000, "new")))
     found = operating_point(cal, 0.05, classes=TWO, references=both).hosts
     assert found is not None
     far = replace(found, margin=9.0).levels["new"].start(9.0)
@@ -307,7 +311,7 @@ def test_elsewhere_a_host_has_the_level_of_its_reference_there() -> None:
     cal, own = fleet({"a": 0.0, "b": 0.5, "c": -0.5})
     found = operating_point(cal, 0.05, classes=TWO, references=own).hosts
     assert found is not None
-    new = References(own.score[own.host == "a"] + 3, np.full(40, "a"))
+    new = ReferenceScores(own.score[own.host == "a"] + 3, np.full(40, "a"))
     there = found.elsewhere(new)
     assert there.levels == {**found.levels, **new.levels(found.scale, found.quantiles)}
     assert there.of("a") == pytest.approx(found.of("a") + 3, abs=1e-6)

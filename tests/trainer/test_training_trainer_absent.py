@@ -19,6 +19,7 @@ from training.data import build
 from training.trainer import score as score_cli
 from training.trainer.blocks import Perturb
 from training.trainer.channel_ablation import price_of
+from training.trainer.checkpoint import digest_of
 from training.trainer.judging import judge
 from training.trainer.linear import Linear, fit_linear
 from training.trainer.masked import MaskedModel

@@ -15,9 +15,8 @@ from training.data.dataset import load_processed
 from training.data.errors import DataError
 from training.trainer import ssl
 from training.trainer.comparison import compare
-from training.trainer.evaluation.host_thresholds import FEWEST
+from training.trainer.evaluation.host_levels import FEWEST, NO_LEVELS, HostLevels, ReferenceScores
 from training.trainer.judging import judge, sides
-from training.trainer.levels import NO_LEVELS, Levels
 from training.trainer.scoring import remarks
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
@@ -27,7 +26,7 @@ QUIET = np.concatenate([np.full(20, 1.0), np.full(20, 5.0), np.full(FEWEST - 1, 
 
 
 def test_scores_are_measured_from_the_level_of_their_own_host() -> None:
-    levels = Levels.trained(QUIET, HOSTS, on=["calm"])
+    levels = HostLevels.trained(ReferenceScores(QUIET, HOSTS), on=["calm"])
     told = levels.applied(np.array([1.0, 5.0, 2.0]), np.array(["calm", "loud", "calm"]))
     assert told.tolist() == [0.0, 0.0, 1.0]
     assert levels.notes(HOSTS[:40]) == [
@@ -36,22 +35,22 @@ def test_scores_are_measured_from_the_level_of_their_own_host() -> None:
 
 
 def test_a_host_without_a_reference_has_the_usual_level_and_is_named() -> None:
-    levels = Levels.trained(QUIET, HOSTS, on=["calm", "loud"])
+    levels = HostLevels.trained(ReferenceScores(QUIET, HOSTS), on=["calm", "loud"])
     told = levels.applied(np.array([4.0, 4.0]), np.array(["short", "unheard"]))
     assert told.tolist() == [1.0, 1.0]  # the median of 1 and 5 is taken off
     assert "short, unheard has none" in levels.notes(np.array(["short", "unheard", "calm"]))[0]
 
 
 def test_without_a_reference_where_it_trained_scores_stay_as_they_are() -> None:
-    levels = Levels.trained(QUIET, HOSTS, on=["short"])
+    levels = HostLevels.trained(ReferenceScores(QUIET, HOSTS), on=["short"])
     told = levels.applied(np.array([4.0, 9.0]), np.array(["calm", "short"]))
     assert told.tolist() == [4.0, 9.0]
     assert levels.notes(HOSTS) == [NO_LEVELS]
 
 
 def test_elsewhere_hosts_have_levels_of_their_own_and_the_usual_one_is_that_of_training() -> None:
-    recorded = Levels.trained(QUIET, HOSTS, on=["calm"]).to_dict()
-    there = Levels.elsewhere(np.full(10, 3.0), np.full(10, "new"), recorded)
+    recorded = HostLevels.trained(ReferenceScores(QUIET, HOSTS), on=["calm"]).to_dict()
+    there = HostLevels.elsewhere(ReferenceScores(np.full(10, 3.0), np.full(10, "new")), recorded)
     assert there.applied(np.array([3.0, 3.0]), np.array(["new", "other"])).tolist() == [0.0, 2.0]
 
 

@@ -17,7 +17,7 @@ from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, Exit
 from training.data.dataset import load_processed
 from training.data.split import Side, Split
 from training.families import Takes
-from training.trainer.evaluation.host_thresholds import FEWEST
+from training.trainer.evaluation.host_levels import FEWEST
 from training.trainer.evaluation.scored import Classes
 from training.trainer.inputs import Inputs, from_dataset, split_inputs
 from training.trainer.judging import judge

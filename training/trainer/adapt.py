@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def work(progress: Progress, stop: Stop) -> None:
         from training.trainer import adaptation
-        from training.trainer.evaluation.host_thresholds import FEWEST
+        from training.trainer.evaluation.host_levels import FEWEST
         from training.trainer.judging import open_model
         from training.trainer.session import train
 

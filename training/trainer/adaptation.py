@@ -22,10 +22,9 @@ from training.trainer import checkpoint
 from training.trainer.arguments import TrainerArgs
 from training.trainer.checkpoint import require_schema, schema_of
 from training.trainer.contract import BadData
-from training.trainer.evaluation.host_thresholds import FEWEST, HostThresholds
+from training.trainer.evaluation.host_levels import FEWEST, HostLevels, HostThresholds
 from training.trainer.inputs import from_dataset
 from training.trainer.judging import Model
-from training.trainer.levels import Levels
 from training.trainer.references import Added, references_of, settled
 from training.trainer.task import Settling
 from training.trainer.training_windows import fresh_references
@@ -108,7 +107,7 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
     return np.concatenate(X), np.array(host, dtype=np.str_)
 
 
-def hosts_of(model: Model, added: Added, levels: Levels | None = None) -> HostThresholds:
+def hosts_of(model: Model, added: Added, levels: HostLevels | None = None) -> HostThresholds:
     """The thresholds that the model gives the hosts added, before it learns from them. Raises ``BadData``."""
 
     threshold = model.document["threshold"]
@@ -121,7 +120,7 @@ def hosts_of(model: Model, added: Added, levels: Levels | None = None) -> HostTh
     if fresh.size < added.inputs.reference_host.size:
         raise BadData(f"{model.path} has learnt from this reference already: bring one that was recorded later")
     added.require(FEWEST, "a level")
-    references = references_of(settled(model.fitted, added.inputs), added.inputs, fresh, levels)
+    references = references_of(settled(model.fitted, added.inputs), added.inputs, fresh).measured(levels)
     hosts = HostThresholds.recorded(threshold["hosts"], threshold["threshold"]).elsewhere(references)
     for doubt in references.doubts(hosts.calibrated):
         print(f"note: {doubt}", file=sys.stderr)
@@ -131,17 +130,15 @@ def hosts_of(model: Model, added: Added, levels: Levels | None = None) -> HostTh
 def set_level(model: Model, added: Added, out_dir: Path) -> Path:
     """Write the checkpoint with the levels of the hosts added, and the weights as they are. Raises ``BadData``."""
 
-    document, levels = dict(model.document), None
+    document, levels, fitted = dict(model.document), None, settled(model.fitted, added.inputs)
     if document["levels"] is not None:
         added.require(FEWEST, "a level")
-        fitted = settled(model.fitted, added.inputs)
-        raw = references_of(fitted, added.inputs, np.arange(added.inputs.reference_host.size), None)
-        levels = Levels.elsewhere(raw.score, raw.host, document["levels"])
+        raw = references_of(fitted, added.inputs, np.arange(added.inputs.reference_host.size))
+        levels = HostLevels.elsewhere(raw, document["levels"])
         own = {name: level for name, level in levels.known.items() if name in added.hosts}
         document["levels"] = {**document["levels"], "own": {**document["levels"].get("own", {}), **own}}
-    own_model = settled(model.fitted, added.inputs)
-    if isinstance(own_model, Settling):
-        document["facts"] = {**document["facts"], **own_model.own()}
+    if isinstance(fitted, Settling):
+        document["facts"] = {**document["facts"], **fitted.own()}
     hosts = hosts_of(model, added, levels)
     told = {**document["threshold"]["hosts"], "levels": hosts.to_dict()["levels"]}
     document["threshold"] = {**document["threshold"], "hosts": told}

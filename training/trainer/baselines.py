@@ -26,10 +26,9 @@ from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from training.data.split import Split
 from training.trainer.comparison import paired_gap
-from training.trainer.evaluation.host_thresholds import References
+from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
 from training.trainer.evaluation.incidents import called
 from training.trainer.evaluation.metrics import Classes, Scored, by_class, evaluate, operating_point
-from training.trainer.levels import Levels
 
 Matrix = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -142,7 +141,7 @@ class Plain:
     kind: str  # supervised or anomaly
     test: Scored
     cal: Scored
-    references: References
+    references: ReferenceScores
 
 
 def plain_answers(
@@ -187,12 +186,13 @@ def plain_answers(
             continue
         score = method(normal, seed)
         said = {side: score(values) if values.shape[0] else np.zeros(0) for side, values in sides.items()}
-        levels = Levels.trained(said["own"], data.own_host, on=sorted(set(data.fit_host.tolist())))
+        references = ReferenceScores(said["own"], data.own_host)
+        levels = HostLevels.trained(references, on=sorted(set(data.fit_host.tolist())))
         results[name] = Plain(
             "anomaly",
             test.with_score(levels.applied(said["test"], test.rows.host)),
             cal.with_score(levels.applied(said["cal"], cal.rows.host)),
-            References(levels.applied(said["own"], data.own_host), data.own_host),
+            references.measured(levels),
         )
     return results
 
@@ -262,7 +262,7 @@ def _supervised(data: _Data, test: Scored, cal: Scored, classes: Classes) -> Pla
         proba = probabilities(values)
         return windows.with_score(classes.alarm_score(proba), proba)
 
-    references = References(classes.alarm_score(probabilities(data.own)), data.own_host)
+    references = ReferenceScores(classes.alarm_score(probabilities(data.own)), data.own_host)
     return Plain("supervised", scored(data.test, test), scored(data.cal, cal), references)
 
 

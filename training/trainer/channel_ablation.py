@@ -21,10 +21,10 @@ from training.data.split import Split
 from training.families import Takes
 from training.trainer.comparison import paired_gap
 from training.trainer.contract import Stop
+from training.trainer.evaluation.host_levels import HostLevels
 from training.trainer.evaluation.metrics import OperatingPoint, Scored, evaluate
 from training.trainer.inputs import Inputs
-from training.trainer.levels import Levels
-from training.trainer.references import references_of, settled
+from training.trainer.references import references_of, scored_by, settled
 from training.trainer.task import Fitted, IntArray
 
 MOST_JUDGED = 2_048  # test windows, evenly drawn: each channel costs a prediction of all of them
@@ -60,7 +60,7 @@ def _gone(inputs: Inputs, rows: IntArray) -> NDArray[np.bool_]:
 def prices(
     inputs: Inputs,
     fitted: Fitted,
-    levels: Levels | None,
+    levels: HostLevels | None,
     split: Split,
     *,
     references: IntArray,
@@ -93,31 +93,18 @@ def prices(
         poorer = take_away(inputs, channels, takes, rows)
         own = settled(fitted, poorer)
         # A host that lacks a channel has recorded its reference without it as well.
-        own_levels, own_point = levels, point
-        if levels is not None:
-            raw = references_of(own, poorer, references, None)
-            own_levels = Levels.elsewhere(raw.score, raw.host, levels.to_dict())
+        raw = references_of(own, poorer, references)
+        own_levels = None if levels is None else HostLevels.elsewhere(raw, levels.to_dict())
+        own_point = point
         if point is not None and point.hosts is not None:
-            hosts = point.hosts.elsewhere(references_of(own, poorer, references, own_levels))
-            own_point = replace(point, hosts=hosts)
-        scored = _scored(poorer, own, own_levels, whole)
+            own_point = replace(point, hosts=point.hosts.elsewhere(raw.measured(own_levels)))
+        outputs = own.predict(poorer.X, np.arange(rows.size), features=poorer.features, host=whole.rows.host)
+        scored = scored_by(outputs, whole.rows, own_levels, inputs.classes)
         gap = paired_gap(scored, whole, classes=inputs.classes, n_resamples=n_resamples, seed=seed)
         return {"channels": list(channels), **figures(scored, own_point), "gap": gap}
 
     each = [[name] for name in taken] + ([taken] if len(taken) > 1 else [])
     return {**kinds, "whole": figures(whole, point), "without": [judged(channels) for channels in each]}
-
-
-def _scored(lacking: Inputs, fitted: Fitted, levels: Levels | None, whole: Scored) -> Scored:
-    host = whole.rows.host
-    outputs = fitted.predict(lacking.X, np.arange(whole.y.size), features=lacking.features, host=host)
-    if outputs.proba is not None:
-        return Scored.build(whole.rows, proba=outputs.proba, classes=lacking.classes)
-    assert outputs.score is not None
-    score = outputs.score
-    if levels is not None:
-        score = levels.applied(score, whole.rows.host)
-    return Scored.build(whole.rows, score=score)
 
 
 def take_away(inputs: Inputs, channels: Sequence[str], takes: Takes, rows: IntArray) -> Inputs:

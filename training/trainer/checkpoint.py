@@ -25,7 +25,7 @@ from training.data.split import Side
 from training.families import FAMILIES
 from training.files import write_whole
 from training.trainer.contract import BadData
-from training.trainer.evaluation.host_thresholds import Rule
+from training.trainer.evaluation.host_levels import Rule
 from training.trainer.ranges import Range
 from training.trainer.training_windows import Seen
 

@@ -229,16 +229,14 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
 
 def _doubts(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool_]) -> tuple[str, ...]:
     """Sentences that speak against the alarms on a host, whether it changed or not."""
-    from training.trainer.evaluation.host_thresholds import References
 
     said = []
     if odd[rows].mean() >= STRANGE:
         said.append(f"{odd[rows].mean():.0%} of its windows are unlike all that the model has learnt from.")
-    own = judged.references.host == host
-    if not own.any():
+    if host not in judged.references.host:
         said.append("It has no reference, so nobody knows what is usual there.")
     elif judged.calibrated is not None:
-        said += References(judged.references.score[own], judged.references.host[own]).doubts(judged.calibrated)
+        said += judged.references.of(host).doubts(judged.calibrated)
     return tuple(said)
 
 

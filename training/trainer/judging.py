@@ -23,13 +23,12 @@ from training.families import FAMILIES, Family
 from training.trainer import machine
 from training.trainer.checkpoint import Checkpoint, read, require_schema, schema_of
 from training.trainer.contract import BadData
-from training.trainer.evaluation.host_thresholds import HostThresholds, References
+from training.trainer.evaluation.host_levels import HostLevels, HostThresholds, ReferenceScores
 from training.trainer.evaluation.incidents import runs_of, stride_of
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.inputs import Inputs, from_dataset, split_inputs
-from training.trainer.levels import Levels
 from training.trainer.reasons import Reasons, in_words
-from training.trainer.references import references_of, settled
+from training.trainer.references import references_of, scored_by, settled
 from training.trainer.streams import Called
 from training.trainer.task import Fitted, Outputs
 from training.trainer.training_windows import fresh_references, same_data, sides_by_content, sides_of_split
@@ -47,11 +46,11 @@ class Judged:
     inputs: Inputs
     scored: Scored
     classes: Classes
-    references: References
+    references: ReferenceScores
     fitted: Fitted
     hosts: HostThresholds | None = None
     notes: tuple[str, ...] = ()
-    levels: Levels | None = None  # of anomaly scores
+    levels: HostLevels | None = None  # of anomaly scores
 
     @property
     def name(self) -> str:
@@ -174,13 +173,10 @@ def judged_by(
         references, levels = known.references, known.levels
     else:
         references, levels = _references(document, fitted, inputs, anomalies=outputs.score is not None)
-    said = outputs.score
-    notes: list[str] = []
-    if said is not None and levels is not None:
-        said, notes = levels.applied(said, inputs.rows.host), levels.notes(inputs.rows.host)
+    notes = [] if outputs.score is None or levels is None else levels.notes(inputs.rows.host)
     try:
         classes = Classes.of(labels, loaded.benign)
-        scored = Scored.build(inputs.rows, proba=outputs.proba, score=said, classes=classes)
+        scored = scored_by(outputs, inputs.rows, levels, classes)
     except ValueError as error:
         raise BadData(f"{model.path} does not fit {name}: {error}") from None
     hosts = _hosts(document, references, inputs.schema_fields)
@@ -189,17 +185,17 @@ def judged_by(
 
 def _references(
     document: Mapping[str, Any], fitted: Fitted, inputs: Inputs, *, anomalies: bool
-) -> tuple[References, Levels | None]:
+) -> tuple[ReferenceScores, HostLevels | None]:
     """The scores of the references here that trained nothing, and the levels of anomaly scores that follow."""
 
-    fresh, recorded, levels = fresh_references(document, inputs), document["levels"], None
-    if anomalies and recorded is not None:
-        raw = references_of(fitted, inputs, fresh, None)
-        levels = Levels.elsewhere(raw.score, raw.host, recorded)
-    return references_of(fitted, inputs, fresh, levels), levels
+    raw, recorded = references_of(fitted, inputs, fresh_references(document, inputs)), document["levels"]
+    levels = HostLevels.elsewhere(raw, recorded) if anomalies and recorded is not None else None
+    return raw.measured(levels), levels
 
 
-def _hosts(document: Mapping[str, Any], references: References, schema: Mapping[str, Any]) -> HostThresholds | None:
+def _hosts(
+    document: Mapping[str, Any], references: ReferenceScores, schema: Mapping[str, Any]
+) -> HostThresholds | None:
     """The thresholds of hosts, by the references here; None for a model that learnt no rule for them."""
 
     threshold = document["threshold"]

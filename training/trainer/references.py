@@ -14,14 +14,14 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.rows import Rows
 from training.data.scratch import ROOM
 from training.data.split import Split
 from training.trainer.contract import BadData
-from training.trainer.evaluation.host_thresholds import FEWEST, References
-from training.trainer.evaluation.scored import Classes
+from training.trainer.evaluation.host_levels import FEWEST, HostLevels, ReferenceScores
+from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.inputs import Inputs
-from training.trainer.levels import Levels
-from training.trainer.task import Fitted, IntArray, Ordinary, Settling
+from training.trainer.task import Fitted, IntArray, Ordinary, Outputs, Settling
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +202,19 @@ def ordinary_of(inputs: Inputs) -> Ordinary:
     return Ordinary(inputs.reference, inputs.reference_features, inputs.reference_host)
 
 
-def references_of(fitted: Fitted, inputs: Inputs, places: IntArray, levels: Levels | None) -> References:
-    """The alarm scores of some reference windows; anomaly scores from the levels of their hosts."""
+def references_of(fitted: Fitted, inputs: Inputs, places: IntArray) -> ReferenceScores:
+    """The alarm scores of some reference windows; anomaly scores are not yet measured from their hosts' levels."""
     host, marks = inputs.reference_host[places], inputs.reference_marks[places]
     outputs = fitted.predict(inputs.reference, places, features=inputs.reference_features, host=inputs.reference_host)
     if outputs.proba is not None:
-        return References(inputs.classes.alarm_score(outputs.proba), host, marks)
+        return ReferenceScores(inputs.classes.alarm_score(outputs.proba), host, marks)
     assert outputs.score is not None, "a model answers with probabilities or scores"
-    return References(outputs.score if levels is None else levels.applied(outputs.score, host), host, marks)
+    return ReferenceScores(outputs.score, host, marks)
+
+
+def scored_by(outputs: Outputs, rows: Rows, levels: HostLevels | None, classes: Classes) -> Scored:
+    """A model's answers for windows, as scores; anomaly scores from the levels of their hosts."""
+    score = outputs.score
+    if score is not None and levels is not None:
+        score = levels.applied(score, rows.host)
+    return Scored.build(rows, proba=outputs.proba, score=score, classes=classes)

@@ -28,7 +28,7 @@ from training.trainer.contract import BadArguments, Interrupted, Keeper, Progres
 from training.trainer.evaluation.behaviours import Known, Unshown, places_of, refuse_shown, without
 from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
-from training.trainer.evaluation.host_thresholds import References
+from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
 from training.trainer.evaluation.incidents import Choice, called
 from training.trainer.evaluation.metrics import Evaluation, OperatingPoint, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, write_report
@@ -37,11 +37,20 @@ from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.evaluation.verdict import TOO_GOOD
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.leave_one_behaviour_out import Plan, packed, plan, unpacked
-from training.trainer.levels import Levels
 from training.trainer.limits import LIMITS, Limits
 from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
-from training.trainer.references import Added, Joined, Parted, join, ordinary_of, part, references_of, settled
+from training.trainer.references import (
+    Added,
+    Joined,
+    Parted,
+    join,
+    ordinary_of,
+    part,
+    references_of,
+    scored_by,
+    settled,
+)
 from training.trainer.stages import Stages
 from training.trainer.state_file import StateFile
 from training.trainer.task import Fitted, IntArray, Settling, Storied, Task, Weighed
@@ -184,10 +193,10 @@ def split_of(args: TrainerArgs, inputs: Inputs, *, supervised: bool) -> Split:
     )
 
 
-def levels_of(inputs: Inputs, split: Split, fitted: Fitted, places: IntArray) -> Levels:
+def levels_of(inputs: Inputs, split: Split, fitted: Fitted, places: IntArray) -> HostLevels:
     """Measure the usual level of each host's anomaly scores, by these reference windows."""
-    said = references_of(fitted, inputs, places, None)
-    return Levels.trained(said.score, said.host, on=sorted(set(inputs.rows.host[split.train].tolist())))
+    raw = references_of(fitted, inputs, places)
+    return HostLevels.trained(raw, on=sorted(set(inputs.rows.host[split.train].tolist())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +208,7 @@ class Judged:
     parted: Parted
     joined: Joined
     fitted: Fitted
-    levels: Levels | None
+    levels: HostLevels | None
     kept: Mapping[str, float]
 
     def scored(self, rows: IntArray) -> Scored:
@@ -208,18 +217,15 @@ class Judged:
         said = outputs.proba if outputs.proba is not None else outputs.score
         if said is None or not np.isfinite(said).all():
             raise BadArguments("the model answers with numbers that are not finite: choose a lower lr")
-        score = None
-        if self.levels is not None:
-            score = self.levels.applied(said, self.inputs.rows.host[rows])
         # Of many windows their own names would be most of it, and nothing asks for them.
         own = replace(self.inputs.timed, window_id=None).take(rows)
-        return Scored.build(own, proba=outputs.proba, score=score, classes=self.inputs.classes)
+        return scored_by(outputs, own, self.levels, self.inputs.classes)
 
-    def references(self) -> References:
+    def references(self) -> ReferenceScores:
         """The scores of the reference windows that tell levels."""
-        return references_of(self.fitted, self.inputs, self.parted.level, self.levels)
+        return references_of(self.fitted, self.inputs, self.parted.level).measured(self.levels)
 
-    def point(self, target_fpr: float, cal: Scored, references: References) -> OperatingPoint | None:
+    def point(self, target_fpr: float, cal: Scored, references: ReferenceScores) -> OperatingPoint | None:
         """The threshold by the calibration side; None where no class is benign."""
         if not self.inputs.classes.benign:
             return None

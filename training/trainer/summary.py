@@ -11,7 +11,6 @@ from training.trainer import ranges
 from training.trainer.changes import LOOK, Told
 from training.trainer.channel_ablation import lacked, price_of
 from training.trainer.evaluation.facts import percent, span
-from training.trainer.evaluation.host_thresholds import References
 from training.trainer.evaluation.page import gap
 from training.trainer.judging import Judged, why_of
 from training.trainer.reasons import Reasons, in_words
@@ -203,8 +202,7 @@ def _of_hosts(judged: Judged) -> list[str]:
         if bare:
             found.append(f"{', '.join(bare)}: no reference recording, so what is usual there is a guess.")
     if judged.calibrated is not None and judged.hosts is not None:
-        here = np.isin(judged.references.host, hosts)
-        found += References(judged.references.score[here], judged.references.host[here]).doubts(judged.calibrated)
+        found += judged.references.of(hosts).doubts(judged.calibrated)
         without = [name for name in hosts if name not in judged.hosts.levels and name not in known]
         kept = [name for name in hosts if name in judged.hosts.levels and name not in known]
         if kept:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.trainer.evaluation.host_thresholds import FEWEST, References, Rule, doubt_on
+from training.trainer.evaluation.host_levels import FEWEST, ReferenceScores, Rule, doubt_on
 from training.trainer.evaluation.scored import Classes, Scored
 from training.trainer.evaluation.thresholds import OperatingPoint
 
 
-def by_host(test: Scored, point: OperatingPoint | None, references: References, classes: Classes) -> dict[str, Any]:
+def by_host(
+    test: Scored, point: OperatingPoint | None, references: ReferenceScores, classes: Classes
+) -> dict[str, Any]:
     """The rates of each test host at its threshold, and at the calibrated one alone.
 
     JSON values: ``rule`` and ``why`` (null without references), ``all`` and ``hosts`` by name, each with ``fpr``,
@@ -37,7 +39,7 @@ def by_host(test: Scored, point: OperatingPoint | None, references: References, 
 
     hosts = {}
     for name in sorted(set(test.rows.host.tolist())):
-        own = references.score[references.host == name]
+        own = references.of(name).score
         hosts[name] = {
             "threshold": point.threshold if point.hosts is None else point.hosts.of(name),
             "calibrated": point.threshold,

@@ -12,7 +12,7 @@ from training.data.rows import MARK, Rows
 from training.data.split import LeakError
 from training.trainer.evaluation.conformal import allowed_alarms, conformal, needed, realised_spread
 from training.trainer.evaluation.facts import percent
-from training.trainer.evaluation.host_thresholds import HostThresholds, References, host_thresholds
+from training.trainer.evaluation.host_levels import HostThresholds, ReferenceScores, host_thresholds
 from training.trainer.evaluation.scored import NAMELESS, Classes, FloatArray, Scored
 
 
@@ -110,7 +110,7 @@ class OperatingPoint:
 
 
 def operating_point(
-    cal: Scored, target_fpr: float, *, classes: Classes, references: References | None = None
+    cal: Scored, target_fpr: float, *, classes: Classes, references: ReferenceScores | None = None
 ) -> OperatingPoint:
     """Choose the threshold on benign calibration windows so that a fraction ``target_fpr`` (0..0.5) exceeds it.
 
