@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.data.rows import Rows
-from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
 from training.trainer.evaluation.host_levels import (
     FEWEST,
     HostThresholds,
@@ -24,7 +23,7 @@ from training.trainer.evaluation.host_levels import (
     host_thresholds,
 )
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
-from training.trainer.evaluation.thresholds import ChosenOnTestError
+from training.trainer.evaluation.thresholds import ChosenOnTestError, by_host, notes_on_hosts
 
 TWO = Classes(("benign", "malicious"), ("benign",))
 ODDS, PLAIN = Scale(odds=True), Scale(odds=False)

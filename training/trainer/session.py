@@ -27,13 +27,13 @@ from training.trainer.channel_ablation import prices
 from training.trainer.contract import BadArguments, Interrupted, Keeper, Progress, Stop, TrainerError
 from training.trainer.evaluation.behaviours import Known, Unshown, places_of, refuse_shown, without
 from training.trainer.evaluation.behaviours import figures as figures_unshown
-from training.trainer.evaluation.calibrated_alone import by_host, notes_on_hosts
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
 from training.trainer.evaluation.incidents import Choice, called
 from training.trainer.evaluation.metrics import Evaluation, OperatingPoint, Scored, evaluate, operating_point
 from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, write_report
 from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
+from training.trainer.evaluation.thresholds import by_host, notes_on_hosts
 from training.trainer.evaluation.verdict import TOO_GOOD
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
 from training.trainer.leave_one_behaviour_out import Plan, packed, plan, unpacked
