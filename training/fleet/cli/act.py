@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.wire.constants import DONE, REFUSED, USAGE, JobAct
 from training.fleet.wire.words import Json
 from training.printable import counted, one_line
@@ -27,8 +28,8 @@ def act(
     name: Annotated[str, typer.Option(help="Only jobs with this text in their names.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show which jobs match, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    receiver_url: Annotated[str | None, typer.Option(help="As for the other commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Cancel, requeue, hold or unhold all jobs that match the filters, after showing their number."""
     context: CommandContext = ctx.obj

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from training.fleet.cli.context import CommandContext
+from training.fleet.cli.options import Url
 from training.fleet.client.client import FleetClient
 from training.fleet.wire.audit_chain import first_broken
 from training.fleet.wire.constants import DONE, REFUSED
@@ -25,7 +26,7 @@ def hook(app: typer.Typer) -> None:
 def audit(
     ctx: typer.Context,
     last: Annotated[int, typer.Option(help="Show this many rows; all are checked.", min=1)] = 50,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    receiver_url: Url = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False,
 ) -> int:
     """List who did what: cancel, requeue, release, reload, data sets, joins, tokens. Exit 1 if the record is broken."""

@@ -11,6 +11,7 @@ import typer
 
 from training.fleet.cli import complete
 from training.fleet.cli.context import CommandContext, find_credentials
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.wire.constants import DONE
 
 HOW = (
@@ -32,8 +33,8 @@ def open_pages(
     job: Annotated[
         str | None, typer.Argument(metavar="[JOB]", help="The page of this job.", autocompletion=complete.jobs)
     ] = None,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Open the dashboard in the browser, and print its address."""
     context: CommandContext = ctx.obj

@@ -12,8 +12,8 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from training.fleet.cli import complete
 from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.options import AsJson, Jobs, Url
 from training.fleet.wire.constants import DONE, USAGE
 from training.fleet.wire.words import day, duration, number, size
 from training.printable import json_text, one_line, printable
@@ -41,15 +41,12 @@ def hook(app: typer.Typer) -> None:
 
 def curve(
     ctx: typer.Context,
-    jobs: Annotated[
-        list[str],
-        typer.Argument(metavar="JOB...", help="Names, ids, or unique prefixes of ids.", autocompletion=complete.jobs),
-    ],
+    jobs: Jobs,
     attempt: Annotated[int | None, typer.Option(help="Only this attempt.", min=1)] = None,
     log: Annotated[bool, typer.Option("--log", help="A logarithmic axis for the loss.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Every epoch, for a spreadsheet.")] = False,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Draw loss and metric by epoch, and what the trainer uses of its host; several jobs in one picture."""
     context: CommandContext = ctx.obj

@@ -11,14 +11,12 @@ from rich.table import Table
 
 from training.contract import VALIDATION_FILE
 from training.fleet.cli.context import CannotError, CommandContext, meter
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.client.push import FolderError, push, read_folder
 from training.fleet.wire.constants import DATASET_NAME_PATTERN, DONE, REFUSED, USAGE
 from training.fleet.wire.dataset_listing import Catalogue, UnknownDataset
 from training.fleet.wire.words import Json, ago, size
 from training.printable import counted, printable
-
-Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(help="Data sets that workers fetch.", rich_markup_mode=None)
 

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, parse_fingerprint
 from training.printable import one_line, printable
@@ -32,8 +33,6 @@ Name = Annotated[
 Operator = Annotated[bool, typer.Option("--operator", help="A person's laptop, not a host.")]
 Reader = Annotated[bool, typer.Option("--reader", help="A program or person that only looks, such as Prometheus.")]
 Watcher = Annotated[bool, typer.Option("--watcher", help="A watched host: it reports its incidents, nothing else.")]
-Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 INSTALL = "sudo scripts/install-training-worker.sh"
 INSTALL_WINDOWS = "powershell -ExecutionPolicy Bypass -File scripts\\install-training-worker-windows.ps1"

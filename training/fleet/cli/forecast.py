@@ -18,7 +18,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CannotError, CommandContext
-from training.fleet.cli.plan import INVALID, AsJson, Url, read_plan, sent_plan
+from training.fleet.cli.options import AsJson, Url
+from training.fleet.cli.plan import INVALID, read_plan, sent_plan
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, USAGE
 from training.fleet.wire.words import declined, duration, number

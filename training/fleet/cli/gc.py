@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, REFUSED
 from training.fleet.wire.words import number, size
@@ -38,8 +39,8 @@ def gc(
         bool, typer.Option("--dry-run", help="Show what would be deleted and why; delete nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Delete now what the plan's [retention] no longer keeps; the receiver does this every hour."""
     context: CommandContext = ctx.obj

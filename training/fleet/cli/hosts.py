@@ -9,12 +9,11 @@ import typer
 
 from training.fleet.cli import complete
 from training.fleet.cli.context import CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.client.client import FleetClient
 from training.printable import one_line, printable
 
 Hosts = Annotated[list[str], typer.Argument(metavar="HOST...", help="Host ids.", autocompletion=complete.hosts)]
-Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def hook(app: typer.Typer) -> None:

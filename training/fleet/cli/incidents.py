@@ -12,14 +12,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.render import cell, table
 from training.fleet.wire import words
 from training.fleet.wire.constants import DONE
 from training.printable import one_line, printable
 
 Reply = Mapping[str, Any]
-Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 ENDS = {None: "look into it", "confirmed": "confirmed", "reference": "new reference", "later": "changed again"}
 LOOK = "a change is confirmed on its host: watch --confirm-change; where its watch lost its state: close-change NUMBER"

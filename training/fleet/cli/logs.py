@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from training.fleet.cli import complete
 from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.options import AsJson, Job, Url
 from training.fleet.cli.wait import CANCELLED, FAILED
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE, USAGE
@@ -30,19 +30,14 @@ def hook(app: typer.Typer) -> None:
 
 def logs(
     ctx: typer.Context,
-    job: Annotated[
-        str,
-        typer.Argument(metavar="JOB", help="Its name, its id, or a unique prefix.", autocompletion=complete.jobs),
-    ],
+    job: Job,
     attempt: Annotated[int | None, typer.Option(help="Number of the attempt; default the last.", min=1)] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new output until the attempt ends.")] = False,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Print the trainer's output. With --follow the exit code says how it ended: 0 completed, 3 failed, 4 cancelled."""
     context: CommandContext = ctx.obj
-    if not job.strip():
-        raise CannotError("name a job: its name, its id, or a unique prefix of the id", USAGE)
     machine = as_json or context.as_json
     if machine and follow:
         raise CannotError("--follow prints for people; call logs --json repeatedly instead", USAGE)

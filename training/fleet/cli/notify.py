@@ -9,11 +9,9 @@ import typer
 from rich.table import Table
 
 from training.fleet.cli.context import CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.wire.constants import DONE, REFUSED
 from training.printable import duration, one_line, printable
-
-_Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def hook(app: typer.Typer) -> None:
@@ -24,7 +22,7 @@ def hook(app: typer.Typer) -> None:
     app.add_typer(group, name="notify")
 
 
-def channels(ctx: typer.Context, receiver_url: _Url = None, as_json: _AsJson = False) -> int:
+def channels(ctx: typer.Context, receiver_url: Url = None, as_json: AsJson = False) -> int:
     """Show the channels of the plan's [notify.*]: when each last sent, and what waits."""
     if ctx.invoked_subcommand is not None:
         return DONE
@@ -53,8 +51,8 @@ def _table(data: Mapping[str, Any]) -> Table | str:
 def send_test(
     ctx: typer.Context,
     channel: Annotated[str | None, typer.Argument(help="Its name in [notify.*]; without one, all.")] = None,
-    receiver_url: _Url = None,
-    as_json: _AsJson = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Send a test message now; exit code 1 when it did not arrive everywhere."""
     context: CommandContext = ctx.obj

@@ -14,6 +14,7 @@ import typer
 from training.files import mark_of, write_whole
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.mistakes import complain_of, mistakes_of
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.planned import render_plan
 from training.fleet.cli.render import render_reload
 from training.fleet.cli.why import Asked, render_why, why_data
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 INVALID, WOULD_CHANGE = 2, 3  # exit codes of `plan`
 NOT_TAKEN = "this manifest has mistakes, and a reload would take nothing of it"
 BEFORE = ".before"  # ending of the manifest that `apply` replaced
-
-Url = Annotated[str | None, typer.Option(help="As for all commands.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def hook(app: typer.Typer) -> None:

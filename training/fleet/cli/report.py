@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from training import strict_json
 from training.files import write_whole
 from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.client.client import FleetClient, Refused
 from training.fleet.wire.constants import DONE, REFUSED
 from training.printable import counted
@@ -35,8 +36,8 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder: a new or empty one, or one that this command made.")] = Path(
         "site"
     ),
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Write the dashboard's pages as files: they need no receiver, no script and no network."""
     context: CommandContext = ctx.obj

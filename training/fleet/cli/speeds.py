@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.render import cell, table
 from training.fleet.wire.constants import DONE, REFUSED
 from training.fleet.wire.words import duration, number, size
@@ -35,8 +36,8 @@ def speeds(
     ctx: typer.Context,
     model: Annotated[str | None, typer.Option(help="Only jobs of this model.")] = None,
     host: Annotated[str | None, typer.Option(help="Only this host.")] = None,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Show how long each kind of job takes on each host, how sure that is, and how much memory it needs."""
     context: CommandContext = ctx.obj

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.render import cell, table
 from training.fleet.wire import results
 from training.fleet.wire.constants import DONE
@@ -26,8 +27,8 @@ def hook(app: typer.Typer) -> None:
 def models(
     ctx: typer.Context,
     test: Annotated[int | None, typer.Option(help="Number of the test; default the most used one.", min=1)] = None,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Show which model to believe: figures with intervals, ties, verdicts, and what was never tested."""
     context: CommandContext = ctx.obj

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from training.fleet.cli.context import CommandContext
+from training.fleet.cli.options import AsJson, Url
 from training.fleet.cli.status import render_status, status_data
 from training.fleet.client.client import FleetClient, Unavailable, Unreachable
 from training.fleet.wire.constants import DONE
@@ -31,8 +32,8 @@ def hook(app: typer.Typer) -> None:
 def status(
     ctx: typer.Context,
     watched: Annotated[bool, typer.Option("--watch", "-w", help="The same as the command watch.")] = False,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    receiver_url: Url = None,
+    as_json: AsJson = False,
 ) -> int:
     """Show the fleet: running jobs and their progress, failures with reasons, and jobs that cannot run."""
     if watched:
@@ -45,7 +46,7 @@ def status(
 
 def watch(
     ctx: typer.Context,
-    receiver_url: Annotated[str | None, typer.Option(help="As for all commands.")] = None,
+    receiver_url: Url = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON at each change.")] = False,
 ) -> int:
     """Show the status, redrawn every two seconds; Ctrl-C quits."""

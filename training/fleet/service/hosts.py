@@ -324,4 +324,4 @@ class HostRegistry:
 
 def _remedy(name: str, known: Collection[str]) -> str:
     alike = closest(name, known)
-    return f"did you mean {alike}?" if alike else "start its worker, or mend the name"
+    return f"did you mean {alike}?" if alike else "start its worker, or correct the name"

@@ -1,0 +1,34 @@
+"""The arguments and options that commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from training.fleet.cli import complete
+from training.fleet.cli.context import DEFAULT_URL, URL_VARIABLE
+
+NAME_A_JOB = "name a job: its name, its id, or a unique prefix of the id"
+
+
+def _named(given: Any) -> Any:
+    """Refuse an empty name, which an unset shell variable leaves: it means no job."""
+    if any(not ref.strip() for ref in ([given] if isinstance(given, str) else given or [])):
+        raise typer.BadParameter(NAME_A_JOB)
+    return given
+
+
+JOB = typer.Argument(
+    metavar="JOB", help="Its name, its id, or a unique prefix of the id.", callback=_named, autocompletion=complete.jobs
+)
+JOBS = typer.Argument(
+    metavar="JOB...",
+    help="Names, ids, or at least six digits of ids.",
+    callback=_named,
+    autocompletion=complete.jobs,
+)
+Job = Annotated[str, JOB]
+Jobs = Annotated[list[str], JOBS]
+Url = Annotated[str | None, typer.Option(help=f"Default ${URL_VARIABLE}, the joined one, or {DEFAULT_URL}.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
