@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from wire_builders import a_grant
+
 from training.files import LocalFs, write_private
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.recovery.backup import Backup
@@ -18,7 +20,7 @@ from training.fleet.scheduling.job import EndReason
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.index import IndexRow
 from training.fleet.worker.bundle import pack
-from training.fleet.worker.state.events import Assignment, Delivery, Report, Saved
+from training.fleet.worker.state.events import Delivery, Report, Saved
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state_folder import StateFolder, write_whole
 
@@ -81,7 +83,7 @@ def main(folder: Path) -> None:
     with section("worker_state_saved"):
         write_whole(folder / "saved.json", b"{}")
     state = StateFolder(folder / "state")
-    assignment = Assignment(job_id="1" * 64, claim_id="c", name="j")
+    assignment = a_grant(job_id="1" * 64, claim_id="c", name="j")
     with section("delivery_kept"):
         delivery = Delivery(assignment=assignment, path="x", sha256=SHA256, size=1)
         state.save(Saved(delivery=delivery))

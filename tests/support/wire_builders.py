@@ -6,9 +6,32 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from msgspec import inspect
+from msgspec import inspect, structs
 
+from training.fleet.wire.constants import Action
+from training.fleet.wire.messages import ClaimReply, Grant, HeartbeatReply
 from training.fleet.wire.routes import ROUTES
+from training.fleet.worker.state import events as t
+
+
+def a_grant(job_id: str, claim_id: str, **members: Any) -> Grant:
+    """Return a grant of which only these members matter."""
+    return Grant(
+        **{"job_id": job_id, "claim_id": claim_id, "name": "", "spec": {}, "attempt": 1, "lease_s": 600.0, **members}
+    )
+
+
+def claim_answered(call: int, assignment: Grant | None = None, **members: Any) -> t.ClaimAnswered:
+    """Return the receiver's answer to a claim: this grant, or none."""
+    reply = ClaimReply(**members) if assignment is None else structs.replace(assignment, **members)
+    return t.ClaimAnswered(call=call, reply=reply)
+
+
+def beat_answered(
+    call: int, order: Action = Action.CONTINUE, lease_s: float = 600.0, **members: Any
+) -> t.HeartbeatAnswered:
+    """Return the receiver's answer to a heartbeat."""
+    return t.HeartbeatAnswered(call=call, reply=HeartbeatReply(action=order, lease_s=lease_s, **members))
 
 
 def filled(kind: type, **given: Any) -> Any:

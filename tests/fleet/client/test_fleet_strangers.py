@@ -19,6 +19,7 @@ from receiver_running import Receiver
 from recovery_builders import claim
 from test_fleet_client import GRANT, WELL, Script, client_of, ok, problem
 from test_fleet_worker_state import JOB, Worker
+from wire_builders import a_grant
 
 from training.fleet.client.client import FleetClient, Refused, Stranger, Unreachable, file_sha256
 from training.fleet.client.strangers import stranger
@@ -321,7 +322,7 @@ def test_while_a_stranger_answers_finished_work_waits_and_nothing_is_trained_aga
     folder.mkdir()
     with Receiver(folder, [a_job("one")]) as receiver:
         grant = claim(receiver.client("pi"))
-        job = t.Assignment(
+        job = a_grant(
             job_id=grant.job_id, claim_id=grant.claim_id, name="one", spec=grant.spec, database_id=grant.database_id
         )
         delivery = t.Delivery(assignment=job, path=str(bundle), sha256=file_sha256(bundle), size=5)

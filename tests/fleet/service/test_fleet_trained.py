@@ -12,6 +12,7 @@ from builders import a_completion, a_job, a_worker_claim
 from fakes import FakeClock, FakeShelf
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_builders import a_grant
 
 from training.fleet.cli.render import render_job
 from training.fleet.cli.status import render_status, status_data
@@ -25,7 +26,6 @@ from training.fleet.service.views import Views
 from training.fleet.worker.attempt import Attempt, Places
 from training.fleet.worker.environment import planned
 from training.fleet.worker.outbox import Outbox
-from training.fleet.worker.state.events import Assignment
 from training.fleet.worker.trained_on import at_start, by_checkpoint, code_digest, note, noted
 from training.fleet.worker.trainer_command import Inputs
 
@@ -212,7 +212,7 @@ def test_a_worker_notes_what_it_starts_on_and_its_trainers_word_goes_before(tmp_
     places = Places(tmp_path, inputs(tmp_path), tmp_path / "artifacts", tmp_path / "reports")
     for path in (places.inputs.validation, places.inputs.summary, places.inputs.schema):
         path.touch()
-    job = Assignment(job_id="a" * 64, claim_id="b" * 32, spec=a_job("one"))
+    job = a_grant(job_id="a" * 64, claim_id="b" * 32, spec=a_job("one"))
     outbox = Outbox(tmp_path / "outbox")
     attempt = Attempt(job, places, tmp_path / "resume", outbox, Nothing(), lambda _: None)  # type: ignore[arg-type]
     with pytest.raises(SpawnFailedError):

@@ -17,6 +17,7 @@ from systems import make_link
 from test_fleet_dataset import PIECE, QUIET, a_folder, block, lengths_of, planned, pushed
 from test_fleet_worker import FakeRunner
 from tls_world import secure
+from wire_builders import a_grant, beat_answered, claim_answered
 
 from training.contract import reads
 from training.fleet.client.answers import Damaged
@@ -46,7 +47,7 @@ from training.fleet.worker.trainer_command import Inputs
 from training.locking import exclusive
 
 GIB = 1024**3
-JOB = t.Assignment(job_id="j", claim_id="c", name="one", spec={"model": "gbt", "dataset": "d" * 64})
+JOB = a_grant(job_id="j", claim_id="c", name="one", spec={"model": "gbt", "dataset": "d" * 64})
 
 
 class Shelf:
@@ -629,7 +630,7 @@ class Worker:
         self.actions: list[t.Action] = []
         self.take(t.Begin())
         claim = self.last(t.SendClaim)
-        self.take(t.ClaimAnswered(call=claim.call, assignment=assignment, lease_s=600.0))
+        self.take(claim_answered(call=claim.call, assignment=assignment, lease_s=600.0))
 
     def take(self, event: t.Event) -> None:
         self.state, actions = step(self.state, event, self.now, t.Settings(), lambda: 0.5)
@@ -650,7 +651,7 @@ def test_heartbeats_go_on_during_a_fetch_and_say_how_far_it_is() -> None:
         worker.take(t.Tick())
         beat = worker.last(t.SendHeartbeat)
         assert beat.telemetry.progress == {"event": "fetch", "bytes": minute, "bytes_total": 100}
-        worker.take(t.HeartbeatAnswered(call=beat.call, lease_s=600.0))
+        worker.take(beat_answered(call=beat.call, lease_s=600.0))
     assert worker.state.phase is Phase.STARTING
 
 
@@ -694,7 +695,7 @@ def test_a_lost_claim_breaks_a_fetch_off_and_is_dropped() -> None:
 
 
 def test_without_a_data_set_nothing_is_broken_off() -> None:
-    worker = Worker(t.Assignment(job_id="j", claim_id="c", spec={"model": "gbt"}))
+    worker = Worker(a_grant(job_id="j", claim_id="c", spec={"model": "gbt"}))
     worker.take(t.SignalReceived())
     assert not worker.did(t.StopTrainer)
 

@@ -19,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from service_running import POLICY, Receiver, refused, with_two_jobs
 from test_fleet_end_to_end import PATIENCE_S, Fleet, until
+from wire_builders import a_grant
 
 from training.fleet.client.client import FleetClient
 from training.fleet.client.transport import Response
@@ -43,7 +44,7 @@ from training.fleet.worker.state.events import Assignment, Backlog
 from training.fleet.worker.state.exit_code import judge
 from training.fleet.worker.tail import READ_BYTES, OutputTail
 
-JOB = Assignment(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
+JOB = a_grant(job_id="ab" * 32, claim_id="c1", name="gbt", attempt=2)
 
 
 def every_line(outbox: Outbox, claim_id: str, first: int = 0) -> dict[int, str]:
@@ -338,7 +339,7 @@ def test_file_that_somebody_removed_takes_only_its_own_lines_along(printer: Prin
 def test_attempts_are_apart_and_the_oldest_go_first(tmp_path: Path) -> None:
     one = Printer(tmp_path)
     for number in range(ATTEMPTS_KEPT + 3):
-        one.owner = Assignment(job_id="j", claim_id=f"c{number}", name="x")
+        one.owner = a_grant(job_id="j", claim_id=f"c{number}", name="x")
         one.source = tmp_path / f"c{number}.log"
         one.say(f"line of {number}")
         if number == 20:

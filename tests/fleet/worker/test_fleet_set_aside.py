@@ -17,6 +17,7 @@ from builders import a_capability, a_job
 from receiver_running import Receiver, job_id
 from recovery_builders import claim
 from test_fleet_worker_state import JOB, Worker
+from wire_builders import a_grant
 
 from training.clock import SystemClock
 from training.contract import spec_hash
@@ -283,7 +284,7 @@ def test_deliver_on_that_machine(tmp_path: Path, bundle: Path, capsys: pytest.Ca
     folder.mkdir()
     with Receiver(folder, [ONE]) as receiver:
         grant = superseded(receiver)
-        assignment = t.Assignment(job_id=grant.job_id, claim_id=grant.claim_id, name="one", spec=grant.spec)
+        assignment = a_grant(job_id=grant.job_id, claim_id=grant.claim_id, name="one", spec=grant.spec)
         delivery = t.Delivery(
             assignment=assignment, path=str(bundle), sha256=file_sha256(bundle), size=bundle.stat().st_size
         )

@@ -20,7 +20,7 @@ import pytest
 from builders import SHOWN
 from odd_values import variants
 from places import ROOT
-from wire_builders import filled
+from wire_builders import a_grant, filled
 
 from training.contract import outputs
 from training.fleet.capability import describe, probe
@@ -59,7 +59,7 @@ from training.fleet.worker.trainer_command import BadSpecError, Inputs, trainer_
 
 INPUTS = Inputs(Path("/venv/python"), Path("/d/v.parquet"), Path("/d/f.parquet"), Path("/d/tensors"))
 PLANNED = {"CUDA_VISIBLE_DEVICES": "7"}
-JOB = t.Assignment(job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model": "gbt", "mode": "oracle"})
+JOB = a_grant(job_id="ab" * 32, claim_id="claim123456", name="gbt", spec={"model": "gbt", "mode": "oracle"})
 
 
 # ── the trainer's command ───────────────────────────────────────────────────────────────────
@@ -342,7 +342,7 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
     nothing: Any = None
     places = Places(tmp_path, nothing, tmp_path / "artifacts", tmp_path / "reports")
     own = f"{saved_states.KEPT_MAX + 2:064d}"
-    mine = t.Assignment(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
+    mine = a_grant(job_id=own, claim_id="c" * 32, name="mine", attempt=1)
     attempt = Attempt(mine, places, resume / mine.job_id, nothing, nothing, nothing)
     attempt.discard(job_over=False)
     assert _left(resume) == list(range(3, saved_states.KEPT_MAX + 3))
@@ -1161,7 +1161,7 @@ def test_short_jobs_of_one_worker_leave_the_running_one_of_another_alone(tmp_pat
     running.log.touch()
     os.utime(running.out, (1, 1))
     for number in range(KEPT_ATTEMPTS + 6):
-        short = t.Assignment(job_id=f"{number:012d}", claim_id=f"{number:08d}", spec={"model": "a", "mode": "b"})
+        short = a_grant(job_id=f"{number:012d}", claim_id=f"{number:08d}", spec={"model": "a", "mode": "b"})
         make_folders(folders_of(theirs.artifacts, theirs.reports, short))
         prune(theirs.artifacts, theirs.reports)
     assert [running.out.is_dir(), running.reports.is_dir(), running.log.exists()] == [True] * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,22 @@ from hypothesis import strategies as st
 from test_fleet_dataset import PIECE, QUIET, a_folder, block
 from test_fleet_dataset_fetch import GIB, Shelf, files, wish
 from test_fleet_worker_slots import Worker, a_job
+from wire_builders import beat_answered, claim_answered
 
 from training.contract import reads
 from training.fleet.client.client import FleetClient, Refused
 from training.fleet.client.transport import Response
 from training.fleet.scheduling.orders import Order as HostOrder
 from training.fleet.wire.constants import HEADER_DATABASE
-from training.fleet.wire.messages import ProblemType
+from training.fleet.wire.messages import HostTerms, NextData, ProblemType
 from training.fleet.worker import datasets
 from training.fleet.worker.ahead import AheadFetcher
 from training.fleet.worker.datasets import AHEAD_SPARE_BYTES, FLOOR_BYTES, DatasetCache, FetchError, Order, Stopped
-from training.fleet.worker.requests import Asker, Calls, _next_data
+from training.fleet.worker.requests import Asker, Calls
 from training.fleet.worker.state import ahead as rule
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.owner import Sight
 from training.fleet.worker.state.state import Phase
-from training.fleet.worker.state.terms import Terms
 
 DATA, OTHER = (t.NextData(dataset_id=letter * 64, name=letter, model="gbt", mode="oracle") for letter in "ab")
 ONE, TWO = a_job(1), a_job(2)
@@ -103,7 +103,8 @@ def told(worker: Worker, data: t.NextData | None = DATA, job: t.Assignment = ONE
     while work.beat_call is None:
         worker.take(t.Tick(), 30.0)
         work = worker.slots.works[slot]
-    return worker.take(t.HeartbeatAnswered(call=work.beat_call, next_data=data, slots=2, **said))
+    named = data and NextData(**asdict(data))
+    return worker.take(beat_answered(call=work.beat_call, next_data=named, slots=2, **said))
 
 
 def fetching() -> Worker:
@@ -143,7 +144,7 @@ def test_a_job_that_lacks_data_goes_before_and_the_fetch_ahead_goes_on_when_it_t
     worker = fetching()
     (call,) = (one.call for one in worker.slots.machines.values() if one.phase is Phase.ASKING)
     assert call is not None
-    worker.take(t.ClaimAnswered(call=call, assignment=WITH_DATA, slots=2))
+    worker.take(claim_answered(call=call, assignment=WITH_DATA, slots=2))
     assert not worker.all(t.StopAhead), "perhaps its data are here"
     worker.take(t.Lacking(claim_id=WITH_DATA.claim_id))
     worker.one(t.StopAhead)
@@ -156,7 +157,7 @@ def test_a_job_that_lacks_data_goes_before_and_the_fetch_ahead_goes_on_when_it_t
 
 def test_a_fetch_ahead_stops_while_the_owner_needs_the_machine() -> None:
     worker = fetching()
-    told(worker, None, terms=Terms(pause_on_battery=True))
+    told(worker, None, terms=HostTerms(pause_on_battery=True))
     worker.take(t.Seen(Sight(on_battery=True))).one(t.StopAhead)
     worker.take(t.FetchedAhead(data=DATA, stopped=True))
     assert not worker.all(t.FetchAhead)
@@ -167,7 +168,7 @@ def test_what_failed_ahead_is_tried_again_when_a_job_has_lacked_data() -> None:
     worker = fetching().take(t.FetchedAhead(data=DATA, problem="no room"))
     (call,) = (one.call for one in worker.slots.machines.values() if one.phase is Phase.ASKING)
     assert call is not None
-    worker.take(t.ClaimAnswered(call=call, assignment=WITH_DATA, slots=2))
+    worker.take(claim_answered(call=call, assignment=WITH_DATA, slots=2))
     worker.take(t.Lacking(claim_id=WITH_DATA.claim_id))
     assert not worker.all(t.FetchAhead)
     assert worker.take(t.Spawned(claim_id=WITH_DATA.claim_id)).one(t.FetchAhead).data == DATA
@@ -178,9 +179,9 @@ def test_nothing_is_fetched_ahead_for_a_host_that_gets_no_jobs(how: str) -> None
     worker = fetching()
     match how:
         case "paused":
-            told(worker, None, terms=Terms(order=HostOrder.PAUSE))
+            told(worker, None, terms=HostTerms(order=HostOrder.PAUSE))
         case "drained":
-            told(worker, None, terms=Terms(order=HostOrder.DRAIN))
+            told(worker, None, terms=HostTerms(order=HostOrder.DRAIN))
         case "signal":
             worker.take(t.SignalReceived())
         case "revoked":
@@ -220,22 +221,6 @@ def test_an_idle_worker_begins_none_and_lets_one_go_on() -> None:
 # -- what travels -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        None,
-        "all",
-        {},
-        {"dataset_id": "../../etc", "model": "gbt"},
-        {"dataset_id": "a" * 64},
-        {"dataset_id": "a" * 64, "model": 3},
-        {"dataset_id": 7, "model": "gbt"},
-    ],
-)
-def test_nonsense_is_not_fetched(said: object) -> None:
-    assert _next_data(said) is None
-
-
 def test_a_heartbeat_says_what_it_heard_and_reads_what_is_named() -> None:
     sent: list[bytes] = []
 
@@ -251,7 +236,7 @@ def test_a_heartbeat_says_what_it_heard_and_reads_what_is_named() -> None:
     calls.send(t.SendHeartbeat(call=1, assignment=ONE, next_data=DATA, fetches_ahead=True))
     event = heard.get(timeout=30)
     assert isinstance(event, t.HeartbeatAnswered)
-    assert event.next_data == replace(OTHER, name=None)
+    assert t.next_data_of(event.reply) == replace(OTHER, name=None)
     assert b'"next_data":{"named":{"dataset_id":"aaaa' in sent[0].replace(b" ", b"")
     assert b'"fetching":true' in sent[0].replace(b" ", b"")
 

@@ -18,6 +18,7 @@ from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
 from test_fleet_worker_slots import Worker, a_job
+from wire_builders import beat_answered, claim_answered
 
 from training.fleet.capability import owner as probe
 from training.fleet.process import inhibitor
@@ -26,14 +27,14 @@ from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.scheduling.hours import DAY, WEEK, holds, parse
 from training.fleet.scheduling.job import EndReason
 from training.fleet.scheduling.orders import Order
+from training.fleet.wire.messages import HostTerms
 from training.fleet.worker.lookout import Lookout
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.owner import EASE_S, LOOK_S, SETTLE_S, Owner, Sight, look, told
-from training.fleet.worker.state.terms import Terms
 from training.fleet.worker.state.trainer import FIRST_BEAT_S
 
-ASKED = Terms(
-    hours=tuple(parse("mo-fr 18:00-08:00")),
+ASKED = HostTerms(
+    hours=list(parse("mo-fr 18:00-08:00")),
     pause_on_battery=True,
     pause_when_used=True,
     pause_above_cpu=0.5,
@@ -79,7 +80,7 @@ def test_a_condition_counts_within_its_time_and_is_over_within_its_time(
         now += LOOK_S
         owner = look(owner, ASKED, QUIET, now)
     assert now - began <= LOOK_S + (EASE_S if within_s else 0.0)
-    assert look(owner, Terms(), seen, now).reason is None, "nobody asked"
+    assert look(owner, HostTerms(), seen, now).reason is None, "nobody asked"
 
 
 @given(st.lists(st.tuples(SIGHTS, st.floats(0.1, 60)), max_size=20))
@@ -91,7 +92,7 @@ def test_what_the_system_does_not_tell_is_no_reason_and_words_stay(seen: list[tu
         for name, words in owner.reasons.items():
             assert before.reasons.get(name, words) == words, "figures that change would be told at each heartbeat"
         assert set(owner.reasons) - set(before.reasons) <= _told_of(sight)
-    assert told(owner, Terms()).reason is None, "a condition that was withdrawn is over at once"
+    assert told(owner, HostTerms()).reason is None, "a condition that was withdrawn is over at once"
     assert look(Owner(), ASKED, Sight(), now).reason is None
 
 
@@ -111,13 +112,6 @@ def test_hours_hold_as_a_clock_on_the_wall_says(day: int, begin: int, end: int, 
     assert holds(spans, minute) == expected
 
 
-def test_terms_that_make_no_sense_ask_for_nothing() -> None:
-    odd = {"order": "dance", "hours": [[5, 1], "x", [0, 99999]], "pause_above_cpu": "much", "pause_max_s": -1}
-    assert Terms.of(odd) == Terms(by="the operator")
-    assert Terms.of(None) == Terms(by="the operator")
-    assert Terms.of({"hours": [[0, 60]], "order": "pause", "by": "ada"}).hours == ((0, 60),)
-
-
 # -- what follows for trainers -----------------------------------------------------------------------------------
 
 
@@ -132,7 +126,7 @@ def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on() -> None:
     for slot in worker.slots.machines:  # their first heartbeats are answered
         work = worker.slots.machines[slot].work
         if work is not None and work.beat_call is not None:
-            worker.take(t.HeartbeatAnswered(call=work.beat_call))
+            worker.take(beat_answered(call=work.beat_call))
     worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
     assert {each.claim_id for each in worker.all(t.PauseTrainer)} == {one.claim_id, two.claim_id}
     assert [(each.resting, each.paused) for each in beats(worker)] == [("on battery", True)] * 2
@@ -178,7 +172,7 @@ def test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine()
     work = next(iter(worker.slots.works.values()))
     assert work.paused
     assert work.beat_call is not None
-    worker.take(t.HeartbeatAnswered(call=work.beat_call, lease_s=600.0, terms=worker.slots.terms))
+    worker.take(beat_answered(call=work.beat_call, lease_s=600.0, terms=worker.slots.terms))
     assert not next(iter(worker.slots.works.values())).paused
     assert not worker.all(t.ResumeTrainer)
     assert worker.take(t.Seen(QUIET), after_s=100.0).all(t.ResumeTrainer)
@@ -207,7 +201,7 @@ def test_an_operators_order_reaches_every_trainer_with_one_heartbeat(order: Orde
     one, two = a_job(1), a_job(2)
     worker = Worker(allowed=2).training(one, two)
     beat = next(work.beat_call for work in worker.slots.works.values() if work.beat_call is not None)
-    worker.take(t.HeartbeatAnswered(call=beat, terms=Terms(order=order, by="ada")))
+    worker.take(beat_answered(call=beat, terms=HostTerms(order=order, by="ada")))
     assert len(worker.all(t.StopTrainer)) == (2 if stops else 0)
     assert len(worker.all(t.PauseTrainer)) == (2 if stops is False else 0)
 
@@ -216,7 +210,7 @@ def test_a_pause_reaches_the_trainer_whose_heartbeat_was_not_answered() -> None:
     one, two = a_job(1), a_job(2)
     worker = Worker(allowed=2).training(one, two)
     beat = next(work.beat_call for work in worker.slots.works.values() if work.beat_call is not None)
-    worker.take(t.HeartbeatAnswered(call=beat, terms=Terms(order=Order.PAUSE, by="ada")))
+    worker.take(beat_answered(call=beat, terms=HostTerms(order=Order.PAUSE, by="ada")))
     assert {each.claim_id for each in worker.all(t.PauseTrainer)} == {one.claim_id, two.claim_id}
 
 
@@ -228,7 +222,7 @@ def test_a_worker_at_rest_takes_its_open_request_back_and_asks_anew_as_soon_as_i
     assert worker.one(t.Abort).call == first.call
     again = worker.one(t.SendClaim)
     assert (again.request_id, again.resting, again.wait_s) == (first.request_id, "on battery", 0.0)
-    worker.take(t.ClaimAnswered(call=again.call, reason="at rest", terms=ASKED))
+    worker.take(claim_answered(call=again.call, reason="at rest", terms=ASKED))
     assert not worker.all(t.SendClaim)
     worker.take(t.Seen(QUIET), after_s=1.0)
     assert worker.one(t.SendClaim).resting is None
@@ -253,7 +247,7 @@ def test_silence_and_owner_pause_together_and_the_last_reason_lets_go() -> None:
     assert not worker.all(t.PauseTrainer), "it stands still already"
     beat = worker.slots.works[0].beat_call
     assert beat is not None
-    worker.take(t.HeartbeatAnswered(call=beat))
+    worker.take(beat_answered(call=beat))
     assert not worker.all(t.ResumeTrainer), "its owner still needs the machine"
     worker.take(t.Seen(QUIET), after_s=5.0)
     assert worker.all(t.ResumeTrainer)
@@ -269,7 +263,7 @@ def test_the_machine_is_kept_awake_while_it_trains_on_mains_power_and_no_longer(
     worker.ended(one)
     assert [each.on for each in worker.all(t.KeepAwake)] == [False]
     worker = Worker(allowed=1)
-    worker.slots = replace(worker.slots, terms=Terms(may_sleep=True))
+    worker.slots = replace(worker.slots, terms=HostTerms(may_sleep=True))
     worker.training(one)
     assert not worker.all(t.KeepAwake)
 
@@ -373,7 +367,7 @@ def test_a_lock_is_held_once_and_released_and_a_refusal_is_told(caplog: pytest.L
 
     seen: list[t.Event] = []
     observer = SimpleNamespace(look=lambda _: probe.Found(minute=0))
-    lookout = Lookout(observer, Inhibitor(take), Terms, lambda: True, seen.append)
+    lookout = Lookout(observer, Inhibitor(take), HostTerms, lambda: True, seen.append)
     lookout.look()
     assert not locks
     lookout.keep_awake(True)

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import test_fleet_worker_state as single
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire_builders import a_grant, beat_answered, claim_answered
 
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.messages import Action as Order
-from training.fleet.wire.messages import ProblemType
+from training.fleet.wire.messages import ProblemType, TrainerUse
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.claims import WAIT_BESIDE_S
 from training.fleet.worker.state.exit_code import Failure, Memory
@@ -29,7 +30,7 @@ SHORT_OF_MEMORY = Ended(EndKind.SIGNALLED, signal=9, oom_kills=1)
 
 def a_job(number: int, attempt: int = 1) -> t.Assignment:
     name = f"job-{number}"
-    return t.Assignment(job_id=name, claim_id=f"claim-{number}-{attempt}", name=name, attempt=attempt)
+    return a_grant(job_id=name, claim_id=f"claim-{number}-{attempt}", name=name, attempt=attempt)
 
 
 class Worker:
@@ -61,7 +62,7 @@ class Worker:
     def grant(self, job: t.Assignment) -> Worker:
         """Answer the claim that was just sent."""
         claim = self.one(t.SendClaim)
-        return self.take(t.ClaimAnswered(call=claim.call, assignment=job, slots=self.allowed))
+        return self.take(claim_answered(call=claim.call, assignment=job, slots=self.allowed))
 
     def spawned(self, job: t.Assignment) -> Worker:
         """Start a trainer, and let the time pass until its first heartbeat."""
@@ -175,7 +176,7 @@ def test_a_network_that_is_slow_lets_no_more_than_two_deliveries_a_slot_pile_up(
 def test_an_older_receiver_that_names_no_number_is_asked_when_nothing_is_in_hand() -> None:
     worker = Worker().take(t.Begin())
     call = worker.one(t.SendClaim).call
-    worker.take(t.ClaimAnswered(call=call, assignment=ONE))
+    worker.take(claim_answered(call=call, assignment=ONE))
     assert not worker.all(t.SendClaim)
     worker.spawned(ONE).ended(ONE)
     assert not worker.all(t.SendClaim)
@@ -186,8 +187,8 @@ def test_a_receiver_that_allows_fewer_takes_no_job_away() -> None:
     asked = worker.one(t.SendClaim)
     beat = worker.slots.works[0].beat_call
     assert beat is not None
-    worker.take(t.HeartbeatAnswered(call=beat, slots=1))
-    worker.take(t.ClaimAnswered(call=asked.call, reason="it is full", slots=1))
+    worker.take(beat_answered(call=beat, slots=1))
+    worker.take(claim_answered(call=asked.call, reason="it is full", slots=1))
     for _ in range(9):
         worker.take(t.Tick(), after_s=60.0)
         assert not worker.all(t.SendClaim)
@@ -200,7 +201,7 @@ def test_a_claim_without_an_answer_is_repeated_though_there_is_no_room_any_more(
     worker.take(t.NotAnswered(call=asked.call, detail="down"))
     beat = worker.slots.works[0].beat_call
     assert beat is not None
-    worker.take(t.HeartbeatAnswered(call=beat, slots=1))
+    worker.take(beat_answered(call=beat, slots=1))
     worker.take(t.Tick(), after_s=60.0)
     assert (worker.one(t.SendClaim).request_id, worker.one(t.SendClaim).slot) == (asked.request_id, asked.slot)
 
@@ -232,7 +233,7 @@ def test_a_job_that_came_again_waits_for_its_last_attempt_here() -> None:
     worker = Worker().training(ONE).ended(ONE).packed(ONE)
     worker.actions = [*worker.actions]
     claim = next(one for one in worker.slots.machines.values() if one.phase is Phase.ASKING)
-    worker.take(t.ClaimAnswered(call=claim.call or 0, assignment=again, slots=2))
+    worker.take(claim_answered(call=claim.call or 0, assignment=again, slots=2))
     assert not worker.all(t.Spawn), "both would use one bundle and one saved state"
     upload = worker.slots.machines[0].call
     worker.take(t.Refused(call=upload or 0, problem_type=ProblemType.LEASE_SUPERSEDED))
@@ -254,7 +255,7 @@ def test_a_job_to_be_trained_alone_waits_for_the_others_and_keeps_others_out() -
     again = a_job(1, attempt=2)
     fail, claim = worker.one(t.SendFail), worker.one(t.SendClaim)
     worker.take(t.FailTaken(call=fail.call, status="pending"))
-    worker.take(t.ClaimAnswered(call=claim.call, assignment=again, slots=3))
+    worker.take(claim_answered(call=claim.call, assignment=again, slots=3))
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
     worker.ended(TWO, after_s=500.0)
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
@@ -289,10 +290,10 @@ def test_a_claim_tells_what_each_trainer_holds() -> None:
     asked = worker.one(t.SendClaim)
     worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=1.0, memory_bytes=2**31, gpu_memory_bytes=2**30))
     worker.take(t.Measured(claim_id=ONE.claim_id, cpu_s=2.0, memory_bytes=2**30))
-    claim = worker.take(t.ClaimAnswered(call=asked.call, assignment=TWO, slots=3)).one(t.SendClaim)
+    claim = worker.take(claim_answered(call=asked.call, assignment=TWO, slots=3)).one(t.SendClaim)
     assert claim.training == (
-        t.Use(claim_id=ONE.claim_id, ram_gib=1.0, vram_gib=0.0),
-        t.Use(claim_id=TWO.claim_id),
+        TrainerUse(claim_id=ONE.claim_id, ram_gib=1.0, vram_gib=0.0),
+        TrainerUse(claim_id=TWO.claim_id),
     )
     assert [each.ram_used_gib for each in worker.slots.held_beside(TWO.claim_id)] == [1.0]
     assert worker.slots.works[0].memory.record(0) == {"max_rss_kib": 2**21, "max_vram_kib": 2**20}
@@ -313,7 +314,7 @@ def test_each_slot_goes_on_with_its_own_file_and_one_asks_beside() -> None:
     assert {type(each) for each in worker.actions} >= {t.Upload, t.SendFail, t.Pack}
     assert not worker.all(t.SendClaim), "it does not know yet that it may hold several"
     beat = worker.slots.works[0].beat_call
-    worker.take(t.HeartbeatAnswered(call=beat or 0, slots=2))
+    worker.take(beat_answered(call=beat or 0, slots=2))
     claim = worker.one(t.SendClaim)
     assert claim.delivering == (ONE.claim_id, TWO.claim_id, THREE.claim_id)
     assert claim.slot == 2
@@ -376,7 +377,7 @@ def test_what_a_worker_that_leaves_is_given_meanwhile_is_handed_back_too() -> No
     worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
     assert not worker.all(t.Exit), "its claim may be granted what it has just handed back"
     again = a_job(1, attempt=2)
-    worker.take(t.ClaimAnswered(call=asked.call, assignment=again, slots=2))
+    worker.take(claim_answered(call=asked.call, assignment=again, slots=2))
     assert not worker.all(t.Spawn) + worker.all(t.SendClaim)
     assert worker.one(t.SendFail).failure.reason is EndReason.WORKER_SHUTDOWN
     worker.take(t.FailTaken(call=worker.one(t.SendFail).call))
@@ -408,8 +409,8 @@ def test_a_host_that_may_not_ask_any_more_ends_what_it_holds_first() -> None:
 def test_drain_finishes_every_job_and_takes_no_more() -> None:
     worker = Worker(allowed=3).training(ONE, TWO)
     asked, beat = worker.one(t.SendClaim).call, worker.slots.works[0].beat_call
-    worker.take(t.HeartbeatAnswered(call=beat or 0, order=Order.DRAIN))
-    worker.take(t.ClaimAnswered(call=asked))
+    worker.take(beat_answered(call=beat or 0, order=Order.DRAIN))
+    worker.take(claim_answered(call=asked))
     for _ in range(3):
         assert not worker.take(t.Tick(), after_s=20.0).all(t.SendClaim)
     for job in (ONE, TWO):
@@ -448,12 +449,12 @@ def something(worker: Worker, rng: random.Random, numbers: list[int]) -> t.Event
         numbers.append(rng.choice([*numbers, len(numbers)]) if rng.random() < 0.2 else len(numbers))
         job = a_job(numbers[-1], attempt=len(numbers))
         answers: dict[Phase, list[t.Event]] = {
-            Phase.ASKING: [t.ClaimAnswered(call=call, assignment=rng.choice([job, job, None]), slots=allowed)],
+            Phase.ASKING: [claim_answered(call=call, assignment=rng.choice([job, job, None]), slots=allowed)],
             Phase.UPLOADING: [t.Uploaded(call=call, artifact_id="ab"), t.DeliveryBroken(call=call, detail="x")],
             Phase.COMPLETING: [t.Completed(call=call)],
             Phase.FAILING: [t.FailTaken(call=call, status="pending")],
         }
-        return rng.choice(answers.get(phase, [t.HeartbeatAnswered(call=call, slots=allowed)]))
+        return rng.choice(answers.get(phase, [beat_answered(call=call, slots=allowed)]))
     return rng.choice(
         [
             t.Tick(),

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wire_builders import a_grant, beat_answered, claim_answered
 
 from training.fleet.process.ended import Ended, EndKind
 from training.fleet.scheduling.job import EndReason
@@ -24,7 +25,7 @@ from training.fleet.worker.state.trainer import FIRST_BEAT_S, measure_s
 
 A = TypeVar("A")
 
-JOB = t.Assignment(job_id="job", claim_id="claim", name="gbt", spec={"model": "gbt", "mode": "oracle"})
+JOB = a_grant(job_id="job", claim_id="claim", name="gbt", spec={"model": "gbt", "mode": "oracle"})
 DONE = Ended(EndKind.EXITED, code=0)
 
 
@@ -74,7 +75,7 @@ class Worker:
     def starting(self, lease_s: float = 600.0) -> Worker:
         self.asking()
         call = self.wanted(t.SendClaim).call
-        self.take(t.ClaimAnswered(call=call, assignment=JOB, lease_s=lease_s))
+        self.take(claim_answered(call=call, assignment=JOB, lease_s=lease_s))
         return self
 
     def running(self, lease_s: float = 600.0) -> Worker:
@@ -87,7 +88,7 @@ class Worker:
     def answer_beat(self, **answer: Any) -> list[t.Action]:
         call = self.state.work.beat_call if self.state.work else None
         assert call is not None
-        return self.take(t.HeartbeatAnswered(call=call, **answer))
+        return self.take(beat_answered(call=call, **answer))
 
     def refuse_beat(self, problem_type: ProblemType) -> list[t.Action]:
         assert self.state.work is not None
@@ -130,11 +131,11 @@ def test_request_id_is_on_the_disk_before_it_is_sent_and_stays_until_answered() 
     worker.take(t.NotAnswered(call=worker.call, detail="down"))
     worker.wake()
     assert worker.wanted(t.SendClaim).request_id == first
-    worker.take(t.ClaimAnswered(call=worker.call))
+    worker.take(claim_answered(call=worker.call))
     worker.wake()
     assert worker.wanted(t.SendClaim).request_id == first, "no job: the id has not been used up"
     assert not worker.wants(t.Persist)
-    worker.take(t.ClaimAnswered(call=worker.call, assignment=JOB))
+    worker.take(claim_answered(call=worker.call, assignment=JOB))
     assert worker.wanted(t.Persist).saved == t.Saved(held=JOB)
     assert worker.wanted(t.Spawn).assignment == JOB
 
@@ -170,16 +171,16 @@ def test_other_refusals_are_tried_again_after_a_while(problem_type: str) -> None
 
 def test_receiver_that_waits_is_asked_again_at_once_another_after_the_pause() -> None:
     worker = Worker(chance=0.5).asking()
-    worker.take(t.ClaimAnswered(call=worker.call, reason="nothing"), after_s=29.0)
+    worker.take(claim_answered(call=worker.call, reason="nothing"), after_s=29.0)
     assert worker.wants(t.SendClaim)
-    worker.take(t.ClaimAnswered(call=worker.call, reason="nothing"), after_s=0.1)
+    worker.take(claim_answered(call=worker.call, reason="nothing"), after_s=0.1)
     assert worker.wake_at == worker.now + 15.0 * 0.75
 
 
 def test_an_idle_worker_says_why_and_again_only_for_another_reason() -> None:
     worker, said = Worker().asking(), []
     for reason in ("desk is faster; free at 15:10", "desk is faster; free at 15:09", "no job is pending", "", "desk"):
-        worker.take(t.ClaimAnswered(call=worker.call, reason=reason), after_s=0.1)
+        worker.take(claim_answered(call=worker.call, reason=reason), after_s=0.1)
         said.append(worker.wanted(t.Say).text if worker.wants(t.Say) else None)
         worker.wake()
     assert said == ["idle: desk is faster; free at 15:10", None, "idle: no job is pending", None, "idle: desk"]
@@ -336,7 +337,7 @@ def test_lease_counts_from_the_sending() -> None:
 def test_claims_lease_counts_from_its_sending_too() -> None:
     worker = Worker().asking()
     sent_at = worker.now
-    worker.take(t.ClaimAnswered(call=worker.call, assignment=JOB, lease_s=600.0), after_s=25.0)
+    worker.take(claim_answered(call=worker.call, assignment=JOB, lease_s=600.0), after_s=25.0)
     assert worker.state.work is not None
     assert worker.state.work.renewed_at == sent_at
 
@@ -726,7 +727,7 @@ def test_training_that_died_with_its_worker_is_told_with_the_next_claim() -> Non
     worker.take(t.NotAnswered(call=worker.call))
     worker.wake()
     assert worker.wanted(t.SendClaim).crashed == ("older", "claim")
-    worker.take(t.ClaimAnswered(call=worker.call))
+    worker.take(claim_answered(call=worker.call))
     worker.wake()
     assert worker.wanted(t.SendClaim).crashed == ()
 
@@ -940,7 +941,7 @@ def test_job_may_set_its_own_limits() -> None:
     spec = {**JOB.spec, "max_run_s": 3600, "max_silence_s": 0}
     job = replace(JOB, spec=spec)
     worker = Worker(max_silence_s=20.0).asking()
-    worker.take(t.ClaimAnswered(call=worker.call, assignment=job, lease_s=1e6))
+    worker.take(claim_answered(call=worker.call, assignment=job, lease_s=1e6))
     worker.take(t.Spawned(claim_id="claim"))
     for look in range(361):
         assert worker.phase is Phase.RUNNING
@@ -985,8 +986,8 @@ def something(worker: Worker, rng: random.Random) -> t.Event:
     happenings: list[t.Event] = [
         t.Tick(),
         t.Slept(rng.uniform(5.0, 1e6)),
-        t.ClaimAnswered(call=call, assignment=rng.choice([None, JOB])),
-        t.HeartbeatAnswered(call=call, order=rng.choice(list(Order)), log_next=rng.randint(0, 50)),
+        claim_answered(call=call, assignment=rng.choice([None, JOB])),
+        beat_answered(call=call, order=rng.choice(list(Order)), log_next=rng.randint(0, 50)),
         t.Uploaded(call=call, artifact_id="ab"),
         t.Completed(call=call, log_next=rng.randint(0, 50)),
         t.FailTaken(call=call, status=rng.choice(["pending", "failed"]), log_next=rng.randint(0, 50)),

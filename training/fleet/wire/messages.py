@@ -29,6 +29,7 @@ from training.fleet.wire.constants import (
     JSON_BODY_MAX,
     LOG_LINE_CHARS_MAX,
     LOG_LINES_MAX,
+    SLOTS_MAX,
     VERSION,
     WAIT_S_MAX,
     Action,
@@ -126,6 +127,11 @@ Reason = Annotated[  # job.REPORTABLE; other spellings are understood
         }
     ),
 ]
+Echo = Annotated[str, Meta(max_length=64)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Slots = Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
+Minute = Annotated[int, Meta(ge=0, le=7 * 24 * 60)]  # of the week
+PartOfPath = Annotated[str, Meta(pattern=ID_PATTERN.replace("$", r"\Z"))]  # a line break at its end is none
 ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Windows are unsigned
 
 
@@ -175,7 +181,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
         default_factory=list
     )  # the claims of earlier sessions that ended without reporting
     # the `echo` of the last answer to this session, "" before the first; null: the worker does not support it
-    echo: Annotated[str, Meta(max_length=64)] | None = None
+    echo: Echo | None = None
     set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
     # the session's claims whose trainers have ended, and that it still delivers
     delivering: list[str] = field(default_factory=list)
@@ -190,15 +196,21 @@ class HostTerms(Wire, frozen=True, kw_only=True):
     order: Literal["pause", "drain", "hand_back"] | None = None  # of an operator
     by: str | None = None  # who gave it
     # the owner's conditions: spans of minutes of the week in which it may train, by its own clock; null: always
-    hours: list[tuple[int, int]] | None = None
+    hours: list[tuple[Minute, Minute]] | None = None
     pause_on_battery: bool = False
     pause_when_used: bool = False  # by a person …
-    idle_s: float = 300.0  # … until nobody touched it for so long
+    idle_s: Seconds = 300.0  # … until nobody touched it for so long
     pause_above_cpu: float | None = None  # share of its cores that other programs use
     pause_above_gpu: float | None = None  # share of a GPU
     pause_above_celsius: float | None = None
-    pause_max_s: float = 600.0  # a trainer that is paused for longer is stopped, and its job handed back
+    pause_max_s: Seconds = 600.0  # a trainer that is paused for longer is stopped, and its job handed back
     may_sleep: bool = False  # false: it is kept awake while it trains on mains power
+
+    @property
+    def observes(self) -> bool:
+        """Return True when the owner has a condition that the machine must be looked at for."""
+        limits = (self.pause_above_cpu, self.pause_above_gpu, self.pause_above_celsius)
+        return bool(self.hours) or self.pause_on_battery or self.pause_when_used or any(x is not None for x in limits)
 
 
 class DeclinedView(Wire, frozen=True, kw_only=True):
@@ -216,12 +228,14 @@ class DeclinedView(Wire, frozen=True, kw_only=True):
 class BookedView(Wire, frozen=True, kw_only=True):
     """A booking: the part of its host that an attempt may use; memory in GiB."""
 
-    cores: int = 1  # it computes with as many threads
-    ram_gib: float = 0.0
-    vram_gib: float = 0.0
-    gpu: int | None = None  # its place in the capability's list of CUDA devices; null: it trains on the CPU
-    least_ram_gib: float = 0.0  # that must be free when its trainer starts, beside what other trainers are booked for …
-    least_vram_gib: float = 0.0  # … and of that GPU's memory; else the job is to be handed back
+    cores: Annotated[int, Meta(ge=1)] = 1  # it computes with as many threads
+    ram_gib: Gib = 0.0
+    vram_gib: Gib = 0.0
+    gpu: Annotated[int, Meta(ge=0)] | None = (
+        None  # its place in the capability's list of CUDA devices; null: it trains on the CPU
+    )
+    least_ram_gib: Gib = 0.0  # that must be free when its trainer starts, beside what other trainers are booked for …
+    least_vram_gib: Gib = 0.0  # … and of that GPU's memory; else the job is to be handed back
 
 
 class ClaimReply(Wire, frozen=True, kw_only=True):
@@ -233,16 +247,16 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
     env: dict[str, str] | None = None  # the plan's environment variables for trainers on this host
     claim_id: str | None = None
     attempt: int | None = None
-    lease_s: float | None = None  # remaining, counted by the worker from the sending of its request
+    lease_s: Seconds | None = None  # remaining, counted by the worker from the sending of its request
     repeated: bool = False  # the answer to a repeated request
     reason: str | None = None
-    retry_after_s: float | None = None
+    retry_after_s: Seconds | None = None
     declined: DeclinedView | None = None  # what it waits for instead
-    echo: str | None = None  # to be brought back with the next request of this session
+    echo: Echo | None = None  # to be brought back with the next request of this session
     ask_again: bool = False  # the receiver could not keep the claim waiting; pause, then ask again
-    slots: int | None = None  # how many jobs this host may train at once; null: as said before, or one
+    slots: Slots | None = None  # how many jobs this host may train at once; null: as said before, or one
     state: StateView | None = None  # the state to go on from, if the job was trained elsewhere before
-    state_every_s: float | None = None  # between two states that are brought of a long job; 0: none; null: never said
+    state_every_s: Seconds | None = None  # between two states that are brought of a long job; 0: none; null: never said
     terms: HostTerms | None = None  # null: as said before, or none
     booked: BookedView | None = None  # for the attempt
 
@@ -250,13 +264,27 @@ class ClaimReply(Wire, frozen=True, kw_only=True):
 class Grant(ClaimReply, frozen=True, kw_only=True):
     """The answer to a claim that brings a job, as its client reads it."""
 
-    job_id: str
+    job_id: PartOfPath
     name: str
     spec: dict[str, Any]
-    claim_id: str
+    claim_id: PartOfPath
     attempt: int
-    lease_s: float
+    lease_s: Seconds
     database_id: str | None = None  # the database that granted it, as the answer's header names it
+
+    @property
+    def model(self) -> str:
+        return str(self.spec.get("model") or "")
+
+    @property
+    def mode(self) -> str:
+        return str(self.spec.get("mode") or "")
+
+    @property
+    def dataset(self) -> str | None:
+        """Return the id of the data set to fetch first; None for this host's own data."""
+        named = self.spec.get("dataset")
+        return named if isinstance(named, str) and named else None
 
 
 class LogLines(Wire, frozen=True, kw_only=True):
@@ -302,7 +330,7 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     host_id: str | None = None
     claim_id: str | None = None
     session_id: Id | None = None
-    echo: Annotated[str, Meta(max_length=64)] | None = None  # of the last answer to this session
+    echo: Echo | None = None  # of the last answer to this session
     seq: Count = 0
     progress: dict[str, Any] | None = None  # the trainer's last progress object
     usage: Usage | None = None
@@ -317,10 +345,10 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
 
 class HeartbeatReply(Wire, frozen=True, kw_only=True):
     action: Action
-    lease_s: float
-    log_next: int = 0  # number of the next line the receiver has not stored
-    echo: str | None = None  # to be brought back with the next claim or heartbeat of this session
-    slots: int | None = None  # as in a claim's answer
+    lease_s: Seconds
+    log_next: Count = 0  # number of the next line the receiver has not stored
+    echo: Echo | None = None  # to be brought back with the next claim or heartbeat of this session
+    slots: Slots | None = None  # as in a claim's answer
     terms: HostTerms | None = None  # as in a claim's answer
     # why the trainer is to be stopped politely and its job handed back, once its state was brought; null: it goes on
     hand_back: str | None = None

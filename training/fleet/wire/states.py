@@ -34,7 +34,7 @@ class Stretch(Wire, frozen=True, kw_only=True):
 class StateView(Wire, frozen=True, kw_only=True):
     """The newest saved state of a job, from which its next attempt goes on."""
 
-    state_id: str  # SHA-256 of its listing
+    state_id: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256 of its listing
     size: int  # bytes
     attempt: int  # that brought it
     host: str

@@ -213,13 +213,13 @@ class Attempt:
         if self._transfer is not None:
             self._transfer.fetch(self._order)
             self._transfer.note(folders.stretches)
-        booked = self.assignment.booking
+        booked = self.assignment.booked
         threads = None if booked is None else booked.cores
         command = trainer_command(spec, inputs, out_dir=folders.out, reports_dir=folders.reports, threads=threads)
         environment = {
             **trainer_environment(os.environ),
             **self._variables(),
-            **planned(spec, self.assignment.env),
+            **planned(spec, self.assignment.env or {}),
             STATE_VARIABLE: str(self._resume),
         }
         note(folders.trained, at_start(spec, inputs, self._places.repo_root))

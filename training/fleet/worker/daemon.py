@@ -280,7 +280,7 @@ class TrainerWorker:
 
         Raises NoRoomError.
         """
-        booked, state = assignment.booking, self._state
+        booked, state = t.booking_of(assignment), self._state
         if booked is None:
             return {}
         others = state.held_beside(assignment.claim_id)

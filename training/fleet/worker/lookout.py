@@ -14,9 +14,9 @@ from typing import Protocol
 
 from training.fleet.capability.owner import Asked, Found
 from training.fleet.process.inhibitor import Inhibitor
+from training.fleet.wire.messages import HostTerms
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.owner import LOOK_S, Sight
-from training.fleet.worker.state.terms import Terms
 
 log = logging.getLogger("training.fleet.worker")
 
@@ -34,7 +34,7 @@ class Lookout:
         self,
         observer: Observer,
         inhibitor: Inhibitor,
-        terms: Callable[[], Terms],
+        terms: Callable[[], HostTerms],
         works: Callable[[], bool],
         post: Callable[[t.Event], None],
     ) -> None:

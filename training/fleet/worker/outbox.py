@@ -232,6 +232,8 @@ class Outbox:
                 claim_id=str(heading["claim_id"]),
                 name=str(heading["name"]),
                 attempt=int(heading["attempt"]),
+                spec={},  # not needed any more, nor is the lease
+                lease_s=0.0,
                 database_id=None if granted_by is None else str(granted_by),
             )
             number, order = int(heading["first"]), int(heading["order"])

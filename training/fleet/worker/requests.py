@@ -8,7 +8,6 @@ Each request is sent once; whether and when it is sent again is the state machin
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,22 +17,11 @@ from typing import Any
 from training.contract import spec_hash
 from training.crashpoint import crashpoint
 from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
-from training.fleet.scheduling.resources import Booking
-from training.fleet.wire.constants import ID_PATTERN, SLOTS_MAX, ProblemType
-from training.fleet.wire.constants import Action as Order
-from training.fleet.wire.dataset_listing import ID
-from training.fleet.wire.messages import HeartbeatReply
-from training.fleet.wire.views import Wire
+from training.fleet.wire.constants import ProblemType
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
-from training.fleet.worker.state.terms import Terms
-from training.fleet.worker.state_transfer import sound
-from training.printable import one_line
 
 log = logging.getLogger(__name__)
-
-LONGEST_S = 1e9  # no duration on the wire is longer
-HAND_BACK_CHARS = 300
 
 Request = t.SendClaim | t.SendHeartbeat | t.Upload | t.SendComplete | t.SendFail | t.SendOutput
 Post = Callable[[t.Event], None]
@@ -171,28 +159,12 @@ class Calls:
             slot=request.slot,
             delivering=list(request.delivering),
             resting=request.resting,
-            training=[asdict(each) for each in request.training],
+            training=list(request.training),
             tries=1,
         )
         if not isinstance(answer, Grant):
             self._asker.at_leisure(self._client)
-            wait_s = None if answer.retry_after_s is None else _seconds(answer.retry_after_s)
-            return t.ClaimAnswered(
-                call=request.call,
-                reason=answer.reason or "no job",
-                retry_after_s=wait_s,
-                echo=_echo(answer.echo),
-                slots=_slots(answer.slots),
-                terms=_terms(_plain(answer.terms)),
-            )
-        return t.ClaimAnswered(
-            call=request.call,
-            assignment=_assignment(answer),
-            lease_s=_seconds(answer.lease_s),
-            echo=_echo(answer.echo),
-            slots=_slots(answer.slots),
-            terms=_terms(_plain(answer.terms)),
-        )
+        return t.ClaimAnswered(call=request.call, reply=answer)
 
     def _heartbeat(self, request: t.SendHeartbeat) -> t.Event:
         told = request.telemetry
@@ -213,18 +185,7 @@ class Calls:
             },
             tries=1,
         )
-        known = reply.action in set(Order)  # a newer receiver may have further orders
-        return t.HeartbeatAnswered(
-            call=request.call,
-            order=Order(reply.action) if known else Order.CONTINUE,
-            lease_s=_seconds(reply.lease_s),
-            log_next=int(reply.log_next),
-            echo=_echo(reply.echo),
-            slots=_slots(reply.slots),
-            terms=_terms(_plain(reply.terms)),
-            hand_back=hand_back(reply),
-            next_data=_next_data(_plain(reply.next_data)),
-        )
+        return t.HeartbeatAnswered(call=request.call, reply=reply)
 
     def _upload(self, request: t.Upload) -> t.Event:
         def progress(_done: int, _size: int) -> None:
@@ -287,7 +248,7 @@ class Calls:
         taken = self._beat_client.about(backlog.database_id).output(
             backlog.job_id, claim_id=backlog.claim_id, log=told.log(), tries=1
         )
-        return t.OutputTaken(call=request.call, log_next=int(taken.log_next))
+        return t.OutputTaken(call=request.call, log_next=taken.log_next)
 
 
 def with_lines(request: Request, lines: Lines) -> Request:
@@ -297,83 +258,3 @@ def with_lines(request: Request, lines: Lines) -> Request:
     of = request.backlog if isinstance(request, t.SendOutput) else request.assignment
     first, found = lines(of.claim_id, request.telemetry.first)
     return replace(request, telemetry=replace(request.telemetry, first=first, lines=found))
-
-
-def hand_back(reply: HeartbeatReply) -> str | None:
-    """Read why a job is to be handed back; an answer that makes no sense asks for nothing."""
-    return one_line(reply.hand_back, HAND_BACK_CHARS) if isinstance(reply.hand_back, str) else None
-
-
-def _plain(said: Wire | None) -> dict[str, Any] | None:
-    return None if said is None else said.to_dict()
-
-
-def _echo(said: object) -> str | None:
-    return said if isinstance(said, str) and re.fullmatch(ID_PATTERN, said) else None
-
-
-def _terms(said: object) -> Terms | None:
-    return None if said is None else Terms.of(said)
-
-
-def _next_data(said: object) -> t.NextData | None:
-    """Read what the receiver names to be fetched ahead; what makes no sense is not fetched."""
-    told: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
-    dataset_id, name = told.get("dataset_id"), told.get("name")
-    model, mode = told.get("model"), told.get("mode")
-    if not (isinstance(dataset_id, str) and ID.fullmatch(dataset_id) and isinstance(model, str)):
-        return None
-    return t.NextData(
-        dataset_id=dataset_id,
-        name=name if isinstance(name, str) else None,
-        model=model,
-        mode=mode if isinstance(mode, str) else "",
-        own_trainer=told.get("own_trainer") is True,
-    )
-
-
-def _slots(said: object) -> int | None:
-    return said if isinstance(said, int) and not isinstance(said, bool) and 1 <= said <= SLOTS_MAX else None
-
-
-def _assignment(grant: Grant) -> t.Assignment:
-    """Check every field of a grant; ValueError when one is invalid."""
-    ids = all(
-        isinstance(one, str) and re.fullmatch(ID_PATTERN, one)  # they become parts of paths
-        for one in (grant.job_id, grant.claim_id)
-    )
-    if not (ids and isinstance(grant.name, str) and isinstance(grant.spec, dict)):
-        raise ValueError("the receiver's grant makes no sense")
-    return t.Assignment(
-        job_id=grant.job_id,
-        claim_id=grant.claim_id,
-        name=grant.name,
-        attempt=int(grant.attempt),
-        database_id=grant.database_id,
-        spec=grant.spec,
-        env=grant.env or {},
-        state=sound(_plain(grant.state)),
-        state_every_s=0.0 if grant.state_every_s is None else _seconds(grant.state_every_s),
-        booked=_booked(_plain(grant.booked)),
-    )
-
-
-def _booked(said: object) -> dict[str, Any]:
-    """Check what the receiver booked; ValueError when it makes no sense. Members of a newer one are left out."""
-    if said is None:
-        return {}
-    if not isinstance(said, dict):
-        raise ValueError("the receiver's booking makes no sense")
-    known = {name: said[name] for name in Booking.__slots__ if said.get(name) is not None}
-    whole = [known.get(name, 1) for name in ("cores", "gpu")]
-    if not all(isinstance(each, int | float) and not isinstance(each, bool) and each >= 0 for each in known.values()):
-        raise ValueError("the receiver's booking makes no sense")
-    if not all(isinstance(each, int) for each in whole) or not known.get("cores", 1):
-        raise ValueError("the receiver's booking makes no sense")
-    return known
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, int | float) and 0 <= value <= LONGEST_S:
-        return float(value)
-    raise ValueError(f"the receiver named a duration of {str(value)[:40]!r}")

@@ -13,15 +13,16 @@ from __future__ import annotations
 import logging
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from training import strict_json
 from training.files import LocalFs, write_whole
 from training.fleet.worker import reports
 from training.fleet.worker.state.events import Delivery
-from training.fleet.worker.state_folder import read_delivery
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,13 @@ class Kept:
     why: str
 
 
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    """The file beside a bundle."""
+
+    why: str
+    delivery: Delivery
+
+
 class SetAside:
     """The folder of finished work. One worker writes it; others may read it, and remove what they delivered."""
 
@@ -53,8 +61,8 @@ class SetAside:
         place = self.folder / f"{moment}-{assignment.job_id[:12]}-{assignment.claim_id[:8]}"
         place.mkdir(parents=True, exist_ok=True)
         target = place / source.name
-        note = {"why": why, "delivery": asdict(replace(delivery, path=str(target)))}
-        write_whole(place / NOTE, strict_json.dumps(note))
+        note = _Note(why=why, delivery=replace(delivery, path=str(target)))
+        write_whole(place / NOTE, strict_json.dumps(msgspec.to_builtins(note)))
         with suppress(FileNotFoundError):
             shutil.move(reports.beside(source), reports.beside(target))
         shutil.move(source, target)  # to another disk, perhaps
@@ -69,11 +77,10 @@ class SetAside:
         found = []
         for place in sorted(self.folder.glob("*-*-*")):
             try:
-                note = strict_json.loads((place / NOTE).read_bytes())
-                delivery = read_delivery(note["delivery"])
-                if Path(delivery.path).is_file():
-                    found.append(Kept(place, delivery, str(note["why"])))
-            except (OSError, ValueError, KeyError, TypeError):
+                note = msgspec.json.decode((place / NOTE).read_bytes(), type=_Note)
+                if Path(note.delivery.path).is_file():
+                    found.append(Kept(place, note.delivery, note.why))
+            except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
                 continue
         return found
 

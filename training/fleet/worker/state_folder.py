@@ -10,21 +10,19 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, TypeVar
+
+import msgspec
 
 from training import strict_json
 from training.crashpoint import crashpoint
 from training.files import LocalFs, write_whole
-from training.fleet.scheduling.job import EndReason
-from training.fleet.worker.state.events import Assignment, Delivery, Report, Saved
-from training.fleet.worker.state.exit_code import Failure, Memory
+from training.fleet.worker.state.events import Assignment, Saved
 from training.locking import LockedError, exclusive
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 KEPT_ATTEMPTS = 20  # the newest folders of ended attempts, for inspection
 
@@ -99,14 +97,13 @@ class StateFolder:
         """Load what the last session saved of a slot. An unreadable file is set aside and reported."""
         path = self._file(slot)
         try:
-            document = strict_json.loads(path.read_bytes())
-            saved, theirs = _saved(document), document.get("host_id")
-            _check(theirs, str | None, "host_id")
-            self._saved_for = theirs
+            content = path.read_bytes()
+            saved = msgspec.json.decode(content, type=Saved)
+            self._saved_for = msgspec.json.decode(content, type=_SavedFor).host_id
             return saved
         except FileNotFoundError:
             return Saved()
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             log.warning("%s cannot be read and is set aside: %s", path, error)
             with suppress(OSError):
                 LocalFs().replace(path, path.with_suffix(".corrupt"))
@@ -132,7 +129,7 @@ class StateFolder:
         if slot and saved == Saved():
             self._file(slot).unlink(missing_ok=True)
             return
-        content = json.dumps({**_members(saved), "host_id": self._host_id}, default=_members).encode()
+        content = strict_json.dumps(msgspec.to_builtins(saved) | {"host_id": self._host_id})
         durable = saved.delivery is not None or saved.report is not None
         _keep(self._file(slot), content, durable=durable)
 
@@ -184,84 +181,10 @@ class StateFolder:
         return count + 1
 
 
-def read_delivery(document: Any) -> Delivery:
-    """Read a saved delivery; raises KeyError, TypeError or ValueError."""
-    return _known(Delivery, document)
+class _SavedFor(msgspec.Struct):
+    """The host whose state a file holds."""
 
-
-def _saved(document: Any) -> Saved:
-    """Read the saved state: unknown members of a newer version are ignored, missing ones of an older are None."""
-    _check(document, dict, "it")
-    request_id, crashed = document.get("request_id"), document.get("crashed") or []
-    _check(request_id, str | None, "request_id")
-    _check(crashed, list, "crashed")
-    for each in crashed:
-        _check(each, str, "one of crashed")
-    delivery, report, held = (document.get(name) for name in ("delivery", "report", "held"))
-    return Saved(
-        request_id=request_id,
-        crashed=tuple(crashed),
-        held=None if held is None else _known(Assignment, held),
-        delivery=None if delivery is None else _known(Delivery, delivery),
-        report=None if report is None else _known(Report, report),
-    )
-
-
-# The types of members, by their annotations: the receiver would refuse a member of another type.
-_KINDS: Mapping[Any, Any] = {
-    "str": str,
-    "str | None": str | None,
-    "int": int,
-    "float": float | int,
-    "Mapping[str, Any]": dict,
-    "Mapping[str, str]": dict,
-}
-
-
-def _known(kind: type[T], document: Any) -> T:
-    """Make a ``kind`` from a record, ignoring other members. Raises TypeError when one is missing or wrong."""
-    _check(document, dict, kind.__name__.lower())
-    members: dict[str, Any] = {}
-    for one in fields(kind):  # type: ignore[arg-type]
-        if one.name in document:
-            members[one.name] = document[one.name]
-            _check(members[one.name], _KINDS.get(one.type, object), one.name)
-            if one.type == "float":
-                members[one.name] = float(members[one.name])
-            if one.type == "Mapping[str, str]":
-                for value in members[one.name].values():
-                    _check(value, str, one.name)
-    if "assignment" in members:
-        members["assignment"] = _known(Assignment, members["assignment"])
-    if "failure" in members:
-        members["failure"] = _failure(members["failure"])
-    return kind(**members)
-
-
-def _failure(document: Any) -> Failure:
-    _check(document, dict, "failure")
-    lacking, exit_code = document.get("out_of_memory"), document.get("exit_code")
-    _check(exit_code, int | None, "exit_code")
-    goes_on = document.get("goes_on", False)  # not in an older version's record
-    if not isinstance(goes_on, bool):
-        raise TypeError("goes_on has a wrong type")
-    return Failure(
-        EndReason(document["reason"]),
-        str(document["error"]),
-        exit_code,
-        None if lacking is None else Memory(lacking),
-        goes_on,
-    )
-
-
-def _members(record: Any) -> dict[str, Any]:
-    """Return a dataclass's members, as ``asdict`` does, without a copy of everything below: this is done often."""
-    return {each.name: getattr(record, each.name) for each in fields(record)}
-
-
-def _check(value: object, kind: Any, name: str) -> None:
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not object):
-        raise TypeError(f"{name} has a wrong type")
+    host_id: str | None = None
 
 
 def _keep(path: Path, content: bytes, *, durable: bool = True) -> None:

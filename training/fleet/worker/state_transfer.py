@@ -7,23 +7,23 @@ begins from what this host has, or anew.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import logging
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training import strict_json
+import msgspec
+
 from training.files import LocalFs, free_bytes, write_whole
 from training.fleet.client.answers import ClientError
 from training.fleet.client.datasets import StateCalls
 from training.fleet.wire.dataset_listing import Listing
 from training.fleet.wire.progress import point_in
+from training.fleet.wire.states import StateView, Stretch
 from training.fleet.wire.stretches import joined
 from training.fleet.worker import saved_states
 from training.fleet.worker.datasets import Order
@@ -37,25 +37,6 @@ FLOOR_BYTES = 256 * 1024**2  # of disk that stay free
 _INCOMING = ".incoming"  # beside the files, and no file of a state: its name begins with a dot
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The job's newest state at the receiver, as the claim told."""
-
-    state_id: str
-    size: int
-    host: str
-    stretches: tuple[Mapping[str, Any], ...] = ()
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Known | None:
-        """Read it from the claim's answer; None without one, or where it makes no sense."""
-        try:
-            stretches = _stretches_of(told.get("stretches"))
-            return cls(str(told["state_id"]), int(told["size"]), str(told["host"]), stretches)
-        except (KeyError, TypeError, ValueError):
-            return None
-
-
 class StateTransfer:
     """The saved state of one attempt. Nothing here raises, but for an order that is stopped."""
 
@@ -65,7 +46,7 @@ class StateTransfer:
         self._folder = folder
         self._host = host
         self._calls = calls
-        self._known = Known.of(assignment.state)
+        self._known = assignment.state
         self._begun_from: str | None = None
         self._begun: tuple[Mapping[str, Any], ...] = ()
         self._begins: int | None = None  # the epoch after which this trainer began
@@ -78,7 +59,7 @@ class StateTransfer:
     @property
     def every_s(self) -> float:
         """Return the seconds between two states that are brought while a trainer runs; 0: none."""
-        return self._assignment.state_every_s
+        return self._assignment.state_every_s or 0.0
 
     # ── before ──────────────────────────────────────────────────────────────────────────────
 
@@ -105,7 +86,7 @@ class StateTransfer:
         else:
             self._begun = _stretches_in(saved_states.stretches_of(self._folder))
 
-    def _fetch(self, known: Known, order: Order) -> None:
+    def _fetch(self, known: StateView, order: Order) -> None:
         calls, incoming = self._calls(), self._folder / _INCOMING
         if free_bytes(self._folder) < FLOOR_BYTES + known.size:
             raise OSError(errno.ENOSPC, "no room for a saved state", str(self._folder))
@@ -118,7 +99,7 @@ class StateTransfer:
                 for sha256 in file.pieces:
                     order.check()
                     out.write(calls.piece(known.state_id, sha256))
-        self._note_here(known.stretches)
+        self._note_here([each.to_dict() for each in known.stretches])
         for old in self._folder.iterdir():
             if old != incoming:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -256,25 +237,6 @@ def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
 
 def _stretches_in(path: Path) -> tuple[Mapping[str, Any], ...]:
     """Read what was noted beside a state."""
-    with suppress(OSError, ValueError):
-        return _stretches_of(strict_json.loads(path.read_bytes()))
+    with suppress(OSError, msgspec.MsgspecError, RecursionError):
+        return tuple(each.to_dict() for each in msgspec.json.decode(path.read_bytes(), type=list[Stretch]))
     return ()
-
-
-def _stretches_of(told: object) -> tuple[Mapping[str, Any], ...]:
-    """Return these stretches, or none where that makes no sense."""
-    kinds = {"attempt": int, "host": str, "begins": int | None, "ends": int | None}
-    sound = isinstance(told, list) and all(
-        isinstance(each, dict) and all(isinstance(each.get(name), kind) for name, kind in kinds.items())
-        for each in told
-    )
-    return tuple({name: each[name] for name in kinds} for each in told) if sound and isinstance(told, list) else ()
-
-
-def sound(told: object) -> Mapping[str, Any]:
-    """Return what a claim tells of a state if its id can be one; else nothing."""
-    if isinstance(told, dict) and isinstance(told.get("state_id"), str):
-        state_id = told["state_id"]
-        if len(state_id) == hashlib.sha256().digest_size * 2 and state_id.isalnum():
-            return told
-    return {}

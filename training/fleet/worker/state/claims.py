@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from training.fleet.wire.constants import ProblemType
+from training.fleet.wire.messages import ClaimReply
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.heartbeats import interval_s
@@ -62,44 +63,43 @@ def answered(transition: Transition, answer: t.Event) -> None:
     if isinstance(answer, t.ClaimAnswered | t.Refused):
         transition.set(unanswered=False)
     if isinstance(answer, t.ClaimAnswered):
-        transition.set(crashed=(), echo=answer.echo or transition.state.echo)
+        transition.set(crashed=(), echo=answer.reply.echo or transition.state.echo)
     match answer:
-        case t.ClaimAnswered(assignment=None):
-            _no_job(transition, answer)
+        case t.ClaimAnswered(reply=t.Assignment() as assignment):
+            _granted(transition, assignment)
         case t.ClaimAnswered():
-            _granted(transition, answer)
+            _no_job(transition, answer.reply)
         case t.NotAnswered():
             no_answer.claim(transition, answer)
         case t.Refused():
             _refused(transition, answer, fresh=fresh)
 
 
-def _no_job(transition: Transition, answer: t.ClaimAnswered) -> None:
+def _no_job(transition: Transition, reply: ClaimReply) -> None:
     """Ask again at once if the receiver kept us waiting, else after a random pause."""
     transition.set(tries=0)
-    idle = re.sub(r"\d+", "", answer.reason)
-    if answer.reason and idle != transition.state.idle:  # with other figures it is the same reason
+    reason = reply.reason or "no job"
+    idle = re.sub(r"\d+", "", reason)
+    if idle != transition.state.idle:  # with other figures it is the same reason
         transition.set(idle=idle)
-        transition.say(f"idle: {answer.reason}")
+        transition.say(f"idle: {reason}")
     waited_s = transition.now - transition.state.call_sent_at
     if waited_s >= _wait_s(transition) / 2 > 0:
         transition.set(call_at=transition.now)
         return
     pause_s = transition.settings.poll_s * (0.5 + 0.5 * transition.chance())
-    wanted_s = min(answer.retry_after_s or 0.0, transition.settings.poll_s)
+    wanted_s = min(reply.retry_after_s or 0.0, transition.settings.poll_s)
     transition.set(call_at=transition.now + max(pause_s, wanted_s))
 
 
-def _granted(transition: Transition, answer: t.ClaimAnswered) -> None:
-    assignment = answer.assignment
-    assert assignment is not None
+def _granted(transition: Transition, assignment: t.Assignment) -> None:
     transition.set(tries=0, request_id=None, idle="")
     transition.persist(t.Saved(held=assignment))
     transition.take_on(
         assignment,
         renewed_at=transition.state.call_sent_at,
-        lease_s=answer.lease_s,
-        beat_at=transition.now + interval_s(transition, answer.lease_s),
+        lease_s=assignment.lease_s,
+        beat_at=transition.now + interval_s(transition, assignment.lease_s),
     )
     halt = transition.state.halt
     if halt is not None:

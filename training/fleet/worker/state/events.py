@@ -15,11 +15,11 @@ from typing import Any
 
 from training.fleet.process.ended import Ended
 from training.fleet.scheduling.resources import Booking
-from training.fleet.wire.constants import Action as Order
+from training.fleet.wire.dataset_listing import ID
+from training.fleet.wire.messages import ClaimReply, Grant, HeartbeatReply, TrainerUse
 from training.fleet.wire.telemetry import NOTHING, Telemetry
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.owner import Sight
-from training.fleet.worker.state.terms import Terms
 
 
 class OnSilence(StrEnum):
@@ -49,39 +49,12 @@ class Settings:
     max_silence_s: float = 1800.0  # a trainer that neither says nor computes anything for so long hangs; 0: for ever
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """A job that this worker holds a claim on."""
+Assignment = Grant  # a job that this worker holds a claim on
 
-    job_id: str
-    claim_id: str
-    name: str = ""
-    attempt: int = 1
-    database_id: str | None = None  # the granting database: only its answers count
-    spec: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)  # the plan's variables for this host
-    state: Mapping[str, Any] = field(default_factory=dict)  # the saved state to go on from, as the claim told; or none
-    state_every_s: float = 0.0  # between two saved states that are brought to the receiver; 0: none
-    booked: Mapping[str, Any] = field(default_factory=dict)  # as the receiver said it; empty: it books nothing
 
-    @property
-    def booking(self) -> Booking | None:
-        """Return what its trainer may use of this host; None: of an older receiver, which says nothing."""
-        return Booking.of(self.booked) if self.booked else None
-
-    @property
-    def model(self) -> str:
-        return str(self.spec.get("model") or "")
-
-    @property
-    def mode(self) -> str:
-        return str(self.spec.get("mode") or "")
-
-    @property
-    def dataset(self) -> str | None:
-        """Return the id of the data set to fetch first; None for this host's own data."""
-        named = self.spec.get("dataset")
-        return named if isinstance(named, str) and named else None
+def booking_of(assignment: Assignment) -> Booking | None:
+    """Return the part of this host that an assignment's trainer may use; None: nothing was booked."""
+    return None if assignment.booked is None else Booking.of(assignment.booked.to_dict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,29 +169,16 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimAnswered:
-    """A grant; or none, and the reason. ``lease_s`` is what remained when the receiver answered."""
+    """A grant; or none, and the reason."""
 
     call: int
-    assignment: Assignment | None = None
-    lease_s: float = 600.0
-    reason: str = ""
-    retry_after_s: float | None = None
-    echo: str | None = None  # to be brought back with the next claim
-    slots: int | None = None  # how many jobs this worker may train at once; None: as said before
-    terms: Terms | None = None  # what this host's owner and operators ask; None: as said before
+    reply: ClaimReply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatAnswered:
     call: int
-    order: Order = Order.CONTINUE
-    lease_s: float = 600.0
-    log_next: int = 0  # number of the first line that the receiver does not have
-    echo: str | None = None  # as in ClaimAnswered
-    slots: int | None = None  # as in ClaimAnswered
-    terms: Terms | None = None  # as in ClaimAnswered
-    hand_back: str | None = None  # why the job is to be handed back; None: it goes on
-    next_data: NextData | None = None  # the data set that a job will probably need next; None: as said before
+    reply: HeartbeatReply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +341,12 @@ class Seen:
     sight: Sight
 
 
+def next_data_of(reply: HeartbeatReply) -> NextData | None:
+    """Return the data set that the receiver names to be fetched ahead; what can be none is not fetched."""
+    named = reply.next_data
+    return None if named is None or not ID.fullmatch(named.dataset_id) else NextData(**named.to_dict())
+
+
 Answer = (
     ClaimAnswered | HeartbeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
     | Refused | NotAnswered | DeliveryBroken
@@ -392,15 +358,6 @@ Event = (
 
 
 # ── actions ─────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """The memory that the trainer of a claim holds, as measured last."""
-
-    claim_id: str
-    ram_gib: float = 0.0
-    vram_gib: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +377,7 @@ class SendClaim:
     slot: int = 0  # whose job it will be
     delivering: tuple[str, ...] = ()  # the worker's claims whose trainers have ended
     resting: str | None = None  # the condition of the host's owner for which it wants no job now
-    training: tuple[Use, ...] = ()  # its others
+    training: tuple[TrainerUse, ...] = ()  # its others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

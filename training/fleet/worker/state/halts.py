@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training.fleet.scheduling.job import EndReason
-from training.fleet.scheduling.orders import Order
+from training.fleet.wire.messages import HostTerms
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.owner import Owner
 from training.fleet.worker.state.state import Halt, Phase, Transition, Work, is_due
-from training.fleet.worker.state.terms import Terms
+
+SOMEBODY = "the operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +30,18 @@ class Told:
     paused_s: float  # … and has for so long in all
 
 
-def halt(terms: Terms, owner: Owner) -> Halt | None:
+def halt(terms: HostTerms, owner: Owner) -> Halt | None:
     """Decide whether this host trains nothing now: by an operator's order, or for its owner."""
-    if terms.order is Order.HAND_BACK:
-        return Halt(f"drained by {terms.by}", 0.0, owner.reason)
+    if terms.order == "hand_back":
+        return Halt(f"drained by {terms.by or SOMEBODY}", 0.0, owner.reason)
     if owner.reason is not None:
         return Halt(owner.reason, terms.pause_max_s, owner.reason)
-    if terms.order is Order.PAUSE:
-        return Halt(f"paused by {terms.by}", terms.pause_max_s)
+    if terms.order == "pause":
+        return Halt(f"paused by {terms.by or SOMEBODY}", terms.pause_max_s)
     return None
 
 
-def keeps_awake(terms: Terms, owner: Owner, *, trains: bool) -> bool:
+def keeps_awake(terms: HostTerms, owner: Owner, *, trains: bool) -> bool:
     """Decide whether the machine is to be kept from falling asleep: while it trains, on mains power."""
     return trains and not terms.may_sleep and not owner.on_battery
 

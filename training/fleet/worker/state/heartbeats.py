@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from training.fleet.wire.constants import Action as Order
-from training.fleet.wire.constants import ProblemType
+from training.fleet.wire.constants import Action, ProblemType
+from training.fleet.wire.messages import HeartbeatReply
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.state import FINISHED, Transition, is_due
@@ -82,12 +82,12 @@ def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t
     """Handle the end of the heartbeat in flight: answer or failure."""
     transition.set_work(beat_call=None)
     if isinstance(answer, t.HeartbeatAnswered):
-        transition.set(echo=answer.echo or transition.state.echo)
+        transition.set(echo=answer.reply.echo or transition.state.echo)
     match answer:
-        case t.HeartbeatAnswered(order=Order.STOP):
+        case t.HeartbeatAnswered() if answer.reply.action is Action.STOP:
             transition.drop("the receiver ended this attempt: its job was cancelled, or it ran for far too long")
         case t.HeartbeatAnswered():
-            _renewed(transition, answer)
+            _renewed(transition, answer.reply)
         case t.NotAnswered():
             no_answer.heartbeat(transition, answer, interval_s(transition, transition.work.lease_s))
         case t.Refused(problem_type=ProblemType.LEASE_SUPERSEDED) if transition.phase in FINISHED:
@@ -99,23 +99,21 @@ def answered(transition: Transition, answer: t.HeartbeatAnswered | t.Refused | t
             transition.say(f"a heartbeat was refused: {answer.detail}", warning=True)
 
 
-def _renewed(transition: Transition, answer: t.HeartbeatAnswered) -> None:
+def _renewed(transition: Transition, reply: HeartbeatReply) -> None:
     work = transition.work
-    first = max(0, min(answer.log_next, work.printed))
-    beat_at = work.beat_sent_at + interval_s(transition, answer.lease_s)
+    first = max(0, min(reply.log_next, work.printed))
+    beat_at = work.beat_sent_at + interval_s(transition, reply.lease_s)
     if work.first < first < work.beat_printed:  # one message did not hold them all
         beat_at = min(beat_at, transition.now + BACKLOG_S)
-    transition.set_work(
-        renewed_at=work.beat_sent_at, lease_s=answer.lease_s, beat_at=beat_at, beat_tries=0, first=first
-    )
+    transition.set_work(renewed_at=work.beat_sent_at, lease_s=reply.lease_s, beat_at=beat_at, beat_tries=0, first=first)
     if (work.halted_at is not None, halts.told(transition).resting) != (work.beat_halted, work.beat_resting):
         transition.set_work(beat_at=transition.now)  # it changed while that heartbeat was on its way
     if work.paused:
         transition.say(f"the receiver is back: {work.assignment.name} goes on")
         transition.set_work(paused=False)
         transition.let_go_on()
-    if answer.hand_back is not None:
-        halts.give_way(transition, answer.hand_back)
-    if answer.order is Order.DRAIN and not transition.state.draining:
+    if reply.hand_back is not None:
+        halts.give_way(transition, reply.hand_back)
+    if reply.action is Action.DRAIN and not transition.state.draining:
         transition.say("draining: this job is finished, then no more are taken")
         transition.set(draining=True)

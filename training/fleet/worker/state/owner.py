@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from training.fleet.scheduling.hours import holds, opens
-from training.fleet.worker.state.terms import Terms
+from training.fleet.wire.messages import HostTerms
 
 LOOK_S = 5.0  # between two looks at the machine
 SETTLE_S = 15.0  # three looks in a row
@@ -46,7 +46,7 @@ class Owner:
         return next(iter(self.reasons.values()), None)
 
 
-def look(before: Owner, terms: Terms, sight: Sight, now: float) -> Owner:
+def look(before: Owner, terms: HostTerms, sight: Sight, now: float) -> Owner:
     """Return what is known after another look at the machine, at ``now``."""
     reasons: dict[str, str] = {}
     since: dict[str, float] = {}
@@ -66,14 +66,14 @@ def look(before: Owner, terms: Terms, sight: Sight, now: float) -> Owner:
     return Owner(reasons=reasons, since=since, on_battery=on_battery)
 
 
-def told(before: Owner, terms: Terms) -> Owner:
+def told(before: Owner, terms: HostTerms) -> Owner:
     """Return what is known when the owner asks something else: what is not asked any more is no reason."""
     asked = {name for name, _ in _conditions(terms, Sight())}
     reasons = {name: said for name, said in before.reasons.items() if name in asked}
     return Owner(reasons=reasons, since=before.since, on_battery=before.on_battery)
 
 
-def _conditions(terms: Terms, sight: Sight) -> Iterator[tuple[str, str | None]]:
+def _conditions(terms: HostTerms, sight: Sight) -> Iterator[tuple[str, str | None]]:
     """Go through the conditions that the owner has: the name of each, and the complaint if it holds."""
     if terms.hours:
         shut = sight.minute is not None and not holds(terms.hours, sight.minute)

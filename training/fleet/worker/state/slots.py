@@ -29,7 +29,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from training.fleet.scheduling.resources import Booking, Held
-from training.fleet.wire.constants import SLOTS_MAX
+from training.fleet.wire.messages import HostTerms, TrainerUse
 from training.fleet.worker.state import ahead as fetched
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
@@ -37,7 +37,6 @@ from training.fleet.worker.state.ahead import Ahead
 from training.fleet.worker.state.halts import halt, handed_back, keeps_awake
 from training.fleet.worker.state.owner import Owner, look, told
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Halt, Phase, State, Work, changed
-from training.fleet.worker.state.terms import Terms
 
 __all__ = ["Slots", "step"]
 
@@ -74,7 +73,7 @@ class Slots:
     wakes: Mapping[int, float | None] = field(default_factory=dict)  # when each machine wants a Tick
     waiting: Mapping[int, t.Spawn] = field(default_factory=dict)  # trainers that may not start yet
     alone: tuple[str, ...] = ()  # jobs to be trained alone
-    terms: Terms = field(default_factory=Terms)  # as the receiver said last
+    terms: HostTerms = field(default_factory=HostTerms)  # as the receiver said last
     owner: Owner = field(default_factory=Owner)  # what was seen of its owner's conditions
     ahead: Ahead = field(default_factory=Ahead)  # the data set that is fetched for a job that will probably come
     last_word: t.Exit | None = None  # what the worker ends with, when its jobs have ended
@@ -127,11 +126,13 @@ class Slots:
         return keeps_awake(self.terms, self.owner, trains=trains)
 
     @property
-    def using(self) -> tuple[t.Use, ...]:
+    def using(self) -> tuple[TrainerUse, ...]:
         """The claims whose trainers run, or will, and the memory that these hold."""
         works = [self.machines[slot].work for slot in self.training]
         return tuple(
-            t.Use(claim_id=work.assignment.claim_id, ram_gib=work.memory.ram / _GIB, vram_gib=work.memory.vram / _GIB)
+            TrainerUse(
+                claim_id=work.assignment.claim_id, ram_gib=work.memory.ram / _GIB, vram_gib=work.memory.vram / _GIB
+            )
             for work in works
             if work is not None
         )
@@ -140,7 +141,7 @@ class Slots:
         """List what other trainers than this claim's hold of the host, those that may not start yet left out."""
         own, uses = self.holder(claim_id), {each.claim_id: each for each in self.using}
         works = [self.works[slot] for slot in self.training if slot != own and slot not in self.waiting]
-        told = [(work.assignment.booking or Booking(), uses[work.assignment.claim_id]) for work in works]
+        told = [(t.booking_of(work.assignment) or Booking(), uses[work.assignment.claim_id]) for work in works]
         return [Held(booking, use.ram_gib, use.vram_gib) for booking, use in told]
 
     @property
@@ -331,17 +332,18 @@ class _Turn:
         self._change(shared=self.slots.shared._replace(crashed=crashed[-machine.CRASHES_TOLD :]))
 
     def _hear(self, event: t.Event) -> None:
-        """Take the receiver's word for how many may train."""
-        said = event.slots if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
-        if said is not None and _owner(self.slots, event) is not None:
-            self._change(told=max(1, min(said, SLOTS_MAX)))
-        if isinstance(event, t.HeartbeatAnswered) and _owner(self.slots, event) is not None:
-            self._change(ahead=fetched.named(self.slots.ahead, event.next_data))
-        if isinstance(event, t.Lacking) and _owner(self.slots, event) is not None:
+        """Take the receiver's word for how many may train, and for the wishes of the host's owner and operators."""
+        if _owner(self.slots, event) is None:
+            return
+        if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
+            if event.reply.slots is not None:
+                self._change(told=event.reply.slots)
+            if event.reply.terms is not None:
+                self._change(terms=event.reply.terms, owner=told(self.slots.owner, event.reply.terms))
+        if isinstance(event, t.HeartbeatAnswered):
+            self._change(ahead=fetched.named(self.slots.ahead, t.next_data_of(event.reply)))
+        if isinstance(event, t.Lacking):
             self._change(ahead=fetched.lacked(self.slots.ahead))
-        terms = event.terms if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered) else None
-        if terms is not None and _owner(self.slots, event) is not None:
-            self._change(terms=terms, owner=told(self.slots.owner, terms))
 
     def _tell_others(self, told: int, before: Slots) -> None:
         """Step the machines that the event was not for, when the host halts since, or does not any more."""

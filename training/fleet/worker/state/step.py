@@ -47,7 +47,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TypeVar
+
+from msgspec import structs
 
 from training.fleet.worker.state import claims as worker_claims
 from training.fleet.worker.state import events as t
@@ -70,7 +71,6 @@ from training.fleet.worker.state.state import (
 
 __all__ = ["Chance", "Phase", "State", "Work", "step"]
 
-Granted = TypeVar("Granted", t.Assignment, t.Backlog)
 UNKNOWN_LEASE_S = 600.0  # assumed for an earlier session's delivery, until the first heartbeat
 CRASHES_TOLD = 10
 BEATS_A_SESSION = 1_000_000  # more than a year of them
@@ -163,7 +163,9 @@ def _begin(transition: Transition, begin: t.Begin) -> None:
     """Begin: first repeat a claim whose answer was lost, or deliver a finished or failed job."""
     saved, found = _accepting(begin.saved, transition.settings.accept_database), begin.found
     transition.set(saved=begin.saved, call_at=transition.now, output_at=transition.now)
-    transition.set(backlog=tuple(_now_for(one, transition.settings.accept_database) for one in begin.backlog))
+    accepted = transition.settings.accept_database
+    backlog = (replace(one, database_id=accepted or one.database_id) for one in begin.backlog)
+    transition.set(backlog=tuple(backlog))
     transition.persist(saved)
     transition.set(crashed=saved.crashed)
     if saved.request_id is not None:
@@ -207,8 +209,8 @@ def _accepting(saved: t.Saved, database_id: str | None) -> t.Saved:
     )
 
 
-def _now_for(record: Granted, database_id: str | None) -> Granted:
-    return record if database_id is None else replace(record, database_id=database_id)
+def _now_for(assignment: t.Assignment, database_id: str | None) -> t.Assignment:
+    return assignment if database_id is None else structs.replace(assignment, database_id=database_id)
 
 
 def _sessions(session_id: str) -> int:
