@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from simulation.network import Broken, Network, Outcome, Request
 from simulation.unlike import reported
 from training.contract import spec_hash
@@ -126,7 +128,7 @@ class SimCalls:
                 return
             self._open.pop(request.call, None)
             if not self._slots and isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
-                event = replace(event, slots=None)
+                event = replace(event, reply=structs.replace(event.reply, slots=None))
             self._post(event)
 
         def answered(outcome: Outcome) -> None:

@@ -297,14 +297,14 @@ class Host:
         """Return the capability, with what is free at this moment."""
         if not self._habits.tight:
             return self.capability
-        held = [(*self._holds(each), each.assignment.booked.get("gpu")) for each in self.trainers.values()]
+        held = [(*self._holds(each), _gpu_of(each.assignment)) for each in self.trainers.values()]
         return free_now(self.world.seed, self.name, self.world.now, self.capability, held, calm=self.calm)
 
     def _holds(self, trainer: Trainer) -> tuple[float, float]:
         """Return the memory that a trainer holds, and that of its GPU: half from its start on, soon all."""
         share = min(1.0, 0.5 + trainer.cpu_s / (0.2 * trainer.fate.work_s + 1e-9))
         ram, vram = peak(self.world.seed, trainer.assignment.job_id)
-        return share * ram, 0.0 if trainer.assignment.booked.get("gpu") is None else share * vram
+        return share * ram, 0.0 if _gpu_of(trainer.assignment) is None else share * vram
 
     def _post(self, event: t.Event) -> None:
         self.soon(0.0, lambda: self.take(event))
@@ -452,7 +452,7 @@ class Host:
             self.world.fault(Fault.SICK_HOST, self.machine, assignment.job_id[:8])
         fate = self._habits.illness.strike(fate, assignment.job_id, self.capability, self.sick)
         claim = assignment.claim_id
-        booked = assignment.booking
+        booked = t.booking_of(assignment)
         try:
             if booked is not None and self._habits.slots:
                 room.check(booked, self.present(), self.state.held_beside(claim))
@@ -663,6 +663,10 @@ class Host:
         self.world.say(self.machine, f"exits {action.code} {action.sentence}".rstrip())
         self._exits = True
         self.crash()  # what is left of its children goes with it
+
+
+def _gpu_of(assignment: t.Assignment) -> int | None:
+    return None if assignment.booked is None else assignment.booked.gpu
 
 
 @dataclass(frozen=True)

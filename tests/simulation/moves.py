@@ -75,7 +75,7 @@ def steps_of(seed: int, job_id: str) -> int:
 def facts_of(seed: int, machine: str, assignment: t.Assignment) -> dict[str, Any]:
     """Return the facts of a run key there: some machines have other sources, some another processor."""
     chance = random.Random(f"{seed}/run key/{machine}")
-    booked = assignment.booking
+    booked = assignment.booked
     return {
         "spec": assignment.job_id,
         "code": chance.choice(["ours", "ours", "ours", "older"]),

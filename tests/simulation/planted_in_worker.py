@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from simulation.mutate import Mutant
 from training.fleet.client import answers, strangers
+from training.fleet.client.client import FleetClient
 from training.fleet.queue.attempts import Attempts
 from training.fleet.service.output import keep_points
 from training.fleet.service.service import Service
 from training.fleet.wire.telemetry import Telemetry
-from training.fleet.worker import requests as worker_calls
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state import claims as worker_claims
 from training.fleet.worker.state import heartbeats as worker_heartbeats
@@ -23,8 +23,8 @@ WORKER_BUGS = (
     Mutant("another database is believed", strangers.stranger, "and wanted in (None, shown):", ":", seed=8),
     Mutant(
         "the database that granted is not noted",
-        worker_calls._assignment,
-        "database_id=grant.database_id",
+        FleetClient._ask_once,
+        "database_id=shown_by(came)",
         "database_id=None",
         seed=8,
     ),
@@ -77,8 +77,8 @@ WORKER_BUGS = (
     Mutant(
         "a stop is not obeyed",
         worker_heartbeats.answered,
-        "case t.HeartbeatAnswered(order=Order.STOP):",
-        "case t.HeartbeatAnswered(order=Order.STOP) if False:",
+        "case t.HeartbeatAnswered() if answer.reply.action is Action.STOP:",
+        "case t.HeartbeatAnswered() if False:",
         seed=12,
     ),
     Mutant(

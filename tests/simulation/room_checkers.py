@@ -125,26 +125,27 @@ class StartsInRoom(WorkerChecker):
             for slot, work in host.state.works.items()
             if slot != own and slot in host.state.training and slot not in host.state.waiting
         ]
-        if not booked:
+        if booked is None:
             return
         free = self._free(host)
         least, coming = (
-            booked["least_ram_gib"],
+            booked.least_ram_gib,
             sum(_to_come(each.assignment, each.memory.ram, "ram") for each in others),
         )
         left = free["ram_available_gib"] - coming
         self.demand(not others or left >= least - _EDGE, f"a trainer began with {left:.1f} of {least:.1f} GiB")
-        gpu = booked.get("gpu")
+        gpu = booked.gpu
         if gpu is None:
             return
         coming = sum(
             _to_come(each.assignment, each.memory.vram, "vram")
             for each in others
-            if each.assignment.booked.get("gpu") == gpu
+            if each.assignment.booked is not None and each.assignment.booked.gpu == gpu
         )
-        least, left = booked["least_vram_gib"], free["cuda_devices"][gpu]["vram_free_gib"] - coming
+        least, left = booked.least_vram_gib, free["cuda_devices"][gpu]["vram_free_gib"] - coming
         self.demand(left >= least - _EDGE, f"a trainer began with {left:.1f} of {least:.1f} GiB of its GPU")
 
 
 def _to_come(of: t.Assignment, used: int, what: str) -> float:
-    return max(0.0, float(of.booked.get(f"{what}_gib", 0.0)) - used / 1024**3)
+    booked = 0.0 if of.booked is None else float(of.booked[f"{what}_gib"])
+    return max(0.0, booked - used / 1024**3)

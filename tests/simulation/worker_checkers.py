@@ -14,8 +14,7 @@ from simulation.witness import Checker, Observation, Witness
 from simulation.world import World
 from training.fleet.client.transport import Response
 from training.fleet.process.ended import Ended
-from training.fleet.wire.messages import Action as Order
-from training.fleet.wire.messages import ProblemType
+from training.fleet.wire.messages import Action, HeartbeatReply, ProblemType
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.trainer import STEP_MAX_S
 
@@ -164,7 +163,7 @@ class ToldToStop(WorkerChecker):
         told = (
             isinstance(event, t.Refused)
             and event.problem_type in (ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED)
-        ) or (isinstance(event, t.HeartbeatAnswered) and event.order is Order.STOP)
+        ) or (isinstance(event, t.HeartbeatAnswered) and event.reply.action is Action.STOP)
         if told and event.call in (work.beat_call, state.call):
             self.world.after(SLACK_S, lambda: self._look(host, trainer))
 
@@ -244,7 +243,7 @@ class FinishedIsDelivered(WorkerChecker):
         if key not in self._open:
             return
         match event:
-            case t.Completed() | t.DeliveryBroken() | t.HeartbeatAnswered(order=Order.STOP):
+            case t.Completed() | t.DeliveryBroken() | t.HeartbeatAnswered(reply=HeartbeatReply(action=Action.STOP)):
                 del self._open[key]
             case t.PackFailed():
                 del self._open[key]
@@ -298,7 +297,9 @@ class OnlyTheGranterIsBelieved(WorkerChecker):
         if state is None or work is None or getattr(event, "call", None) not in (state.call, work.beat_call):
             return
         claim = work.assignment.claim_id
-        if isinstance(event, t.Refused) or (isinstance(event, t.HeartbeatAnswered) and event.order is Order.STOP):
+        if isinstance(event, t.Refused) or (
+            isinstance(event, t.HeartbeatAnswered) and event.reply.action is Action.STOP
+        ):
             self.demand(claim in self._refused, f"{host.machine} took a stranger's word on {claim[:8]}")
         elif isinstance(event, t.Completed | t.FailTaken):
             self.demand(claim in self._taken, f"{host.machine} was thanked by a stranger")

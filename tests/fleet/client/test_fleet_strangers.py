@@ -15,6 +15,7 @@ import pytest
 from builders import a_job
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from receiver_running import Receiver
 from recovery_builders import claim
 from test_fleet_client import GRANT, WELL, Script, client_of, ok, problem
@@ -207,7 +208,7 @@ def not_ours(worker: Worker, detail: str) -> list[str]:
 
 def test_finished_work_waits_for_its_database_and_nobody_is_asked_for_other_work() -> None:
     worker = Worker()
-    granted = replace(JOB, database_id=OURS)
+    granted = structs.replace(JOB, database_id=OURS)
     delivery = t.Delivery(assignment=granted, path="/b", sha256="ab", size=3)
     worker.take(t.Begin(t.Saved(delivery=delivery)))
     (told,) = not_ours(worker, "413 from nginx")
@@ -228,7 +229,7 @@ def test_finished_work_waits_for_its_database_and_nobody_is_asked_for_other_work
 
 @pytest.mark.parametrize("kind", ["held", "delivery", "report"])
 def test_told_to_accept_another_database_it_brings_everything_there(kind: str) -> None:
-    granted = replace(JOB, database_id=OURS)
+    granted = structs.replace(JOB, database_id=OURS)
     failure = Failure(EndReason.TRAINER_FAILED, "it broke")
     saved = {
         "held": t.Saved(held=granted),
@@ -249,7 +250,7 @@ def test_told_to_accept_another_database_it_brings_everything_there(kind: str) -
 
 
 def test_what_a_worker_was_granted_is_noted_with_its_database(tmp_path: Path) -> None:
-    granted = replace(JOB, database_id=OURS)
+    granted = structs.replace(JOB, database_id=OURS)
     folder = StateFolder(tmp_path / "state")
     folder.save(t.Saved(held=granted))
     assert folder.load().held == granted

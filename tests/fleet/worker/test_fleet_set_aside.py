@@ -6,7 +6,6 @@ import json
 import sqlite3
 import tempfile
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from builders import a_capability, a_job
+from msgspec import structs
 from receiver_running import Receiver, job_id
 from recovery_builders import claim
 from test_fleet_worker_state import JOB, Worker
@@ -72,7 +72,7 @@ def test_what_was_delivered_or_failed_is_not() -> None:
 def put(aside: SetAside, folder: Path, number: int, size: int = 10) -> Path:
     bundle = folder / f"{number}.tar.zst"
     bundle.write_bytes(bytes([number]) * size)
-    assignment = replace(JOB, job_id=f"job{number}", claim_id=f"claim{number}", name=f"n{number}")
+    assignment = structs.replace(JOB, job_id=f"job{number}", claim_id=f"claim{number}", name=f"n{number}")
     delivery = t.Delivery(assignment=assignment, path=str(bundle), sha256=file_sha256(bundle), size=size)
     return aside.put(delivery, "no more", 1000.0 + number)
 

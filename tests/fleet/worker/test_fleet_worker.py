@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from queue import Queue
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from builders import SHOWN
+from msgspec import structs
 from odd_values import variants
 from places import ROOT
 from wire_builders import a_grant, filled
@@ -353,7 +354,7 @@ def test_saved_states_of_jobs_that_never_come_back_do_not_stay_for_ever(tmp_path
 def test_what_is_in_hand_is_not_tidied_away(tmp_path: Path) -> None:
     root = tmp_path / "resume"
     _saved_states(root, *range(saved_states.KEPT_MAX + 2))
-    held = replace(JOB, job_id=f"{0:064d}", claim_id="d" * 32)
+    held = structs.replace(JOB, job_id=f"{0:064d}", claim_id="d" * 32)
     saved_states.prune(root, in_use={saved_states.folder_of(root, held.job_id)})
     assert _left(root) == [0, *range(2, saved_states.KEPT_MAX + 2)]
     leftovers = saved_states.Leftovers(root, lambda: 1e9, lambda: {saved_states.folder_of(root, held.job_id)})
@@ -773,7 +774,7 @@ def an_attempt(folder: Path, process: FakeProcess, said: list[t.Event]) -> Attem
     runner = SimpleNamespace(start=lambda _: process)
     inputs = Inputs(folder, folder, folder, folder)
     places = Places(folder, inputs, folder, folder / "reports")
-    assignment = replace(JOB, spec=SPEC)
+    assignment = structs.replace(JOB, spec=SPEC)
     return Attempt(assignment, places, folder / "r", Outbox(folder / "outbox"), runner, said.append)  # type: ignore[arg-type]
 
 
@@ -818,7 +819,7 @@ def test_a_trainer_is_paused_and_resumed(tmp_path: Path) -> None:
 
 def test_a_worker_that_fetches_nothing_says_so(tmp_path: Path) -> None:
     attempt = an_attempt(tmp_path, FakeProcess(None), [])
-    attempt.assignment = replace(JOB, spec={**JOB.spec, "dataset": "d" * 64})
+    attempt.assignment = structs.replace(JOB, spec={**JOB.spec, "dataset": "d" * 64})
     with pytest.raises(SpawnFailedError, match="fetches no data sets"):
         attempt._inputs()
 
@@ -958,7 +959,7 @@ def test_a_file_that_is_gone_has_a_stamp_too(tmp_path: Path) -> None:
 
 def test_a_spec_that_reaches_for_more_was_never_begun(tmp_path: Path) -> None:
     attempt = an_attempt(tmp_path, FakeProcess(None), [])
-    attempt.assignment = replace(JOB, spec={"model": "../x", "mode": "oracle"})
+    attempt.assignment = structs.replace(JOB, spec={"model": "../x", "mode": "oracle"})
     assert attempt.found() == t.Found()
 
 

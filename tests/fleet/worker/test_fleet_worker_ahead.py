@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from test_fleet_dataset import PIECE, QUIET, a_folder, block
 from test_fleet_dataset_fetch import GIB, Shelf, files, wish
 from test_fleet_worker_slots import Worker, a_job
@@ -34,7 +35,7 @@ from training.fleet.worker.state.state import Phase
 
 DATA, OTHER = (t.NextData(dataset_id=letter * 64, name=letter, model="gbt", mode="oracle") for letter in "ab")
 ONE, TWO = a_job(1), a_job(2)
-WITH_DATA = replace(TWO, spec={"model": "gbt", "dataset": DATA.dataset_id})
+WITH_DATA = structs.replace(TWO, spec={"model": "gbt", "dataset": DATA.dataset_id})
 
 # -- the rule ---------------------------------------------------------------------------------------------------
 

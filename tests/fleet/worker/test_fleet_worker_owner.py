@@ -17,6 +17,7 @@ import pytest
 from fakes import FakeClock
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from test_fleet_worker_slots import Worker, a_job
 from wire_builders import beat_answered, claim_answered
 
@@ -140,7 +141,7 @@ def test_every_trainer_pauses_for_the_owner_and_says_so_and_goes_on() -> None:
 def test_paused_time_is_no_training_time_and_no_silence() -> None:
     one = a_job(1)
     worker = Worker(allowed=1, max_silence_s=60.0).training(one)
-    worker.slots = replace(worker.slots, terms=replace(ASKED, pause_max_s=1e6))
+    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, pause_max_s=1e6))
     worker.take(t.Measured(claim_id=one.claim_id, cpu_s=0.0), after_s=5.0)
     worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
     for _ in range(100):
@@ -165,7 +166,7 @@ def test_a_trainer_that_neither_speaks_nor_computes_is_stopped() -> None:
 def test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine() -> None:
     one = a_job(1)
     worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(one)
-    worker.slots = replace(worker.slots, terms=replace(ASKED, pause_max_s=1e6))
+    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, pause_max_s=1e6))
     worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
     assert worker.all(t.PauseTrainer)
     worker.take(t.Tick(), after_s=5000.0)
@@ -181,7 +182,7 @@ def test_the_receivers_return_resumes_no_trainer_whose_owner_needs_the_machine()
 def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:
     one = a_job(1)
     worker = Worker(allowed=1).training(one)
-    worker.slots = replace(worker.slots, terms=replace(ASKED, pause_max_s=300.0))
+    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, pause_max_s=300.0))
     worker.take(t.Seen(replace(QUIET, idle_s=0.0)), after_s=5.0)
     assert worker.all(t.PauseTrainer)
     worker.take(t.Tick(), after_s=299.0)
@@ -240,7 +241,7 @@ def test_what_was_granted_a_moment_before_goes_back_without_a_trainer() -> None:
 def test_silence_and_owner_pause_together_and_the_last_reason_lets_go() -> None:
     one = a_job(1)
     worker = Worker(allowed=1, on_silence=t.OnSilence.PAUSE).training(one)
-    worker.slots = replace(worker.slots, terms=replace(ASKED, pause_max_s=1e6))
+    worker.slots = replace(worker.slots, terms=structs.replace(ASKED, pause_max_s=1e6))
     worker.take(t.Seen(replace(QUIET, on_battery=True)), after_s=5.0)
     assert worker.all(t.PauseTrainer)
     worker.take(t.Tick(), after_s=590.0)

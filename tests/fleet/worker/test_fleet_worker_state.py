@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from wire_builders import a_grant, beat_answered, claim_answered
 
 from training.fleet.process.ended import Ended, EndKind
@@ -939,7 +940,7 @@ def test_neither_sleep_nor_a_pause_nor_no_limit_is_silence() -> None:
 
 def test_job_may_set_its_own_limits() -> None:
     spec = {**JOB.spec, "max_run_s": 3600, "max_silence_s": 0}
-    job = replace(JOB, spec=spec)
+    job = structs.replace(JOB, spec=spec)
     worker = Worker(max_silence_s=20.0).asking()
     worker.take(claim_answered(call=worker.call, assignment=job, lease_s=1e6))
     worker.take(t.Spawned(claim_id="claim"))
@@ -955,7 +956,7 @@ def test_job_may_set_its_own_limits() -> None:
     worker.take(t.FailTaken(call=worker.call, status="failed"))
     assert not worker.wanted(t.Discard).job_over, "a requeue with more time goes on from there"
     assert measure_s(job, worker.settings) == 10.0
-    assert measure_s(replace(JOB, spec={"max_run_s": 2.0}), worker.settings) == 0.5
+    assert measure_s(structs.replace(JOB, spec={"max_run_s": 2.0}), worker.settings) == 0.5
 
 
 def test_trainer_that_is_done_when_it_is_stopped_has_not_failed() -> None:

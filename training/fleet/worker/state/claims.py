@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec import structs
+
 from training.fleet.wire.constants import ProblemType
 from training.fleet.wire.messages import ClaimReply
 from training.fleet.worker.state import events as t
@@ -78,9 +80,9 @@ def answered(transition: Transition, answer: t.Event) -> None:
 def _no_job(transition: Transition, reply: ClaimReply) -> None:
     """Ask again at once if the receiver kept us waiting, else after a random pause."""
     transition.set(tries=0)
-    reason = reply.reason or "no job"
+    reason = reply.reason or ""
     idle = re.sub(r"\d+", "", reason)
-    if idle != transition.state.idle:  # with other figures it is the same reason
+    if reason and idle != transition.state.idle:  # with other figures it is the same reason
         transition.set(idle=idle)
         transition.say(f"idle: {reason}")
     waited_s = transition.now - transition.state.call_sent_at
@@ -92,7 +94,8 @@ def _no_job(transition: Transition, reply: ClaimReply) -> None:
     transition.set(call_at=transition.now + max(pause_s, wanted_s))
 
 
-def _granted(transition: Transition, assignment: t.Assignment) -> None:
+def _granted(transition: Transition, grant: t.Assignment) -> None:
+    assignment = structs.replace(grant, echo=None, slots=None, terms=None)  # these are the worker's, not the job's
     transition.set(tries=0, request_id=None, idle="")
     transition.persist(t.Saved(held=assignment))
     transition.take_on(
