@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from builders import a_capability, a_job
+from msgspec import structs
 from receiver_running import Receiver, running
 from systems import make_link
 from test_fleet_dataset import PIECE, QUIET, a_folder, block, lengths_of, planned, pushed
@@ -469,7 +470,7 @@ def attempted(
 
     inputs = Inputs(tmp_path / "python", tmp_path / "v", tmp_path / "s", tmp_path / "t")
     places = Places(tmp_path, inputs, tmp_path / "artifacts", tmp_path / "reports")
-    assignment = replace(
+    assignment = structs.replace(
         JOB, spec={**JOB.spec, "mode": "oracle", **spec}, claim_id="c" * 12, env={"HF_HOME": "/data/hf"}
     )
     runner, outbox = FakeRunner(), Outbox(tmp_path / "outbox")

@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from builders import SHOWN, a_failure
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from service_running import POLICY, Receiver, refused, with_two_jobs
 from test_fleet_end_to_end import PATIENCE_S, Fleet, until
 from wire_builders import a_grant
@@ -310,7 +310,7 @@ def test_what_is_dropped_is_what_a_receiver_would_drop(sizes: list[int], most: i
 
 def test_output_of_old_attempts_goes_when_there_is_too_much(printer: Printer, monkeypatch: pytest.MonkeyPatch) -> None:
     printer.say("x" * 400)
-    other = Printer(printer.folder, replace(JOB, claim_id="c2"))
+    other = Printer(printer.folder, structs.replace(JOB, claim_id="c2"))
     other.outbox = printer.outbox
     other.say("y" * 400)
     monkeypatch.setattr("training.fleet.worker.outbox.BYTES_KEPT", 1000)
