@@ -25,6 +25,7 @@ from training.fleet.capability.probe import detect
 from training.fleet.cli.render import render_job
 from training.fleet.pages.job import facts
 from training.fleet.queue.jobs import JobQueue
+from training.fleet.receiver.http import openapi
 from training.fleet.scheduling.job import AMOUNTS, CONSTRAINTS, Needs, constraints_in_words
 from training.fleet.scheduling.policy import Policy
 
@@ -129,6 +130,10 @@ def test_pages_and_commands_show_the_sentence() -> None:
     screen = Console(width=500, file=io.StringIO())
     screen.print(render_job(detail))
     assert constraints_in_words(spec) in screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_published_interface_has_it(key: str) -> None:
+    assert key in openapi.document()["components"]["schemas"]["JobSpec"]["properties"]
 
 
 def test_the_page_for_people_explains_it(key: str) -> None:

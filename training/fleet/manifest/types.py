@@ -35,7 +35,7 @@ def _key(kind: Kind[Any], default: Any = None, *, required: bool = False) -> Any
 class HostSpec:
     """A host as the manifest declares it. ``None`` declares nothing: the detected value holds."""
 
-    name: str
+    name: str = ""
     description: str = _key(text(500, empty=True), "")
     priority: int = _key(kinds.priority, 0)  # of several hosts that could run a job, the higher is chosen first
     allow_jobs: tuple[str, ...] = ()  # model names; empty allows all
@@ -70,7 +70,7 @@ class HostSpec:
 class TrainerSpec:
     """An own trainer: its command and its output files."""
 
-    name: str
+    name: str = ""
     command: tuple[str, ...] = _key(kinds.command, (), required=True)
     outputs: tuple[str, ...] = _key(kinds.outputs, ())
     describe: tuple[str, ...] = _key(list_of(text(4096), most=100), ())  # prints its flags; empty: hyper is unchecked

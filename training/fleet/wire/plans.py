@@ -19,7 +19,16 @@ ROTATIONS_MAX = 100
 
 _Text = Annotated[str, Meta(max_length=4096)]
 _Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-_Table = dict[str, Any]
+
+
+def _table(of: str) -> Meta:
+    """Document a table by the manifest's declaration of its keys, by which the receiver checks it."""
+    return Meta(extra_json_schema={"$ref": f"#/components/schemas/{of}"})
+
+
+_Job = Annotated[dict[str, Any], _table("JobSpec")]
+_Host = Annotated[dict[str, Any], _table("HostSpec")]
+_Trainer = Annotated[dict[str, Any], _table("TrainerSpec")]
 
 
 class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,10 +38,10 @@ class PlanRequest(Wire, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jobs at all. ``trainers`` are data to compare with, and never run.
     """
 
-    jobs: Annotated[list[_Table], Meta(max_length=PLAN_JOBS_MAX)] | None = None
-    hosts: dict[str, _Table] = field(default_factory=dict)
-    trainers: dict[str, _Table] = field(default_factory=dict)
-    retention: _Table = field(default_factory=dict)
+    jobs: Annotated[list[_Job], Meta(max_length=PLAN_JOBS_MAX)] | None = None
+    hosts: dict[str, _Host] = field(default_factory=dict)
+    trainers: dict[str, _Trainer] = field(default_factory=dict)
+    retention: dict[str, Any] = field(default_factory=dict)
     scheduling: _Text | None = None
     # each channel by a digest: whom it reaches, and where its secrets lie, is not sent. Null: the caller does not tell
     notify: Annotated[dict[str, _Digest], Meta(max_length=1_000)] | None = None

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from training.contract import digest
+from training.fleet.manifest.types import HostSpec, JobSpec, TrainerSpec
 from training.fleet.scheduling.job import JobStatus
 from training.fleet.service.views import HELD
 from training.fleet.wire import messages as wire
@@ -99,7 +100,7 @@ def _parameters(route: Route) -> list[Json]:
 
 def document() -> Json:
     """Build the whole document, in a fixed order."""
-    kinds = {wire.Problem}
+    kinds: set[type] = {wire.Problem, JobSpec, HostSpec, TrainerSpec}
     routes = [route for route in ROUTES if not route.page]
     for route in routes:
         kinds |= {kind for kind in (route.request, route.reply) if kind not in (None, dict)}
