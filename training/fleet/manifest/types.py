@@ -7,9 +7,10 @@ the plain values that the queue stores and the wire carries.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -104,12 +105,12 @@ class JobSpec(Constraints):
 
 
 # The keys of [defaults]: the value that a job gets where it does not say otherwise.
-INHERITED = (
-    *("split_recipe", "train_hosts", "seed", "n_resamples", "dataset", "max_run_s", "max_silence_s", "threads"),
+INHERITED = frozenset(
+    {"split_recipe", "train_hosts", "seed", "n_resamples", "dataset", "max_run_s", "max_silence_s", "threads"}
 )
 
 
-def kind_of(declared: dataclasses.Field[Any]) -> Kind[Any] | None:
+def _kind_of(declared: dataclasses.Field[Any]) -> Kind[Any] | None:
     """Return the values that a declared key may have; None where they follow from more than the declaration."""
     if declared.name not in CONSTRAINTS or declared.name in ("model", "dataset"):
         kind: Kind[Any] | None = declared.metadata.get("kind")
@@ -127,20 +128,24 @@ def read(
     of: type,
     given: Mapping[str, Kind[Any]] = MappingProxyType({}),
     defaults: Mapping[str, Any] = MappingProxyType({}),
-    only: Sequence[str] = (),
+    only: Collection[str] = (),
 ) -> dict[str, Any]:
     """Check the keys that a class declares, or ``only`` some: their values, or what they are by default.
 
     ``given`` are the kinds of those that follow from more than the declaration.
     """
     found = {}
-    for declared in fields(of):
-        kind = given.get(declared.name) or kind_of(declared)
-        if kind is not None and (not only or declared.name in only):
-            default = defaults.get(declared.name, declared.default)
-            required = declared.metadata.get("required", False)
-            found[declared.name] = table.take(declared.name, kind, default, required=required)
+    for name, declared_kind, default, required in _keys(of):
+        kind = given.get(name) or declared_kind
+        if kind is not None and (not only or name in only):
+            found[name] = table.take(name, kind, defaults.get(name, default), required=required)
     return found
+
+
+@cache
+def _keys(of: type) -> Sequence[tuple[str, Kind[Any] | None, Any, bool]]:
+    """List the keys that a class declares: name, values, default, and if each must be there."""
+    return [(each.name, _kind_of(each), each.default, each.metadata.get("required", False)) for each in fields(of)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +200,7 @@ class ManifestError(Exception):
         self.mistakes = tuple(mistakes)
 
 
+@cache
 def defaults_of(declared: type) -> dict[str, Any]:
     """Return the values of the keys that are not given."""
     return {each.name: _as_json(each.default) for each in fields(declared)}
