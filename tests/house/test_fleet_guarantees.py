@@ -33,7 +33,6 @@ NEWER = {
         for kind in (Fault.OWNER, Fault.WOKEN, Fault.PAUSE_HOST, Fault.DRAIN, Fault.RESUME_HOST, Fault.STATE_LOST)
     ),
     "row wake",
-    "row give_way",
 }
 
 

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
     """Return the keys that each check asks a table for, by the check's name of that table."""
     found: dict[str, set[str]] = {}
 
-    def finish(self: Any, what: str) -> None:
+    def finish(self: Any, what: str, _instead: Any = None) -> None:
         found.setdefault(what, set()).update(self._asked)
 
     monkeypatch.setattr(Table, "finish", finish)

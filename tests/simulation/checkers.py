@@ -36,7 +36,6 @@ _TABLE: dict[str, tuple[tuple[str | None, ...], str]] = {
     "take_out": (("failed",), "cancelled"),
     "requeue": (("pending", *_LIVE, *_FINAL), "pending"),
     "wake": (("pending",), "pending"),
-    "give_way": (("pending",), "pending"),
 }
 _MARKS = ("hold", "unhold")  # beside the status, in whichever
 
@@ -126,7 +125,7 @@ class OnlyTheOwnerActs(Checker):
             self._worker(seen)
         elif call.name in ("cancel", "requeue", "deliver", *_MARKS):
             self.demand(set(seen.changed()) <= {call.job_id}, f"{call.name} by the operator moved another job")
-        elif call.name in ("ticket", "output", "by hand", "retention", "wake", "interrupt", "pause", "drain", "resume"):
+        elif call.name in ("ticket", "output", "by hand", "retention", "wake", "pause", "drain", "resume"):
             self.demand(not seen.changed(), f"{call.name} moved a job")
         self._remember(seen)
 

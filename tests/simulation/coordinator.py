@@ -22,7 +22,6 @@ from simulation.faults import Fault
 from simulation.network import Connection, Request
 from simulation.steps import BodyCut, Call, Commit, Endpoint, News, Process
 from simulation.unlike import pace
-from simulation.urgent import is_urgent
 from simulation.world import SimClock, Timer, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, Writer
@@ -37,7 +36,6 @@ from training.fleet.service.folding import Folding
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Plan, Service
 from training.fleet.service.states import SavedStates
-from training.fleet.service.urgent import UrgentJobs
 from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.errors import StoreError
@@ -178,7 +176,7 @@ class Coordinator:
         self.saved_states = SavedStates(self.service, self.states, self.clock)
         self.service.state_of = self.saved_states.of
         self._retention, self.lets_go = Retention(self.service, self.store, None, self.database), False
-        self._wakes, self._urgent_jobs = Wakes(self.service), UrgentJobs(self.service)
+        self._wakes = Wakes(self.service)
         self._watcher.prepared()
         self._writer = InlineWriter(self.database)
         self._run(Call("reload"), self._do("reload", self.reload))
@@ -247,8 +245,6 @@ class Coordinator:
         self._run(Call("tick"), self._look())
         if self._wakes.any_can_be:
             self._run(Call("wake"), self._wake_sleepers())
-        if is_urgent(self.world.seed):
-            self._run(Call("interrupt"), self._interrupt())
         self.mend_index()
         if not self._folds:
             self._folds = True
@@ -358,12 +354,6 @@ class Coordinator:
             return
         for each in due:
             self.world.fault(Fault.WOKEN, "receiver", each.host)
-
-    def _interrupt(self) -> Endpoint:
-        try:
-            return (yield Commit(Call("interrupt"), self._urgent_jobs.due))
-        except DatabaseError as error:
-            self.world.say("receiver", f"interrupts nobody: {error}")
 
     def _do(self, name: str, work: Callable[[], Any]) -> Endpoint:
         return (yield Commit(Call(name), work))

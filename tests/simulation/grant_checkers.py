@@ -145,15 +145,9 @@ class GrantsFit(Checker):
         ((edition,),) = self._witness.rows("SELECT edition FROM identity")
         self.demand(facts.edition <= edition, "granted before the plan that brings it is in force")
         for other in seen.before.jobs.values():
-            if self._kept(facts.job_id, request.host_id):
-                break
             waits = other.status == seen.after.jobs[other.job_id].status == "pending"
             if waits and other.priority > facts.priority and not other.held_by and other.edition <= edition:
                 self._passed_over(other, request, now, seen)
-
-    def _kept(self, job_id: str, host: str) -> bool:
-        """Return True when somebody was asked to give way to a job there: then it comes before all others."""
-        return bool(self._witness.rows("SELECT 1 FROM attempts WHERE gives_way_to = ? AND host = ?", job_id, host))
 
     def _away(self, seen: Observation) -> set[str]:
         """Return the hosts that are quarantined, under an operator's order, or at rest for their owners.

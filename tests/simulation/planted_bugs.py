@@ -17,7 +17,6 @@ from simulation.planted_in_retention import RETENTION_BUGS
 from simulation.planted_in_schedule import SCHEDULE_BUGS
 from simulation.planted_in_slots import SLOT_BUGS
 from simulation.planted_in_store import STORE_BUGS
-from simulation.planted_in_urgent import URGENT_BUGS
 from simulation.planted_in_worker import WORKER_BUGS
 
 BUGS = (
@@ -32,6 +31,5 @@ BUGS = (
     *SLOT_BUGS,
     *OWNER_BUGS,
     *MOVE_BUGS,
-    *URGENT_BUGS,
     *DATA_BUGS,
 )

@@ -20,7 +20,6 @@ from simulation import plan_checkers as p
 from simulation import room_checkers as r
 from simulation import schedule_checkers as d
 from simulation import time_checkers as s
-from simulation import urgent_checkers as u
 from simulation import worker_checkers as w
 from simulation.coordinator import Coordinator
 from simulation.copy_checkers import CopiesAreTold
@@ -35,7 +34,6 @@ from simulation.shared import WorkerDisk, few_kept, is_shared
 from simulation.storm import Storm
 from simulation.trainer import Trainer
 from simulation.unlike import slowest
-from simulation.urgent import is_urgent
 from simulation.witness import Checker, Witness
 from simulation.worker_checkers import WorkerChecker
 from simulation.world import Violation, World
@@ -111,25 +109,13 @@ class Simulation:
             o.NoInhibitorIsLeft(self.world),
             o.WokenForAReason(self.world, scenario.hosts),
         ]
-        little, costs = m.LittleWorkIsLost(self.world, policy), u.GivingWayCostsNothing(self.world, scenario)
-        self.urgent: list[u.UrgentChecker] = [
-            u.OnlyWhoCanGivesWay(self.world, scenario),
-            costs,
-            u.PlacesAreKept(self.world, scenario),
-            u.WhoIsAskedGivesWay(self.world, scenario),
-        ]
-
-        def lost_state() -> None:
-            little.lost_state()
-            costs.lost_state()
-
+        little = m.LittleWorkIsLost(self.world, policy)
         moves: list[m.MoveChecker] = [
             m.ResumesItsOwn(self.world),
             m.StepsAreCountedOnce(self.world),
             m.MixedIsMarked(self.world),
             little,
             m.NothingIsLeft(self.world, lambda: self.receiver),
-            *(self.urgent if is_urgent(seed) else []),
         ]
         self.moves = m.Moves(moves if is_moving(seed) else [])
         self.data = a.Data([a.OneFetchAtATime(self.world), a.JobsGoFirst(self.world), a.DataInUseStays(self.world)])
@@ -192,7 +178,7 @@ class Simulation:
             lambda host: self.finished.gone(host.machine),
             self._at_risk,
             self.folders.second,
-            lost_state,
+            little.lost_state,
         )
 
     def run(self) -> None:
@@ -319,7 +305,7 @@ class Simulation:
         for checker in self.silence:
             checker.stepped(seconds)
         self.grants.clock_is_true = False
-        for checker in (*self.schedule, *self.urgent):
+        for checker in self.schedule:
             checker.stepped()
 
     def _at_risk(self) -> list[str]:

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from simulation import memory, moves, urgent
+from simulation import memory, moves
 from simulation.faults import Weather
 from simulation.illness import Illness
 from simulation.owners import conditions
@@ -48,7 +48,6 @@ class Scenario:
     machines: list[Machine]
     jobs: list[dict[str, Any]]
     later_jobs: list[dict[str, Any]]  # that reloads bring
-    urgent_jobs: list[tuple[float, dict[str, Any]]]  # that come at these moments
     work_s: dict[str, float]  # job id → how long its trainer works
     weather: Weather
     illness: Illness
@@ -87,12 +86,10 @@ class Scenario:
         policy = _policy(chance, SLOW_PACE if seed >= SLOW_FROM else 1.0)
         if moves.is_moving(seed):
             policy = replace(policy, state_every_s=moves.every_s(seed, policy.stale_after_s))
-        policy = urgent.policy(seed, policy)
         machines = [_machine(chance, number) for number in range(chance.randint(2, 5))]
-        machines = machines[: urgent.machines(seed)]
         for machine in machines:
             machine.capability.update(calibration(seed, machine.name))
-            machine.declared.update(urgent.slots(seed, machine.name) or _slots(seed, machine.name))
+            machine.declared.update(_slots(seed, machine.name))
             machine.declared.update(conditions(seed, machine.name, policy.stale_after_s))
             if is_tight(seed):
                 machine.capability.update(memory.machine(seed, machine.name))
@@ -103,16 +100,12 @@ class Scenario:
         later = [_job(chance, machines, 100 + number) for number in range(chance.randint(0, 4))]
         if is_tidy(seed):  # one mode, so that more models are of a kind
             known, later = [_of_one_mode(job) for job in known], [_of_one_mode(job) for job in later]
-        known, later = urgent.marked(seed, known, 0.15), urgent.marked(seed, later, 0.3)
-        soon = _urgent_jobs(seed, machines, stormy_s, policy.stale_after_s)
         if is_tight(seed):
             known, later = ([job | memory.wishes(seed, job["job_id"]) for job in some] for some in (known, later))
         share = stormy_s * len(machines) / (len(known) + len(later))
         work_s = {
-            job["job_id"]: urgent.works_s(
-                seed, job, share * chance.choice([0.02, 0.1, 0.3, 0.6]) * (0.5 + chance.random())
-            )
-            for job in known + later + [job for _, job in soon]
+            job["job_id"]: share * chance.choice([0.02, 0.1, 0.3, 0.6]) * (0.5 + chance.random())
+            for job in known + later
         }
         illness, policy = Illness.draw(
             seed, policy, [machine.capability for machine in machines], work_s, stormy_s / 3600
@@ -124,7 +117,6 @@ class Scenario:
             machines=machines,
             jobs=known,
             later_jobs=later,
-            urgent_jobs=soon,
             work_s=work_s,
             weather=replace(
                 moves.weather(seed, Weather.draw(chance, policy.stale_after_s, stormy_s / 3600), stormy_s / 3600),
@@ -139,19 +131,6 @@ class Scenario:
             same_bytes=chance.random() < 0.4,
             hosts={machine.name: machine.declared for machine in machines if machine.declared},
         )
-
-
-def _urgent_jobs(
-    seed: int, machines: list[Machine], stormy_s: float, lease_s: float
-) -> list[tuple[float, dict[str, Any]]]:
-    """Return urgent jobs and when they come, and long ones that give way to them when the storm is over."""
-    if not urgent.is_urgent(seed):
-        return []
-    chance = random.Random(f"{seed}/urgent jobs")
-    drawn = [urgent.plain(seed, _job(chance, machines, 200 + number)) for number in range(chance.randint(4, 8))]
-    coming = zip(urgent.moments(seed, stormy_s, lease_s, len(drawn)), urgent.marked(seed, drawn, 1.0), strict=True)
-    long = [urgent.plain(seed, _job(chance, machines, 300 + number)) for number in range(5)]
-    return [*((stormy_s + 1.0 + number, job | {"priority": 40}) for number, job in enumerate(long)), *coming]
 
 
 def has_slots(seed: int) -> bool:

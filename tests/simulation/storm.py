@@ -15,7 +15,6 @@ from simulation.moves import is_moving
 from simulation.network import Broken, Network, Outcome, Request
 from simulation.owners import is_owned
 from simulation.scenario import Scenario
-from simulation.urgent import is_urgent
 from simulation.world import World
 
 DAY_S = 86_400.0
@@ -86,7 +85,7 @@ class Storm:
         self._strike(weather.worker_stops_per_h * machines, self._stop_worker)
         self._strike(weather.operator_per_h, self._operate)
         self._strike(weather.operator_per_h, self._hold, self._hold_chance)
-        if is_owned(self._scenario.seed) or is_urgent(self._scenario.seed):
+        if is_owned(self._scenario.seed):
             self._strike(weather.operator_per_h, self._order_host, self._order_chance)
         illness = self._scenario.illness
         self._strike(illness.sick_per_h, self._sicken)
@@ -104,8 +103,6 @@ class Storm:
             moment = self._second_chance.random() * self._scenario.stormy_s
             self._world.after(moment, self._start_another)
         self._world.at(self._scenario.stormy_s, self.end)
-        for at, job in self._scenario.urgent_jobs:
-            self._world.at(at, lambda job=job: self._take([*self._receiver.jobs, job]))  # type: ignore[misc]
 
     def _strike(self, per_h: float, blow: Callable[[], None], chance: random.Random | None = None) -> None:
         if per_h <= 0:

@@ -47,7 +47,7 @@ def test_every_place_in_the_list_is_in_the_code() -> None:
     assert {name for name in ours if name not in code and name.rpartition(".")[0] not in code} == set()
     moves = {name.partition(".")[2] for name in ours if name.startswith("transition.")}
     # Events about jobs that stay pending, with at most one row in the same transaction.
-    assert moves == set(TRANSITIONS) - KEEPS_STATUS - {"wake", "give_way"}
+    assert moves == set(TRANSITIONS) - KEEPS_STATUS - {"wake"}
 
 
 def test_every_place_elsewhere_has_a_scene() -> None:

@@ -55,7 +55,6 @@ EXAMPLES = {
     "allowed_hosts": Example(["other"], "allowed_hosts", wrong=["a b"], written="only on other"),
     "denied_hosts": Example(["pi"], "denied_hosts", wrong="pi", written="not on pi"),
     "dataset": Example(DATA, wrong="a b"),
-    "urgent": Example(True, wrong=1, written="urgent"),
 }
 
 

@@ -895,3 +895,10 @@ def test_a_host_declares_what_it_says_and_no_more():
         "reserve_ram_gib": 4.0,
     }
     assert load(HEAD + "[hosts.pi]\n" + job()).hosts["pi"].to_dict() == {"name": "pi"}
+
+
+@pytest.mark.parametrize("value", ["true", "false", "3"])
+def test_urgent_is_a_mistake_that_names_priority(value: str) -> None:
+    (mistake,) = mistakes(job(f"urgent = {value}"))
+    assert (mistake.line, mistake.key, mistake.message) == (5, "jobs[0].urgent", "a job has no key `urgent`")
+    assert mistake.suggestion == "give it a higher `priority`"

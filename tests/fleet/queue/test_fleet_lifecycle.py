@@ -18,7 +18,6 @@ from training.fleet.scheduling.job import FINAL, LIVE, TRANSITIONS, EndReason, J
 from training.fleet.scheduling.policy import Policy, Scheduling
 from training.fleet.service.membership import readable
 from training.fleet.service.service import Plan, Service
-from training.fleet.service.urgent import UrgentJobs
 from training.fleet.service.wakes import Wakes
 from training.fleet.wire.messages import ClaimReply, DeliverRequest, ProblemType, Refusal
 
@@ -154,18 +153,6 @@ def woken(world: World) -> None:
     assert due.host == "pi"
 
 
-def given_way_to(world: World) -> None:
-    running(world)
-    plan = Plan(scheduling=Scheduling.FIRST_COME, hosts={"pi": {"slots": 1}})
-    world.service.reload([a_job("one"), a_job("two", urgent=True)], plan)
-    for seq in range(2, 5):
-        world.clock.advance(100)
-        said = {"seq": seq, "resumable": True, "progress": {"epoch": 1, "epochs": 100, "eta_s": 9000.0}}
-        world.service.heartbeat("id-one", a_beat("claim-1", **said))
-    (asked,) = UrgentJobs(world.service).due()
-    assert asked.sentence() == "one gives way on pi"
-
-
 ROWS: dict[str, tuple[Row, JobStatus]] = {
     "insert": (lambda w: None, S.PENDING),
     "claim": (claimed, S.CLAIMED),
@@ -187,7 +174,6 @@ ROWS: dict[str, tuple[Row, JobStatus]] = {
     "hold": (lambda w: (running(w), w.service.hold("one")), S.RUNNING),
     "unhold": (lambda w: (w.service.hold("one"), w.service.unhold("one")), S.PENDING),
     "wake": (woken, S.PENDING),
-    "give_way": (given_way_to, S.RUNNING),
 }
 
 

@@ -34,6 +34,7 @@ def test_the_help_shows_every_figure() -> None:
     [
         ("stale_after=9", "there is no policy 'stale_after'; did you mean stale_after_s?"),
         ("xyzzy=1", "there are stale_after_s, max_attempts"),
+        ("give_way_s=60", "; give urgent jobs a higher `priority` in the plan"),
         ("", "there is no policy ''"),
         ("stale_after_s=0", "a number from 1 to 2592000, not '0'"),
         ("stale_after_s=nan", "not 'nan'"),

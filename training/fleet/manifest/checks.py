@@ -313,7 +313,7 @@ def _job(table: Table, defaults: Defaults, trainers: Trainers, dataset: Kind[str
     keys = read(table, JobSpec, given, defaults)
     split = _split(table, keys, defaults)
     job = JobSpec(**keys | split, hyper=_hyper(table, keys["model"], trainers))
-    table.finish("a job")
+    table.finish("a job", {"urgent": "give it a higher `priority`"})
     return replace(job, job_id=_identity(job, trainers.own.get(job.model)))
 
 

@@ -146,11 +146,11 @@ class Table:
             self.problems.append(problem)
         self._once.add(same)
 
-    def finish(self, what: str) -> None:
-        """Report the unknown keys; ``what`` names the table in the sentence."""
+    def finish(self, what: str, instead: Mapping[str, str] | None = None) -> None:
+        """Report the unknown keys; ``what`` names the table in the sentence, ``instead`` hints by key."""
         for key in self.values:
             if key not in self._asked:
-                hint = nearest(key, self._asked, self.problems)
+                hint = (instead or {}).get(key) or nearest(key, self._asked, self.problems)
                 self.report((key,), f"{what} has no key `{printable(key)[:80]}`", hint)
 
 

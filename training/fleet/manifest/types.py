@@ -100,8 +100,7 @@ class JobSpec(Constraints):
 
     def to_dict(self) -> dict[str, Any]:
         """Write the job dict of the queue and the wire; keys not given are left out."""
-        only_given = {"test_hosts": [], "urgent": False}
-        return {"name": self.name, "job_id": self.job_id} | _plain(self, without=only_given)
+        return {"name": self.name, "job_id": self.job_id} | _plain(self, without={"test_hosts": []})
 
 
 # The keys of [defaults]: the value that a job gets where it does not say otherwise.

@@ -157,7 +157,7 @@ class Ahead:
             self.kinds.work(each.job_class)  # a part of look() below, in pieces
             if len(waiting) * len(hosts) > self.at_once:
                 yield 5 * _FACT + each.count // 2
-        waiting.sort(key=lambda each: (-each.level, each.since, each.job_class.class_id))
+        waiting.sort(key=lambda each: (-each.priority, each.since, each.job_class.class_id))
         # A remembered promise may be of a commit that was lost; the rows tell.
         self.rolling.promises = {**self._promised(), **self.rolling.promises}
         self.rolling.keep({each.key for each in waiting})

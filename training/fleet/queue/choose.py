@@ -16,9 +16,7 @@ from training.fleet.database.writer import Database, Row
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.declines import Declined, Declines
-from training.fleet.queue.interruptions import Asked, Interruptions
-from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, kind_of, place_of
-from training.fleet.queue.rows import known_job
+from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, place_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
@@ -32,7 +30,6 @@ BEING_MADE = "which host trains what is being worked out anew; ask again in a mo
 RETRY_S = 1.0
 
 Rank = tuple[int, float, int]
-_FIRST: Rank = (-ABOVE_ALL, 0.0, 0)  # before all others
 Head = tuple[Rank, str]  # rank and id of a job
 
 
@@ -48,25 +45,19 @@ class NoJob:
 class Chooser:
     """Looks at the queue on behalf of a host that asks."""
 
-    def __init__(
-        self, db: Database, clock: Clock, classes: Classes, ahead: Ahead, interruptions: Interruptions
-    ) -> None:
-        self._db, self._clock = db, clock
-        self._classes, self._ahead, self._interruptions = classes, ahead, interruptions
+    def __init__(self, db: Database, clock: Clock, classes: Classes, ahead: Ahead) -> None:
+        self._db, self._clock, self._classes, self._ahead = db, clock, classes, ahead
 
     def choose(self, host: Host, fleet: Fleet, policy: Policy, *, first_come: bool = False) -> str | NoJob:
         """The id of the job that ``host`` is to train now. To be called in the granting transaction.
 
-        An urgent one for which a place is kept there; else of the highest priority that the schedule has for it;
-        ``first_come``: the oldest of the highest priority.
+        Of the highest priority that the schedule has for it; ``first_come``: the oldest of the highest priority.
         """
         if self._db.run("open_gates", now=self._clock.now()):
             self._ahead.edited()  # jobs that avoided a host were in no schedule
         asking = _Asking(self._db, self._classes, self._ahead.kinds, host, fleet, policy, self._clock)
-        kept = [each for each in self._interruptions.standing() if each.host == host.name]
-        chosen: str | NoJob | None = asking.kept_place(kept, self._ahead.rolling) if kept else None
-        if chosen is None:  # one host alone is done no sooner by any order
-            chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
+        # One host alone is done no sooner by any order.
+        chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
         if not isinstance(chosen, NoJob):
             self._ahead.waits_no_more(host.name)
         if not (isinstance(chosen, NoJob) and chosen.reason == BEING_MADE):
@@ -126,26 +117,6 @@ class _Asking:
         self._gates = self._closed_gates()
         self._waits: list[tuple[float, str]] = []  # how long until a job may be had, and why not now
         self._for_room: list[tuple[Rank, Needs, str]] = []  # jobs that come first and wait for room, and why
-        self._kept: list[tuple[Rank, Needs, str]] = []  # likewise, whatever else waits: somebody gives way to them
-
-    def kept_place(self, kept: list[Asked], rolling: Rolling) -> str | None:
-        """Choose an urgent job for which somebody gave way here. Of those for whom it does still nothing is taken."""
-        for each in kept:
-            job = known_job(self._db, each.urgent_id)
-            row = self._db.one("class_of_job", job_id=job.job_id)
-            assert row is not None, "it was just read"
-            needs = self._needs(self._classes.at(row["class_id"]))
-            misfit = rules.fits(needs, self._host)
-            held = rules.hold(needs, self._host, self._fleet, self._policy)
-            if job.claimable_at + held.seconds > self._now:
-                continue  # another host came meanwhile, and goes first
-            if misfit is None:
-                rolling.took(self._host.name, Take(kind_of(row["class_id"], job.priority)))
-                return job.job_id
-            if self._waits_for_room(needs):
-                self._kept.append((_FIRST, needs, misfit))
-        self._for_room = [*self._kept]
-        return None
 
     def first_come(self) -> str | NoJob:
         """Choose the oldest job of the highest priority."""
@@ -181,7 +152,7 @@ class _Asking:
             made = rolling.made
             rolling = ahead.current(self._host, self._fleet, self._policy, or_idle=True)
             if rolling.made is not made:  # or it would say the same again
-                self._for_room = [*self._kept]
+                self._for_room = []
                 verdict, head = self._scheduled(rolling)
         if avoiding is not None and (head is None or avoiding[0][0] <= head[0][0]):
             return avoiding[1]
@@ -297,8 +268,7 @@ class _Asking:
                 return None
             wait_s = row["claimable_at"] + held.seconds - self._now
             if wait_s <= 0:
-                urgent = self._classes.at(class_id).needs.urgent
-                return rules.rank(row["priority"], row["claimable_at"], row["seq"], urgent=urgent), row["job_id"]
+                return rules.rank(row["priority"], row["claimable_at"], row["seq"]), row["job_id"]
             self._waits.append((wait_s, held.reason or "it failed a moment ago"))
             below = row["priority"]
 

@@ -33,7 +33,6 @@ from training.fleet.queue.draft import (
 )
 from training.fleet.queue.events import Events
 from training.fleet.queue.foresee import Synced
-from training.fleet.queue.interruptions import Interruptions
 from training.fleet.queue.logs import LogRows
 from training.fleet.queue.orders import Orders
 from training.fleet.queue.plan_write import PlanWrite
@@ -101,8 +100,7 @@ class JobQueue:
         self.orders = Orders(self.db, self.clock)
         self.classes = Classes(self.db)
         self.ahead = Ahead(self.db, self.clock, self.classes, self.events)
-        self.interruptions = Interruptions(self.db, self.clock, self.events, self.policy)
-        self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead, self.interruptions)
+        self._chooser = Chooser(self.db, self.clock, self.classes, self.ahead)
         self._new_claim_id = new_claim_id
         self.plan_part = PART
 
@@ -528,7 +526,6 @@ class JobQueue:
             )
             self.db.run("shift_hosts", step=step_s, now=now)
             self.db.run("shift_declines", step=step_s, now=now)
-            self.interruptions.shift(step_s)
 
     def newest_time(self) -> float:
         """The latest moment at which anything was noted, 0 in an empty queue."""

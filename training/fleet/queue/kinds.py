@@ -16,7 +16,6 @@ from training.fleet.queue.classes import Classes, JobClass
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.rows import booked_of
 from training.fleet.scheduling import booking
-from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.calibrations import middle
 from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.job import Host, Needs
@@ -45,10 +44,6 @@ class Waiting:
     def key(self) -> str:
         return kind_of(self.job_class.class_id, self.priority)
 
-    @property
-    def level(self) -> int:
-        return rules.level(self.priority, urgent=self.job_class.needs.urgent)
-
 
 def kind_of(class_id: int, priority: int) -> str:
     """Return the name of the kind of jobs with this class and priority."""
@@ -67,9 +62,8 @@ Places = Mapping[str, tuple[bool, int]]  # host → if it is on the GPUs there, 
 def kind(of: JobClass, priority: int, count: int, told: Mapping[str, Prediction], places: Places | None = None) -> Kind:
     """Make a kind of the schedule, by what is told of the hosts that it fits: of each the mean, not the median."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
-    level = rules.level(priority, urgent=of.needs.urgent)
     seconds = {host: each.mean for host, each in told.items()}
-    return Kind(kind_of(of.class_id, priority), count, seconds, level, spread, places or {})
+    return Kind(kind_of(of.class_id, priority), count, seconds, priority, spread, places or {})
 
 
 class AtOnce:
@@ -146,7 +140,6 @@ class Live:
     afresh: bool  # no earlier attempt there may have begun it
     booked: Booking
     paused: bool = False  # its trainer stands still
-    resumable: bool = False  # its job can go on elsewhere
     grants: int = 0  # of its job
 
 
@@ -186,7 +179,6 @@ class Kinds:
                 progress=json.loads(row["progress"]) if row["progress"] else None,
                 afresh=bool(row["afresh"]),
                 paused=bool(row["paused"]),
-                resumable=bool(row["resumable"]),
                 grants=row["grants"],
                 booked=booked_of(row),
             )

@@ -125,7 +125,6 @@ TRANSITIONS: Mapping[str, Transition] = {
         _row("hold", JobStatus, _S.PENDING, "the operator held it"),
         _row("unhold", JobStatus, _S.PENDING, "the operator unheld it"),
         _row("wake", [_S.PENDING], _S.PENDING, "a sleeping host was woken for it"),
-        _row("give_way", [_S.PENDING], _S.PENDING, "a running job was asked to give way to it"),
     )
 }
 # Marks beside the status, which they leave as it is: a pending job stays pending, a running one running.
@@ -180,7 +179,6 @@ class Constraints:
     allowed_hosts: tuple[str, ...] = _asks((), "only on {}")  # empty: all
     denied_hosts: tuple[str, ...] = _asks((), "not on {}")  # these win
     dataset: str | None = None  # its id; None: each host's local data
-    urgent: bool = _asks(default=False, words="urgent")  # first in its priority; others may give way to it
 
 
 CONSTRAINTS = {each.name: each for each in fields(Constraints)}
@@ -393,8 +391,7 @@ class Attempt:
     heard_s: float | None = 0.0  # training time by its heartbeats; None: it trains no more
     paused: bool = False  # its trainer stood still when it was last heard …
     paused_s: float = 0.0  # … and for how long it has in all
-    resumable: bool = False  # its worker can hand it back so that it goes on elsewhere, as it said last
-    gives_way_to: str | None = None  # the urgent job for which it was asked to
+    resumable: bool = False  # it saved a state from which its job can go on elsewhere, as its worker said last
     out_of_memory: str | None = None  # "ram" or "vram", when that ended it
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was at fault
@@ -445,10 +442,6 @@ class Job:
     def held(self) -> bool:
         """Return True when the job is held: granted to no host until it is unheld, whatever its status."""
         return self.held_at is not None
-
-    @property
-    def urgent(self) -> bool:
-        return bool(self.spec.get("urgent"))
 
     @property
     def needs(self) -> Needs:

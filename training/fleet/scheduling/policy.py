@@ -45,10 +45,6 @@ class Policy:
     short_pause_max_s: float = 60.0  # … up to this
     state_every_s: float = 600.0  # between two saved states that a host brings of a job it trains; 0: none
     reschedule_s: float = 10.0  # the schedule is made anew after so long, though nothing has happened
-    # Attempts that give way to urgent jobs (interruption.py).
-    move_s: float = 60.0  # that a move costs: less is not worth one …
-    give_way_s: float = 120.0  # … it is asked for, and its place kept, for so long each …
-    give_way_again_s: float = 1800.0  # … and no job is asked again, or asked for again, within so long
 
 
 class Scheduling(StrEnum):
@@ -223,14 +219,9 @@ def must_avoid(needs: Needs, avoid_host: str, host: Host, fleet: Fleet) -> bool:
     return any(peer.name != host.name and fits(needs, peer) is None for peer in fleet.alive)
 
 
-def level(priority: int, *, urgent: bool) -> int:
-    """Return a job's level, by which jobs go one before the other: of each priority the urgent ones come first."""
-    return 2 * priority + urgent
-
-
-def rank(priority: int, claimable_at: float, seq: int, *, urgent: bool = False) -> tuple[int, float, int]:
-    """Rank a job, smaller is better: its level, then age, then the order of the manifest."""
-    return (-level(priority, urgent=urgent), claimable_at, seq)
+def rank(priority: int, claimable_at: float, seq: int) -> tuple[int, float, int]:
+    """Rank a job, smaller is better: its priority, then age, then the order of the manifest."""
+    return (-priority, claimable_at, seq)
 
 
 # The first words of a job's `ended_by` when a budget ended it, which a refund gives back.

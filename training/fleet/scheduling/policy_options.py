@@ -12,6 +12,7 @@ from training.fleet.scheduling.policy import Policy
 MONTH_S = 30 * 86_400.0
 _LEAST = {"stale_after_s": 1.0, "sweep_period_s": 0.01, "max_attempts": 1, "max_host_losses": 1}
 _LEAST |= {"max_grants": 1, "backoff_s": 0.01, "clock_step_s": 0.1}  # all others: 0
+_OF_URGENT_JOBS = ("move_s", "give_way_s", "give_way_again_s")  # no job interrupts another
 _DEFAULTS = Policy()
 
 
@@ -24,6 +25,7 @@ def setting(text: str) -> tuple[str, float]:
 
         near = difflib.get_close_matches(key, kinds, 1)
         hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(kinds)}"
+        hint = "; give urgent jobs a higher `priority` in the plan" if key in _OF_URGENT_JOBS else hint
         raise argparse.ArgumentTypeError(f"there is no policy {key!r}{hint}")
     least = _LEAST.get(key, 0)
     try:

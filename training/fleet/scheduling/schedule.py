@@ -38,7 +38,7 @@ class Kind:
     key: str
     count: int
     seconds: Mapping[str, float]  # host → expected duration there; a host that it does not fit is absent
-    priority: int = 0  # its level among them: of a plan's priority the urgent jobs come first
+    priority: int = 0  # the higher comes first
     spread: float = 0.0  # of the logarithm of these durations
     # host → if it trains on the GPUs there, and how many at once; where nothing is said, one on any place
     places: Mapping[str, tuple[bool, int]] = field(default_factory=dict)

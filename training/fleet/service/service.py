@@ -631,18 +631,8 @@ class Service:
             echo=self._round(attempt.host),
             slots=None if known is None else self._slots_told(known),
             terms=terms,
-            hand_back=self._gives_way(attempt),
             next_data=None if known is None else next_data(request, terms, self.plan, lambda: self._likely(known)),
         )
-
-    def _gives_way(self, attempt: Attempt) -> str | None:
-        """Return why a live attempt is to be handed back: an urgent job waits for its place, and would get it."""
-        if attempt.gives_way_to is None or not self.may_grant:
-            return None
-        if attempt.host in taken_out(self.queue.db, self.host_registry):
-            return None
-        standing = self.queue.interruptions.standing()
-        return next((each.request for each in standing if each.claim_id == attempt.claim_id), None)
 
     @property
     def may_grant(self) -> bool:

@@ -20,7 +20,7 @@ from training.fleet.queue.quarantine import quarantines
 from training.fleet.queue.rows import attempt_of, job_of, jobs_by_host, set_aside_of, trained_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
-from training.fleet.scheduling.job import LIVE, EndReason, Host, Job, JobStatus, Needs, Trained
+from training.fleet.scheduling.job import LIVE, Host, Job, JobStatus, Needs, Trained
 from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.trained import Model, unlike
@@ -461,7 +461,7 @@ class Views:
             progress=json.loads(row["progress"]) if row["progress"] and not pending else None,
             obstacle=look.obstacle,
             paused=self._paused(row, job) if job.status in LIVE and row["paused"] else None,
-            note=self._gives_way(job) or look.waits_for if pending else self._remark(job),
+            note=look.waits_for if pending else self._remark(job),
             trained=trained_of(row).known() if job.status is JobStatus.COMPLETED else None,
             auroc=auroc_of(row) if job.status is JobStatus.COMPLETED else None,
             removed=None
@@ -522,22 +522,6 @@ class Views:
         kind = Workload.of(job.spec).kind
         return replace(job.needs, peak=self._service.queue.ahead.kinds.learned.peak(kind))
 
-    def _gives_way(self, job: Job) -> str | None:
-        """Say who gives way to an urgent job that waits, or to whom an attempt does or did."""
-        if job.status is JobStatus.PENDING and job.urgent:
-            standing = self._service.queue.interruptions.standing(self._db)
-            found = [each.sentence() for each in standing if each.urgent_id == job.job_id]
-            if found:
-                return found[0]
-        row = self._db.one("gave_way_last", job_id=job.job_id) if job.attempt else None
-        if row is None:
-            return None
-        if job.status in LIVE:
-            return f"it is asked to give way to {row['urgent_name']}, which is urgent"
-        if job.status is not JobStatus.PENDING or row["end_reason"] != EndReason.WORKER_SHUTDOWN:
-            return None
-        return f"it gave way to {row['urgent_name']} on {row['host']} and goes on from its saved state"
-
     def _held(self, job: Job) -> str:
         since = duration(max(0.0, self._clock.now() - (job.held_at or 0.0)))
         return f"it is held by {job.held_by}, {since} ago, and granted to nobody until `cis490-jobs unhold`"
@@ -546,11 +530,9 @@ class Views:
         if job.status is not JobStatus.PENDING:
             why = f": {job.ended_by}" if job.ended_by else ""
             mark = f"; should it wait again, {self._held(job)}" if job.held else ""
-            remark = self._remark(job) or self._gives_way(job)
+            remark = self._remark(job)
             return f"the job is {job.status}{why}{mark}{f'; {remark}' if remark else ''}"
-        way = self._gives_way(job)
-        waits = self._held(job) if job.held else self._waits(job, hosts)
-        return waits if way is None else f"{way}; {waits}"
+        return self._held(job) if job.held else self._waits(job, hosts)
 
     def _waits(self, job: Job, hosts: list[HostVerdict]) -> str:
         """Say what a job waits for that nobody holds."""

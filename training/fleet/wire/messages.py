@@ -337,8 +337,7 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     resting: str | None = None  # as in a claim
     paused: bool = False  # the trainer stands still …
     paused_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # … and has for so long in all
-    # it has saved a state from which it can go on elsewhere, and is handed back when the answer asks for that
-    resumable: bool = False
+    resumable: bool = False  # it has saved a state from which it can go on elsewhere
     next_data: NextDataHeard | None = None
     log: LogLines | None = None
 
@@ -350,8 +349,6 @@ class HeartbeatReply(Wire, frozen=True, kw_only=True):
     echo: Echo | None = None  # to be brought back with the next claim or heartbeat of this session
     slots: Slots | None = None  # as in a claim's answer
     terms: HostTerms | None = None  # as in a claim's answer
-    # why the trainer is to be stopped politely and its job handed back, once its state was brought; null: it goes on
-    hand_back: str | None = None
     next_data: NextData | None = None  # to be fetched ahead; null: as said before, or nothing
 
 

@@ -267,7 +267,6 @@ class JobView(Wire, frozen=True, kw_only=True):
     in_manifest: bool
     held_by: str | None = None  # the operator who holds it, at any status; null: not held
     held_at: float | None = None
-    urgent: bool = False  # it goes first in its priority, and jobs that can go on elsewhere give way to it
     note: str | None = None  # a further note for the operator, as the host it waits for
     paused: str | None = None  # why the trainer of a live job stands still; null: it does not
     # of a completed job: digests of `data` and `code`, and the checkout's `commit`; null: not known

@@ -194,7 +194,7 @@ def left_s(view: Json) -> float | None:
 def marks(view: Json) -> list[str]:
     """List what is said of a job beside its status."""
     over = view.get("status") in ("completed", "cancelled")
-    said = [word for key, word in (("urgent", "urgent"), ("held_by", "held")) if view.get(key) and not over]
+    said = ["held"] if view.get("held_by") and not over else []
     return said + ([] if view.get("in_manifest", True) else ["not in the plan"])
 
 
@@ -278,7 +278,6 @@ EVENTS: Mapping[str, str] = {
     "hold": "was held",
     "unhold": "was unheld",
     "wake": "has a host woken",
-    "give_way": "has another job give way",
 }
 
 

@@ -42,7 +42,7 @@ SELECT count(*) AS n FROM (SELECT 1 FROM waiting
   LIMIT :most)
 
 -- name: attempts_live — what runs, for schedule and forecast
-SELECT a.claim_id, a.host, a.heard_s, a.paused, a.resumable, a.progress, a.granted_at, a.booked, j.job_id, j.name,
+SELECT a.claim_id, a.host, a.heard_s, a.paused, a.progress, a.granted_at, a.booked, j.job_id, j.name,
        j.priority, j.grants, j.class_id, c.needs,
   NOT EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = a.job_id AND b.generation = a.generation
     AND (b.host = a.host OR b.resumable) AND b.attempt < a.attempt) AS afresh
@@ -307,26 +307,6 @@ UPDATE attempts SET seq = max(seq, :seq), heard_s = :heard_s, paused_s = max(pau
   progress = CASE WHEN seq < :seq THEN COALESCE(:progress, progress) ELSE progress END
 WHERE claim_id = :claim_id
 
--- name: ask_to_give_way — an attempt is to end for an urgent job
-UPDATE attempts SET gives_way_to = :job_id, gives_way_number = :number, gives_way_at = :now
-WHERE claim_id = :claim_id AND ended_at IS NULL
-
--- name: urgent_first — the urgent jobs of a class that may be granted now, the best first
-SELECT job_id, name, priority, claimable_at, seq, attempt, avoid_host, avoid_until FROM waiting
-WHERE class_id = :class_id AND claimable_at <= :now
-ORDER BY priority DESC, claimable_at, seq LIMIT :most
-
--- name: gave_way — the attempts that were asked to give way since; open while the urgent job waits and was granted to nobody
-SELECT a.claim_id, a.job_id, a.host, a.ended_at, a.gives_way_to, a.gives_way_at, j.name, u.name AS urgent_name,
-  u.status = 'pending' AND u.held_at IS NULL AND u.attempt = a.gives_way_number AS open
-FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id JOIN jobs AS u ON u.job_id = a.gives_way_to
-WHERE a.gives_way_to IS NOT NULL AND a.gives_way_at > :since ORDER BY a.gives_way_at, a.claim_id
-
--- name: gave_way_last — for which urgent job the last attempt of a job was asked to give way, if for one
-SELECT a.host, a.ended_at, a.end_reason, u.name AS urgent_name FROM attempts AS a
-JOIN jobs AS j ON j.job_id = a.job_id AND j.attempt = a.attempt JOIN jobs AS u ON u.job_id = a.gives_way_to
-WHERE a.job_id = :job_id
-
 -- name: train_no_more — it delivers, and may take its time
 UPDATE attempts SET heard_s = NULL WHERE claim_id = :claim_id AND heard_s IS NOT NULL
 
@@ -434,10 +414,6 @@ UPDATE hosts SET last_seen = min(last_seen + :step, :now)
 UPDATE declines SET at = at + :step, begins_at = begins_at + :step, ends_at = ends_at + :step,
   here_until = here_until + :step, open_at = open_at + :step
 WHERE ended_at IS NULL AND at + :step <= :now
-
--- name: shift_gave_way — as above
-UPDATE attempts SET gives_way_at = min(gives_way_at + :step, :now)
-WHERE gives_way_to IS NOT NULL AND gives_way_at > :since
 
 -- name: newest_time — when anything was noted last; before that the clock cannot be
 SELECT max(at) AS at FROM (

@@ -106,10 +106,6 @@ CREATE TABLE attempts (
   paused_s    REAL NOT NULL DEFAULT 0,  -- … and for how long it has in all, as its worker said
   booked      TEXT,                 -- what it may use of its host, as JSON; NULL: granted before this was kept
   resumable   INTEGER NOT NULL DEFAULT 0 CHECK (resumable IN (0, 1)),  -- it can go on elsewhere, as its worker said last
-  gives_way_to TEXT,                -- the urgent job for which it was asked to end …
-  gives_way_number INTEGER,         -- … how often that had been granted then …
-  gives_way_at REAL                 -- … and when it was asked
-    CHECK ((gives_way_at IS NULL) = (gives_way_to IS NULL) AND (gives_way_number IS NULL) = (gives_way_to IS NULL)),
   figure      REAL,                 -- its validation figure, from when its curve was removed; NULL: read that
   seal INTEGER,
   PRIMARY KEY (job_id, attempt),
@@ -119,7 +115,6 @@ CREATE TABLE attempts (
 CREATE UNIQUE INDEX attempts_one_live ON attempts (job_id) WHERE ended_at IS NULL;
 CREATE INDEX attempts_live_by_host ON attempts (host) WHERE ended_at IS NULL;
 CREATE UNIQUE INDEX attempts_by_request ON attempts (host, request_id) WHERE request_id IS NOT NULL;
-CREATE INDEX attempts_giving_way ON attempts (gives_way_at) WHERE gives_way_to IS NOT NULL;
 
 CREATE TABLE events (               -- one row per transition, in the transition's own transaction
   seq         INTEGER PRIMARY KEY,

@@ -31,7 +31,6 @@ from training.fleet.service.preview import Previews
 from training.fleet.service.retention import Retention
 from training.fleet.service.service import Service
 from training.fleet.service.states import SavedStates
-from training.fleet.service.urgent import UrgentJobs
 from training.fleet.service.views import Views
 from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore
@@ -175,7 +174,6 @@ class Context:
         self.large_bodies = asyncio.Semaphore(_LARGE_BODIES)
         self.retention = Retention(self.service, self.store, self.datasets, self.reader)
         self.wakes = Wakes(self.service)
-        self.urgent_jobs = UrgentJobs(self.service)
         self.letting_go = asyncio.Lock()  # one at a time: the hour's and an operator's
         self.audit = AuditLog(self.service.queue.db, self.clock)
         self.incidents = Incidents(self.service.queue.db, self.clock, self.audit)
@@ -329,8 +327,7 @@ class Context:
     # -- time ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Do what is due every few seconds: sweep silent attempts and old parts, have attempts give way to urgent jobs,
-        mend the index."""
+        """Do what is due every few seconds: sweep silent attempts and old parts, mend the index."""
         await self._look_at_the_file()
         if self.halted is not None:
             return
@@ -344,8 +341,6 @@ class Context:
         await self.forget_uploads()
         await self._forget_states()
         await self._wake_sleepers()
-        for asked in await self.call(self.urgent_jobs.due):
-            logger.info("%s for %s", asked.sentence(), asked.urgent_name)
         if self.delivery.index_stale:
             await self.repair_index()
 

@@ -1,10 +1,9 @@
-"""PURE: halting for the host's owner, by an operator's order, or for an urgent job. It costs nobody anything.
+"""PURE: halting for the host's owner, or by an operator's order. It costs nobody anything.
 
 A halt pauses the trainer where it is; heartbeats go on and say so. A trainer that has been halted for as long as the
 halt's patience is asked to stop, as at a worker's end, and its job goes to another host: patience of nothing is a drain
 at once. A job whose trainer has not started goes back at once, and a worker without a job asks for none: it tells the
-receiver that it rests, and asks anew as soon as it may. One trainer of several gives way when the receiver asks for
-that: it stops in the same way, and its slot asks for work at once.
+receiver that it rests, and asks again as soon as it may.
 """
 
 from __future__ import annotations
@@ -49,12 +48,6 @@ def keeps_awake(terms: HostTerms, owner: Owner, *, trains: bool) -> bool:
 def handed_back(reason: str) -> Failure:
     """Return the end of an attempt that goes on elsewhere, or later: nobody's fault."""
     return Failure(EndReason.WORKER_SHUTDOWN, f"handed back: {reason}")
-
-
-def give_way(transition: Transition, reason: str) -> None:
-    """Hand back a job that can go on elsewhere, as the receiver asks; what ends already does so for its own reason."""
-    if transition.phase is Phase.RUNNING and transition.work.resumable:
-        _stop(transition, reason)
 
 
 def catch_up(transition: Transition) -> None:

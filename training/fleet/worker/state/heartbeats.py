@@ -112,8 +112,6 @@ def _renewed(transition: Transition, reply: HeartbeatReply) -> None:
         transition.say(f"the receiver is back: {work.assignment.name} goes on")
         transition.set_work(paused=False)
         transition.let_go_on()
-    if reply.hand_back is not None:
-        halts.give_way(transition, reply.hand_back)
     if reply.action is Action.DRAIN and not transition.state.draining:
         transition.say("draining: this job is finished, then no more are taken")
         transition.set(draining=True)
