@@ -120,6 +120,12 @@ def test_a_site_goes_on_to_every_page_of_a_list_and_leaves_out_what_is_gone(monk
     assert more.count(b"href") == 1, "one job too many stays a word"
 
 
+@pytest.mark.parametrize("address", ["/static/../../x", "/static/a/b", "/jobs/../../x", "/jobs/%2e%2e%2fx", "//e/x"])
+def test_no_link_leads_out_of_the_sites_folder(address: str) -> None:
+    found = place(address)
+    assert found is None or re.fullmatch(r"(jobs/)?[\w-][\w.-]*\.html", found)
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_site_holds_every_page_of_the_menu(receiver: Receiver, name: str) -> None:
     shown_as = PAGES[name].shown

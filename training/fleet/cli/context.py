@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -202,14 +202,14 @@ def _with_flags(said: RenderableType, flags: str, callers: Set[str]) -> Renderab
 
 
 @contextmanager
-def meter(context: CommandContext, words: str) -> Iterator[Callable[[int, int], object]]:
-    """Show a progress bar on a terminal; elsewhere a line now and then."""
+def meter(context: CommandContext, words: str, *, of_bytes: bool = True) -> Iterator[Callable[[int, int], object]]:
+    """Show a progress bar on a terminal; elsewhere, of bytes, a line now and then."""
     if not context.err.isatty():
-        yield _lines(context, words)
+        yield _lines(context, words) if of_bytes else lambda _done, _whole: None
         return
-    columns = (TextColumn(words), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    counts = (DownloadColumn(), TimeRemainingColumn()) if of_bytes else (MofNCompleteColumn(),)
     console = Console(file=context.err, highlight=False)
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(TextColumn(words), BarColumn(), *counts, console=console, transient=True) as bar:
         task = bar.add_task(words, total=None)
         yield lambda done, whole: bar.update(task, completed=done, total=whole or None)
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from training import strict_json
 from training.files import write_whole
-from training.fleet.cli.context import CannotError, CommandContext
+from training.fleet.cli.context import CannotError, CommandContext, meter
 from training.fleet.cli.options import AsJson, Url
 from training.fleet.client.client import FleetClient, Refused
 from training.fleet.wire.constants import DONE, REFUSED
@@ -42,7 +39,8 @@ def report(
     """Write the dashboard's pages as files: they need no receiver, no script and no network."""
     context: CommandContext = ctx.obj
     before = _owned(out)
-    written = write_site(context.client(receiver_url), out, before, lambda words: _meter(context, words))
+    with meter(context, "reading pages", of_bytes=False) as step:
+        written = write_site(context.client(receiver_url), out, before, step)
     first = (out / "index.html").resolve()
     shape = {"folder": str(out), "index": first.as_uri(), **written}
     said = f"{counted(written['files'], 'files')} in {out}, of {counted(written['jobs'], 'jobs')}: {first.as_uri()}"
@@ -54,15 +52,11 @@ def report(
     return DONE
 
 
-Meter = Callable[[str], Any]
-
-
-def write_site(client: FleetClient, out: Path, before: list[str], meter: Meter) -> dict[str, int]:
+def write_site(client: FleetClient, out: Path, before: list[str], step: Callable[[int, int], object]) -> dict[str, int]:
     """Ask for all pages, then put them in the place of the files ``before``; returns numbers of files and jobs."""
     from training.fleet.pages.site import site
 
-    with meter("reading pages") as step:
-        made = site(partial(_page, client), step)
+    made = site(partial(_page, client), step)
     out.mkdir(parents=True, exist_ok=True)
     names = sorted(made.files)
     write_whole(out / MARK, strict_json.dumps({"files": sorted({*before, *names})}))  # also of what comes half
@@ -95,13 +89,3 @@ def _owned(out: Path) -> list[str]:
         return [name for name in names if _NAME.fullmatch(name)]
     except (OSError, ValueError, KeyError, TypeError):
         raise CannotError(f"{out} holds other files; name a new or empty folder with --out", REFUSED) from None
-
-
-@contextmanager
-def _meter(context: CommandContext, words: str) -> Iterator[Callable[[int, int], object]]:
-    """Show a bar on a terminal, and nothing elsewhere."""
-    console = Console(file=context.err, highlight=False)
-    columns = (TextColumn(words), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=not context.err.isatty()) as bar:
-        task = bar.add_task(words, total=None)
-        yield lambda done, whole: bar.update(task, completed=done, total=whole)

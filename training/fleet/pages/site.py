@@ -15,6 +15,7 @@ from training.fleet.wire.routes import PAGES
 
 JOBS_MAX = 2000
 _LINK = re.compile(r' (href|src)="(/[^"]*)"')
+_STATIC = re.compile(r"/static/[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _JOBS = "jobs/"  # the folder of their pages
 
@@ -56,7 +57,7 @@ def place(address: str) -> str | None:
     """Return the file of an address; None for what a site does not hold."""
     parts = urlsplit(address)
     if parts.path.startswith("/static/"):
-        return parts.path[1:]
+        return parts.path[1:] if _STATIC.fullmatch(parts.path) else None
     asked = parse_qs(parts.query)
     for row in PAGES.values():
         if row.shown is None or not set(asked) <= set(row.shown.links):
