@@ -105,7 +105,6 @@ HELD = "ended_at = NULL, end_reason = NULL, host = 'x', session_id = 's', slot =
 NEWEST = "FROM events ORDER BY seq DESC LIMIT 1"
 EVENT = "seq, at, job_id, transition, from_status, to_status, attempt, host, detail"
 MARKED = "'pending', 'pending', NULL, NULL, 'ada'"
-_TOLD = "(job_id, generation, attempt, at, host, ends_at, low_at, high_at)"
 BROKEN: list[tuple[str, list[str]]] = [
     ("live", [f"UPDATE attempts SET ended_at = 1, end_reason = 'host_lost' WHERE job_id = {RUNS}"]),
     ("claim", [f"UPDATE jobs SET claim_id = 'another' WHERE job_id = {RUNS}"]),
@@ -163,7 +162,6 @@ BROKEN: list[tuple[str, list[str]]] = [
         "strangers",
         [f"INSERT INTO curve_points (job_id, attempt, epoch, loss) VALUES ({DONE}, 9, 1, 0.5)"],
     ),
-    ("strangers", [f"INSERT INTO forecasts {_TOLD} VALUES ({DONE}, 1, 9, 1, 'pi', 3, 2, 4)"]),
     ("strangers", [f"INSERT INTO usage_samples (job_id, attempt, seq, seconds) VALUES ({DONE}, 9, 1, 0.5)"]),
     ("curves", [f"INSERT INTO curve_points (job_id, attempt, epoch, loss, line) VALUES ({DONE}, 1, 1, 0.5, 99)"]),
     ("generations", [f"UPDATE jobs SET generation = 3 WHERE job_id = {WAITS}"]),

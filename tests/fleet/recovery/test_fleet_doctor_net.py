@@ -45,10 +45,6 @@ SOME_OF_EACH = {
         "host, kind, job_id, by_host, at, begins_at, ends_at, here_until, open_at, ended_at",
         "'pi', '1:0', job_id, 'desk', 1, 2, 3, 4, 5, 6 FROM jobs LIMIT 1",
     ),
-    "forecasts": (
-        "job_id, generation, attempt, at, host, ends_at, low_at, high_at",
-        "job_id, 1, 0, 1, 'pi', 3, 2, 4 FROM jobs LIMIT 1",
-    ),
     "watches": ("host, checkpoint, model, since, heard_at, every_s", "'pi', '5f', 'gbt realistic', 1, 2, 900"),
     "incidents": (
         INCIDENT,
@@ -228,9 +224,6 @@ UNTOLD = {
     "declines": dict.fromkeys(
         ["seq", "host", "kind", "job_id", "by_host", "at", "begins_at", "ends_at", "here_until", "open_at", "ended_at"],
         NOBODY,
-    ),
-    "forecasts": dict.fromkeys(
-        ["seq", "generation", "at", "host", "ends_at", "low_at", "high_at"], NOBODY
     ),
     "watches": dict.fromkeys(["host", "checkpoint", "model", "since", "heard_at", "every_s"], TOLD_BY_WATCH),
     "incidents": dict.fromkeys(["seq", *INCIDENT.split(", ")], TOLD_BY_WATCH),

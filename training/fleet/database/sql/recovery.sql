@@ -83,8 +83,6 @@ UNION ALL SELECT DISTINCT 'point of a curve', job_id, attempt FROM curve_points 
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = p.job_id AND a.attempt = p.attempt)
 UNION ALL SELECT DISTINCT 'sample of use', job_id, attempt FROM usage_samples AS s
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = s.job_id AND a.attempt = s.attempt)
-UNION ALL SELECT 'forecast', job_id, attempt FROM forecasts AS f
-WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.job_id = f.job_id AND j.attempt >= f.attempt)
 
 -- name: doctor_granted — what an attempt was granted, where that was kept, is its job
 SELECT job_id, attempt FROM attempts WHERE granted IS NOT NULL AND COALESCE(

@@ -374,20 +374,6 @@ CREATE TABLE declines (            -- a host that waits, or waited, because anot
 CREATE UNIQUE INDEX declines_open ON declines (host, kind) WHERE ended_at IS NULL;
 CREATE INDEX declines_by_time ON declines (at);
 
-CREATE TABLE forecasts (            -- what was foretold of a job, to be held against what came; a clock that steps moves none
-  seq        INTEGER PRIMARY KEY,
-  job_id     TEXT NOT NULL,
-  generation INTEGER NOT NULL,
-  attempt    INTEGER NOT NULL CHECK (attempt >= 0), -- 0: while it waited, when the plan was taken over
-  at         REAL NOT NULL,
-  host       TEXT NOT NULL,
-  ends_at    REAL NOT NULL,         -- four of five are meant to end from low_at to high_at
-  low_at     REAL NOT NULL,
-  high_at    REAL NOT NULL,
-  seal INTEGER
-) STRICT;
-CREATE UNIQUE INDEX forecasts_once ON forecasts (job_id, generation, attempt);
-
 CREATE TABLE watches (              -- hosts that are watched with a model, and when each watch was heard; receiver's clock
   host       TEXT NOT NULL,
   checkpoint TEXT NOT NULL,         -- the model's digest; empty: it has none
@@ -466,7 +452,6 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('deaths', 0, 0),
   ('declines', 0, 0),
   ('events', 0, 0),
-  ('forecasts', 0, 0),
   ('host_changes', 0, 0),
   ('host_orders', 0, 0),
   ('hosts', 0, 0),
