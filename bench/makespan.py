@@ -273,6 +273,7 @@ class Learning(Ours):
         self.case = case
         self.on = [Machine(str(n)) for n in range(case.machines)]
         self.speeds = Speeds(calibrations=calibrations)
+        self.speeds.expect(case.works)
         self.heard = self.speeds  # with what those under way tell
         self.learned = 0  # of the jobs that have ended
 

@@ -235,7 +235,7 @@ def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
         return Live("id", "job", "job", "desk", one, 0, 0.0, heard_s, said, afresh, Booking())
 
     def seconds(under_way: Live) -> float:
-        kinds.look([(under_way, desk)])
+        kinds.look([one], [(under_way, desk)])
         return kinds.predictions(one, {"desk": desk})["desk"].seconds
 
     guess = seconds(live(5, 5000.0, afresh=False))

@@ -210,8 +210,11 @@ def test_live_attempts_tell_of_others_before_they_end_and_are_no_part_of_what_wa
 def test_of_two_jobs_of_a_family_that_nobody_trained_the_larger_one_takes_longer() -> None:
     small, large = work(epochs=10), work(epochs=40)
     speeds = Speeds()
+    speeds.expect([small, large, large])
     times = [speeds.predict(each, Machine("desk")).seconds for each in (small, large)]
     assert times[1] == pytest.approx(4 * times[0])
+    speeds.expect([small])
+    assert [speeds.predict(each, Machine("desk")).seconds for each in (small, large)] == times, "said once"
 
 
 def test_a_host_that_becomes_ten_times_slower_is_known_again_after_two_jobs() -> None:

@@ -168,7 +168,7 @@ class Ahead:
             return
         machines = {host.name: Machine.of(host) for host in hosts}
         live = [each for each in self.kinds.live() if each.host in machines]
-        self.kinds.look((each, machines[each.host]) for each in live)
+        self.kinds.look((each.job_class for each in waiting), ((each, machines[each.host]) for each in live))
         trains = Counter(each.host for each in live)
         most = max(2, PLACES_MOST // max(1, len(hosts)))
         slots_there = sum(min(max(trains[host.name], min(most_at_once(host), most)), BUSY_MOST) for host in hosts)

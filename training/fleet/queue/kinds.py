@@ -185,12 +185,13 @@ class Kinds:
             for row in self._db.all("attempts_live", most=LIVE_MOST)
         ]
 
-    def look(self, live: Iterable[tuple[Live, Machine]]) -> None:
+    def look(self, waiting: Iterable[JobClass], live: Iterable[tuple[Live, Machine]]) -> None:
         """Take in what was learned, and what attempts under way say of a kind that is little known.
 
         Of each attempt a word is taken when it has done a fiftieth of its work, and whenever that has doubled.
         """
         learned, version = self.learned.speeds(), self.renew()
+        learned.expect(self.work(each) for each in waiting)
         words = {}
         for each, on in live:
             if each.afresh and each.heard_s is not None:

@@ -84,6 +84,7 @@ class Speeds:
 
     calibrations: Calibrations = field(default_factory=Calibrations, compare=False)  # first guesses
     attempts: dict[str, Attempts] = field(default_factory=dict)
+    awaited: dict[str, dict[str, float]] = field(default_factory=dict)  # of families that nobody trained: middle sizes
     _fits: dict[str, _Fit] = field(default_factory=dict, init=False, compare=False, repr=False)
     _hosts: _Hosts | None = field(default=None, init=False, compare=False, repr=False)
 
@@ -99,6 +100,16 @@ class Speeds:
         self._fits.pop(work.family, None)
         self._hosts = None
 
+    def expect(self, works: Iterable[Workload]) -> None:
+        """Note the sizes of jobs that wait, of families that nobody trained: their middle is what is guessed of."""
+        found: dict[str, list[Workload]] = {}
+        for work in works:
+            if work.family not in self.attempts and work.family not in self.awaited:
+                found.setdefault(work.family, []).append(work)
+        for family, waiting in found.items():
+            self.awaited[family] = _middles(waiting)
+            self._fits.pop(family, None)
+
     def word_of(self, work: Workload, on: Machine, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
         """Return what a live attempt says of its kind: seconds trained, last progress; None when it is known better."""
         done, left_s = (own_word(progress, elapsed_s) if progress else None) or (0.0, 0.0)
@@ -110,7 +121,7 @@ class Speeds:
         """Return what is known with what live attempts say, which is no part of what was learned."""
         if not words:
             return self
-        heard = Speeds(self.calibrations, dict(self.attempts))
+        heard = Speeds(self.calibrations, dict(self.attempts), self.awaited)
         heard._fits = dict(self._fits)
         for family in {word.work.family for word in words} & heard.attempts.keys():
             heard.attempts[family] = {host: deque(each, _NEWEST) for host, each in self.attempts[family].items()}
@@ -147,7 +158,8 @@ class Speeds:
 
     def _fit(self, family: str) -> _Fit:
         if family not in self._fits:
-            self._fits[family] = _Fit(family, self.attempts.get(family, {}), self.calibrations)
+            awaited = self.awaited.get(family, {})
+            self._fits[family] = _Fit(family, self.attempts.get(family, {}), self.calibrations, awaited)
         return self._fits[family]
 
     def _beside(self) -> _Hosts:
@@ -172,14 +184,12 @@ class _Cell:
 class _Fit:
     """One family: a host's time, and powers of sizes. What calibrations say is taken off beforehand."""
 
-    def __init__(self, family: str, attempts: Attempts, calibrations: Calibrations) -> None:
+    def __init__(
+        self, family: str, attempts: Attempts, calibrations: Calibrations, awaited: Mapping[str, float]
+    ) -> None:
         self._family, self._calibrations = family, calibrations
-        sizes: dict[str, list[float]] = {}
-        for each in (each for newest in attempts.values() for each in newest):
-            for name, value in each.work.sizes:
-                sizes.setdefault(name, []).append(value)
-        self._asked: dict[str, float] = {}  # the first values of sizes that nobody trained
-        self._centres = {name: middle(values) for name, values in sizes.items()}
+        trained = _middles(each.work for newest in attempts.values() for each in newest)
+        self._centres = trained if attempts else dict(awaited)
         self._noise, self._unlike = _noise(attempts), _UNLIKE
         self._cells: dict[tuple[str, Workload], _Cell] = {}
         self._surprise = {host: self._take_in(host, newest) for host, newest in attempts.items()}
@@ -270,10 +280,6 @@ class _Fit:
         if work not in self._known:
             sizes, (unlike, unsure) = self._sizes(work), self._kind(work.kind)
             log_s = _dot(self._means, sizes) + unlike
-            for name, value in work.sizes:
-                if name not in self._centres:
-                    away, (power, differ) = value - self._asked.setdefault(name, value), _power(name)
-                    log_s, unsure = log_s + power * away, unsure + differ * away**2
             self._known[work] = sizes, log_s, unsure, unlike
         return self._known[work]
 
@@ -336,7 +342,7 @@ class _Hosts:
                     [(mean - self.effects[of][0], unsure) for of, mean, unsure in told], *_BASE
                 )
             for host, told in of_host.items():
-                differ = max(self._differ(host)[0], self.effects[host][0] ** 2)
+                differ = self._differ(host)[0]
                 self.effects[host] = _shrunk(
                     [(mean - self._families[of][0], unsure) for of, mean, unsure in told], 0.0, differ
                 )
@@ -347,6 +353,15 @@ class _Hosts:
         level, everywhere = self._families.get(family, _BASE)
         effect, here = self.effects.get(host, (0.0, differ))
         return level + effect, everywhere, here + pair
+
+
+def _middles(works: Iterable[Workload]) -> dict[str, float]:
+    """Return the middle of each size."""
+    sizes: dict[str, list[float]] = {}
+    for work in works:
+        for name, value in work.sizes:
+            sizes.setdefault(name, []).append(value)
+    return {name: middle(values) for name, values in sizes.items()}
 
 
 def _power(name: str) -> tuple[float, float]:

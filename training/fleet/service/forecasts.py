@@ -125,7 +125,7 @@ class Forecasts:
             notes = {each.name: note for each in registry.known.values() if (note := self._note(each)) is not None}
             out, now = taken_out(self.reader, registry), self.service.queue.clock.now()
             answer = _Answer(request, registry, self._kinds, notes, out, now).reply(
-                asked[:ASKED_MOST], self._trained(registry)
+                asked[:ASKED_MOST], self._trained(asked, registry)
             )
             left_out, learned_from = len(asked[ASKED_MOST:]), self._kinds.learned.attempts
             return msgspec.structs.replace(answer, held=held, left_out=left_out, learned_from=learned_from)
@@ -170,10 +170,10 @@ class Forecasts:
                 asked.append(_Asked(spec["job_id"], name_of(spec), drafts.of(needs, spec), priority))
         return registry, asked
 
-    def _trained(self, registry: HostRegistry) -> list[_Trained]:
+    def _trained(self, asked: Sequence[_Asked], registry: HostRegistry) -> list[_Trained]:
         live = sorted(self._kinds.live(), key=lambda each: each.granted_at)
         machines = [Machine(each.host) for each in live]
-        self._kinds.look(zip(live, machines, strict=True))
+        self._kinds.look((each.job_class for each in asked), zip(live, machines, strict=True))
         found = []
         for each, on in zip(live, machines, strict=True):
             left_s, late_s = self._kinds.left(each, on)
