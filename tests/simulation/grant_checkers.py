@@ -142,7 +142,7 @@ class GrantsFit(Checker):
             grace = self._policy.prefer_cuda_grace_s
             waited = held_s >= grace - 1e-6 or not self._somebody_has_cuda(spec, seen)
             self.demand(waited, f"granted past prefer_cuda after {held_s:.1f} s")
-        ((edition,),) = self._witness.rows("SELECT edition FROM identity")
+        ((edition,),) = self._witness.rows("SELECT edition FROM plan_in_force")
         self.demand(facts.edition <= edition, "granted before the plan that brings it is in force")
         for other in seen.before.jobs.values():
             waits = other.status == seen.after.jobs[other.job_id].status == "pending"

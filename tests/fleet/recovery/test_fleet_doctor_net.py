@@ -83,7 +83,7 @@ def columns() -> list[tuple[str, str]]:
         tables = [
             row["name"]
             for row in database.connection.execute("PRAGMA table_list").fetchall()
-            if not row["name"].startswith("sqlite_")
+            if row["type"] == "table" and not row["name"].startswith("sqlite_")
         ]
         assert set(tables) == {*COUNTED, "identity", "seals"}
         return [
@@ -182,6 +182,7 @@ UNTOLD = {
         "claimable_at": DECIDED,
         "short_runs": DECIDED,
         "claimed_at": MOVES,
+        "edition": "of the plan that brought it, which only the plan in force is compared with",
         "in_manifest": "as the plan's file said at its last reload, and the doctor reads no plan",
     },
     "attempts": {
@@ -219,6 +220,7 @@ UNTOLD = {
         ["seq", "at", "kind", "subject", "sentence", "event", "job_id", "lasting", "over_at"], NOBODY
     ),
     "notify_channels": dict.fromkeys(["name", "sent", "fixed", "tries", "next_at", "sent_at", "error"], NOBODY),
+    "plan_in_force": dict.fromkeys(["one", "edition"], NOBODY),
     "notice_cursor": dict.fromkeys(["one", "events", "quarantines"], NOBODY),
     "removals": dict.fromkeys(["seq", "at", "size", "why", "newest", "done_at", "back_at"], NOBODY),
     "declines": dict.fromkeys(

@@ -4,13 +4,13 @@
 SELECT database_id FROM identity WHERE one = 1
 
 -- name: edition — which plan is in force: jobs of a later one are being written, and are not granted
-SELECT edition FROM identity WHERE one = 1
+SELECT edition FROM plan_in_force WHERE one = 1
 
 -- name: move_edition — a plan is written, and comes into force
-UPDATE identity SET edition = :edition WHERE one = 1
+INSERT INTO plan_in_force (one, edition) VALUES (1, :edition) ON CONFLICT (one) DO UPDATE SET edition = excluded.edition
 
 -- name: half_written — jobs in a list (JSON) of a plan that did not come into force
-SELECT job_id FROM jobs WHERE job_id IN (SELECT value FROM json_each(:ids)) AND edition > (SELECT edition FROM identity WHERE one = 1)
+SELECT job_id FROM jobs WHERE job_id IN (SELECT value FROM json_each(:ids)) AND edition > coalesce((SELECT edition FROM plan_in_force WHERE one = 1), 0)
 
 -- name: class_of — the requirement class of these needs, if any job ever had them
 SELECT class_id FROM classes WHERE needs = :needs
@@ -221,7 +221,7 @@ UPDATE jobs SET status = 'claimed', attempt = attempt + 1, grants = grants + 1, 
   worker_hostname = :host, claimed_at = :now, heartbeat_at = :now, error = NULL, ended_by = NULL,
   avoid_host = '', avoid_until = NULL
 WHERE job_id = :job_id AND status = 'pending' AND held_at IS NULL
-  AND edition <= (SELECT edition FROM identity WHERE one = 1)
+  AND edition <= coalesce((SELECT edition FROM plan_in_force WHERE one = 1), 0)
 RETURNING *
 
 -- name: add_attempt — the grant's own row

@@ -4,14 +4,19 @@
 
 CREATE TABLE identity (             -- one row: which database this is, whatever its file is called and whoever serves it
   one         INTEGER PRIMARY KEY CHECK (one = 1),
-  database_id TEXT NOT NULL CHECK (length(database_id) = 32), -- random; copies of the database keep it
-  edition     INTEGER NOT NULL DEFAULT 0                      -- of the plan in force
+  database_id TEXT NOT NULL CHECK (length(database_id) = 32)  -- random; copies of the database keep it
 ) STRICT;
 INSERT INTO identity (one, database_id) VALUES (1, lower(hex(randomblob(16))));
 
 CREATE TABLE classes (              -- one row per distinct form of what jobs need of a host
   class_id INTEGER PRIMARY KEY,
   needs    TEXT NOT NULL UNIQUE,    -- canonical JSON of job.Needs
+  seal INTEGER
+) STRICT;
+
+CREATE TABLE plan_in_force (        -- at most one row
+  one     INTEGER PRIMARY KEY CHECK (one = 1),
+  edition INTEGER NOT NULL,         -- rises with every plan
   seal INTEGER
 ) STRICT;
 
@@ -59,7 +64,7 @@ CREATE TABLE jobs (
 CREATE INDEX jobs_ready ON jobs (class_id, avoid_host, priority DESC, claimable_at, seq, edition)
   WHERE status = 'pending' AND held_at IS NULL;
 CREATE VIEW waiting AS SELECT * FROM jobs
-  WHERE status = 'pending' AND held_at IS NULL AND edition <= (SELECT edition FROM identity WHERE one = 1);
+  WHERE status = 'pending' AND held_at IS NULL AND edition <= coalesce((SELECT edition FROM plan_in_force WHERE one = 1), 0);
 CREATE INDEX jobs_held ON jobs (status) WHERE held_at IS NOT NULL;
 CREATE INDEX jobs_avoiding ON jobs (avoid_until) WHERE status = 'pending' AND avoid_host <> '';
 CREATE INDEX jobs_live ON jobs (heartbeat_at) WHERE status IN ('claimed', 'running');
@@ -464,6 +469,7 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('notices', 0, 0),
   ('notify_channels', 0, 0),
   ('plan_datasets', 0, 0),
+  ('plan_in_force', 0, 0),
   ('quarantines', 0, 0),
   ('removals', 0, 0),
   ('results', 0, 0),
