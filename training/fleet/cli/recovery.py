@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,7 +71,7 @@ def backup(
     db: Db = None,
     models_dir: ModelsDir = None,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too: keep it locked away.")] = False,
-    deep: Annotated[bool, typer.Option("--deep", help="Also hash files that both have already.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Also hash files that an earlier one brought.")] = False,
     keep: Annotated[int, typer.Option(help="Number of databases to keep; bundles stay.", min=1)] = 10,
     as_json: AsJson = False,
 ) -> int:
@@ -88,32 +87,24 @@ def backup(
     shape = {
         "snapshot": made.name,
         "jobs": sum(made.contents.jobs.values()),
-        "bundles": len(made.contents.files),
+        "bundles": made.contents.bundles,
         "copied": made.copied,
         "bytes": made.bytes_copied,
         "keys": made.contents.keys,
         "lost": lost,
-        "only_in_backup": made.mended,
         "datasets": data.sets,
     }
     lines = [state.typed(f"lost: {each}; `cis490-jobs doctor --deep` says what to do") for each in lost]
-    lines += [
-        state.typed(
-            f"good here and not in the store: {each}; with the receiver stopped, "
-            f"`cis490-jobs restore {shlex.quote(str(folder))} --force` brings it back"
-        )
-        for each in made.mended
-    ]
     if with_keys and not made.contents.keys:
         lines.append("there are no keys to back up")
     lines.append(
         f"backup {made.name}: {counted(sum(made.contents.jobs.values()), 'jobs')}, "
-        f"{counted(len(made.contents.files), 'bundles')}, "
+        f"{counted(made.contents.bundles, 'bundles')}, "
         f"{made.copied} of them new ({size(made.bytes_copied)}), "
         f"{counted(data.sets, 'data sets')} ({size(data.bytes_copied)} new)"
     )
     context.show(as_json, shape, lambda: printable_text(lines))
-    return REFUSED if lost or made.mended else DONE
+    return REFUSED if lost else DONE
 
 
 def restore(

@@ -7,15 +7,14 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from training.files import Fs, LocalFs, file_sha256, replace_whole, settle
+from training.files import Fs, LocalFs, replace_whole, settle
 from training.fleet.database.sqlite import fold_log
 from training.fleet.recovery.owner import User, acting_as, owner_of
 from training.fleet.service.state import RecoveryError, State
-from training.fleet.store.artifacts import REPORTS, Artifact
 
 PART = ".part"
 
@@ -55,40 +54,12 @@ def write_file(fs: Fs, target: Path, body: bytes) -> None:
     replace_whole(fs, target.with_name(target.name + PART), target, [body])
 
 
-def sync_way(fs: Fs, folder: Path, root: Path) -> None:
-    """Make the names in every folder from ``folder`` up to ``root`` durable."""
-    while True:
-        fs.sync_folder(folder)
-        if folder == root or folder == folder.parent:
-            return
-        folder = folder.parent
-
-
-def holds(fs: Fs, path: Path, size: int, sha256: str | None = None) -> bool:
-    """Return True when a file of this size is there; with ``sha256``, of these bytes."""
-    if fs.size(path) != size:
-        return False
-    return sha256 is None or file_sha256(path, fs) == sha256
-
-
-def copy_reports(
-    fs: Fs, source: Path, target: Path, artifact: Artifact, *, deep: bool, source_fs: Fs | None = None
-) -> list[str]:
-    """Copy the reports of a bundle from one store to another, and sync their folder; returns the damaged ones.
-
-    One that is there already stays, with ``deep`` only if its bytes are those of its name.
-    """
-    folder, damaged = Path(artifact.path).parent / REPORTS, []
-    for name in (source_fs or fs).names(source / folder):
-        digest, path = name.removesuffix(".json"), target / folder / name
-        size = (source_fs or fs).size(source / folder / name)
-        if size is None or name == digest or name.endswith(PART) or holds(fs, path, size, digest if deep else None):
-            continue
-        if copy_file(fs, source / folder / name, path, sha256=digest, source_fs=source_fs) is None:
-            damaged.append(digest)
-    if fs.names(target / folder):
-        fs.sync_folder(target / folder)
-    return damaged
+def sync_ways(fs: Fs, paths: Iterable[Path], root: Path) -> None:
+    """Make the names in the folders of these files durable, and in those above up to ``root``."""
+    folders = {root, *(folder for path in paths for folder in path.parents if root in folder.parents)}
+    for folder in sorted(folders, reverse=True):
+        if folder.is_dir():
+            fs.sync_folder(folder)
 
 
 def stamp(now: float) -> str:

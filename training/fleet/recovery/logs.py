@@ -10,7 +10,6 @@ from training.files import Fs
 from training.fleet.database.writer import Database
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.logs import Gone, piece_of
-from training.fleet.recovery.files import copy_file, holds, sync_way
 from training.fleet.recovery.findings import Finding, Level
 from training.fleet.service import folding
 from training.fleet.service.logs import file_of
@@ -92,23 +91,6 @@ def look_at_logs(root: Path, fs: Fs, known: KnownLogs, *, deep: bool, old: Calla
         if place in named or (about is not None and known.goes(job_id, *about[:2])) or not old(root / place):
             continue
         yield Finding("output-strays", f"{place} is in the store and no row names it", HARMLESS, Level.NOTE)
-
-
-def copy_log(
-    fs: Fs, source: Path, target: Path, root: Path, file: LogFile, *, deep: bool, source_fs: Fs | None = None
-) -> str:
-    """Copy a file of output, durably, unless it is there: "known", "copied", or why it could not be.
-
-    ``deep`` reads what is there.
-    """
-    if holds(fs, target / file.path, file.bytes, file.sha256 if deep else None):
-        return "known"
-    if (source_fs or fs).size(source / file.path) is None:
-        return "is not in the store"
-    if copy_file(fs, source / file.path, target / file.path, sha256=file.sha256, source_fs=source_fs) is None:
-        return "is damaged in the store"
-    sync_way(fs, (target / file.path).parent, root)
-    return "copied"
 
 
 def take_back_logs(queue: JobQueue, files: LogStore) -> int:

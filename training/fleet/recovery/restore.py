@@ -21,25 +21,22 @@ from training.fleet.recovery.backup import (
     KEYS,
     MARK,
     SNAPSHOTS,
-    STORE,
     Contents,
-    StoredFile,
+    content_path,
     read_contents,
     snapshots,
 )
 from training.fleet.recovery.datasets import Copied, copy_datasets
 from training.fleet.recovery.files import (
     copy_file,
-    copy_reports,
     discard_database,
-    holds,
     place_database,
     plainly,
     stamp,
-    sync_way,
+    sync_ways,
     with_rights_of_owner,
 )
-from training.fleet.recovery.logs import copy_log, take_back_logs
+from training.fleet.recovery.logs import take_back_logs
 from training.fleet.recovery.owner import acting_as, owner_of, reader_of, reading
 from training.fleet.recovery.reconcile import (
     Delivery,
@@ -49,11 +46,10 @@ from training.fleet.recovery.reconcile import (
     deliveries,
     in_order,
     known_bundles,
-    sidecar,
 )
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.state import DATABASE, RecoveryError, State
-from training.fleet.store.artifacts import PROVENANCE, REMOVED, Artifact, ArtifactStore
+from training.fleet.store.artifacts import BUNDLE, REMOVED, ArtifactStore
 from training.fleet.store.datasets import DatasetStore
 from training.fleet.store.errors import StoreError
 from training.fleet.store.mark import another_database, read_mark
@@ -102,7 +98,7 @@ class Restore:
                 done = self._begin(snapshot, force)
             if with_keys:
                 self._check_keys(done, force)
-            self._bundles(done)
+            self._files(done)
             unfinished = self.state.db.with_name(f"{self.state.db.name}.restoring")
             try:
                 self._database(done, unfinished)
@@ -146,81 +142,35 @@ class Restore:
             marked = read_mark(self.fs, self.state.models)
         except StoreError as error:
             raise RecoveryError(f"{error}; {UNTOUCHED}") from error
-        if marked and contents.database_id not in (None, marked):
+        if marked and contents.database_id != marked:
             raise RecoveryError(
-                f"{another_database(self.state.models, marked, str(contents.database_id))} in {self.folder}; name the "
+                f"{another_database(self.state.models, marked, contents.database_id)} in {self.folder}; name the "
                 "store of the backup with --models-dir, or bring it here all the same with --force"
             )
 
-    # -- bundles ------------------------------------------------------------------------------------------------
-
-    def _bundles(self, done: Restored) -> None:
-        files = done.contents.files
-        whole, so_far = sum(each.size for each in files), 0
+    def _files(self, done: Restored) -> None:
+        """Bring back what is missing or damaged, each file by its content."""
         done.lost += [f"{each} (when the backup was made)" for each in done.contents.lost]
-        self.fs.mkdir(self.state.models)
-        for file in done.contents.removed:
-            self._note(file)
-            self._sidecars(file, done)
-            sync_way(self.fs, (self.state.models / file.path).parent, self.state.models)
-        for file in files:
-            self._bundle(file, done)
-            self._sidecars(file, done)
-            sync_way(self.fs, (self.state.models / file.path).parent, self.state.models)
-            so_far += file.size
-            self.progress("bundles", so_far, whole)
-        for log in done.contents.logs:
-            source, models = self.folder / STORE, self.state.models
-            outcome = copy_log(self.fs, source, models, models, log.file(), deep=True, source_fs=self._from)
-            if outcome not in ("known", "copied"):
-                done.lost.append(f"output of attempt {log.attempt} of job {log.job} {outcome} of the backup, too")
-
-    def _note(self, file: StoredFile) -> None:
-        """Restore the note of a bundle that retention had taken away, where the bundle is not."""
-        source, target = (root / file.path for root in (self.folder / STORE, self.state.models))
-        note = source.with_name(REMOVED)
-        if self.fs.size(target) is None and self._from.size(note) is not None:
-            self.fs.mkdir(target.parent)
-            self._copy(note, target.with_name(REMOVED))
-
-    def _bundle(self, file: StoredFile, done: Restored) -> None:
-        source, target = self.folder / STORE / file.path, self.state.models / file.path
-        if self.fs.size(target.with_name(REMOVED)) is not None:  # it is back
-            self.fs.unlink(target.with_name(REMOVED))
-        if holds(self.fs, target, file.size, file.sha256):
-            done.kept += 1
-        elif self._from.size(source) is not None and self._copy(source, target, sha256=file.sha256) is not None:
-            done.brought += 1
-        else:
-            done.lost.append(f"bundle {file.sha256[:12]} of job {file.job} is damaged or gone in the backup, too")
-
-    def _sidecars(self, file: StoredFile, done: Restored) -> None:
-        """Restore missing or damaged provenance and reports."""
-        folder = Path(file.path).parent / PROVENANCE
-        model, _, mode = folder.parts[0].rpartition("_")
-        artifact = Artifact(file.sha256, model, mode, file.size)
-        for name in self._from.names(self.folder / STORE / folder):
-            target = self.state.models / folder / name
-            if self.fs.size(target) is not None and self._sound(self.fs, artifact, target):
+        files, models = done.contents.files, self.state.models
+        self.fs.mkdir(models)
+        for number, (path, sha256) in enumerate(files.items()):
+            self.progress("files", number, len(files))
+            target, is_bundle = models / path, path.endswith(f"/{BUNDLE}")
+            note = target.with_name(REMOVED)
+            if is_bundle and self.fs.size(note) is not None:  # retention took it away, and it is back
+                self.fs.unlink(note)
+            if target == note and self.fs.size(target.with_name(BUNDLE)) is not None:
                 continue
-            if self._sound(self._from, artifact, self.folder / STORE / folder / name):
-                self._copy(self.folder / STORE / folder / name, target)
+            source = content_path(self.folder, sha256)
+            if self.fs.size(target) is not None and file_sha256(target, self.fs) == sha256:
+                done.kept += is_bundle
+            elif self._from.size(source) is not None and self._copy(source, target, sha256) is not None:
+                done.brought += is_bundle
             else:
-                done.lost.append(f"the provenance {name} of job {file.job} is damaged")
-        if self.fs.names(self.state.models / folder):
-            self.fs.sync_folder(self.state.models / folder)
-        done.lost += [
-            f"the report {name[:12]} of job {file.job} is damaged"
-            for name in copy_reports(
-                self.fs, self.folder / STORE, self.state.models, artifact, deep=True, source_fs=self._from
-            )
-        ]
+                done.lost.append(f"{path} is damaged or gone in the backup, too")
+        sync_ways(self.fs, [models / path for path in files], models)
 
-    @staticmethod
-    def _sound(fs: Fs, artifact: Artifact, path: Path) -> bool:
-        return isinstance(sidecar(artifact, path.name, b"".join(fs.read(path))), Delivery)
-
-    def _copy(self, source: Path, target: Path, *, sha256: str | None = None) -> str | None:
+    def _copy(self, source: Path, target: Path, sha256: str | None = None) -> str | None:
         return copy_file(self.fs, source, target, sha256=sha256, source_fs=self._from)
 
     # -- the database -------------------------------------------------------------------------------------------
@@ -233,8 +183,6 @@ class Restore:
         try:
             queue.void_codes()
             store = ArtifactStore(self.state.models, self.fs)
-            if done.contents.database_id is None and (marked := store.marked()):
-                queue.be(marked)  # a copy from before there were ids
             assert isinstance(queue.db, SqliteDatabase)
             known = known_bundles(queue.db)
 
