@@ -24,8 +24,8 @@ from training.fleet.database.writer import Ready, Row, named
 SEALED = (
     "artifacts", "attempts", "certificates", "classes", "curve_points", "deaths", "declines", "events",
     "host_changes", "host_orders", "hosts", "incidents", "invitations", "jobs", "log_chunks", "log_files",
-    "notice_cursor", "notices", "notify_channels", "plan_datasets", "plan_in_force", "quarantines", "removals", "results",
-    "tokens", "usage_samples", "watches",
+    "notice_cursor", "notices", "notify_channels", "plan_datasets", "plan_in_force", "quarantines", "removals",
+    "results", "tokens", "usage_samples", "watches",
 )  # fmt: skip
 COUNTED = (*SEALED, "audit")
 _DEFAULTS: Mapping[str | None, Any] = {None: None, "0": 0, "1": 1, "''": ""}
