@@ -54,7 +54,7 @@ from training.trainer.watch.calls import (
     webhook,
 )
 from training.trainer.watch.detector import Detector, Seen, joined, own_references
-from training.trainer.watch.program import Watch, samples, state_path
+from training.trainer.watch.watching import Watch, samples, state_path
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 BEGAN = 5e8

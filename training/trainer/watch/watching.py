@@ -1,12 +1,4 @@
-"""Watch this host with a trained model, and call somebody when an incident begins.
-
-    python -m training.trainer.watch artifacts/gbt_realistic.ckpt.json --reference data/episodes
-
-Reads the recorder's channels (psutil and /proc; nothing leaves the host but what a hook carries away), and puts them
-through the windows, features, scores and incident rule of ``score``. It prints a line when an incident is raised and
-one when it is over; notes go to standard error. Ctrl-C and SIGTERM end it; started again it goes on, and nobody is
-called twice for one incident.
-"""
+"""One host under a model: its samples become windows, incidents and changes, which are kept and carried away."""
 
 from __future__ import annotations
 
@@ -15,90 +7,51 @@ import contextlib
 import json
 import math
 import os
-import platform
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from training.clock import Clock, SystemClock
 from training.locking import LockedError, exclusive
-from training.streams import replace_unprintable
-from training.trainer.contract import BadArguments, BadData, Interrupted, Progress, Stop, limit_threads, perform
+from training.recording.collect import Collector
+from training.recording.record import choose_collector
+from training.recording.stage import RecordError
+from training.trainer.changes import Told, Values
+from training.trainer.checkpoint import read, schema_of
+from training.trainer.contract import BadArguments, BadData, Stop
+from training.trainer.incidents import Incident
+from training.trainer.judging import open_model
+from training.trainer.reasons import named, together
+from training.trainer.streams import Called, StateError, Streams, leave_note, rule_of, take_note
+from training.trainer.summary import doubts_of_host
+from training.trainer.watch.calls import Courier, change_document, command_hook, document, fleet_hook, line, webhook
+from training.trainer.watch.detector import Detector, Seen, own_references, require_watchable
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from training.recording.collect import Collector
-    from training.trainer.changes import Told, Values
-    from training.trainer.incidents import Incident
-    from training.trainer.streams import Streams
-    from training.trainer.watch.calls import Courier
-    from training.trainer.watch.detector import Detector, Seen
-
-PROGRAM = "training.trainer.watch"
 KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
+
+
 ALIVE_EVERY_S = 900.0  # the fleet hears so often that a host is watched
+
+
 KEEP_EVERY_STRETCHES = 10  # of how the host is: what a crash may forget
+
+
 MANY_LOST, LOST = 30, 0.1  # windows, and their share of those seen, from which it is said before the end
+
+
 LAST_CALLS_S = 5.0  # that hooks have at the end
+
+
 MOST_SHARES = 500  # alarms whose channels are kept for an incident's reasons
+
+
 JUMP_S = 5.0  # between the clocks: the host's time was set, and windows begin on a clock of their own
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    replace_unprintable()
-    names = _parser().parse_args(argv)
-    limit_threads(max(names.threads, 1))
-
-    def work(_progress: Progress, stop: Stop) -> None:
-        if names.confirm_change:
-            print(f"note: {_confirm(names)}", file=sys.stderr)
-            return
-        with contextlib.ExitStack() as held:
-            try:
-                with stop.at_once():
-                    watch, collector, hz = _prepare(names, held)
-            except Interrupted:
-                return
-            held.callback(watch.close)
-            samples(watch, collector, hz=hz, clock=SystemClock(), sleep=time.sleep, stop=stop, for_s=names.for_s)
-
-    return perform(work, out=sys.stderr)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Watch this host with a trained model."
-    )
-    parser.add_argument("checkpoint", type=Path, help="file <model>_realistic.ckpt.json of a trained model")
-    parser.add_argument(
-        "--reference", action="append", default=[], metavar="PATH",
-        help="reference recording of this host, or a folder with such (record --baseline makes one); may be repeated",
-    )  # fmt: skip
-    parser.add_argument("--host", default=platform.node() or "host", help="name of this host (default: its own)")
-    parser.add_argument(
-        "--view", choices=["auto", "machine", "container"], default="auto",
-        help="measure the whole machine or this container, as the reference did (default: as record chooses)",
-    )  # fmt: skip
-    parser.add_argument("--state", type=Path, help="file that keeps open incidents across restarts (default: see docs)")
-    parser.add_argument("--for", dest="for_s", type=float, default=None, metavar="SECONDS", help="end after so long")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
-    parser.add_argument("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
-    parser.add_argument("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
-    parser.add_argument("--receiver-url", metavar="URL", help="the fleet's receiver, which is told of each incident")
-    parser.add_argument("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
-    parser.add_argument(
-        "--confirm-change", action="store_true",
-        help="take the change that was told of this host for its ordinary work from now on, and end: the watch that "
-        "runs with the same state takes it up at its next window",
-    )  # fmt: skip
-    parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")
-    return parser
 
 
 def state_path(document: Mapping[str, Any], host: str) -> Path:
@@ -108,29 +61,20 @@ def state_path(document: Mapping[str, Any], host: str) -> Path:
     return folder / "cis490-watch" / f"{document['model']}_{document['mode']}-{host}.json"
 
 
-def _confirm(names: argparse.Namespace) -> str:
+def confirm(names: argparse.Namespace) -> str:
     """Leave a note for the watch. Raises ``TrainerError``."""
-    from training.trainer.checkpoint import read
-    from training.trainer.streams import Streams, leave_note, rule_of
 
     document = read(names.checkpoint).document
     kept_in = names.state or state_path(document, names.host)
-    told = leave_note(kept_in, Streams(str(document.get("digest", "")), rule_of(document)), names.host)
+    told = leave_note(kept_in, Streams(str(document["digest"]), rule_of(document)), names.host)
     return f"confirmed: {names.host} {told.words}. Its thresholds are still those of its reference"
 
 
-def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Watch, Collector, float]:
+def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Watch, Collector, float]:
     """Open everything, and refuse what cannot be watched; ``held`` keeps the state file for this process alone.
 
     Raises ``TrainerError``.
     """
-    from training.recording.record import choose_collector
-    from training.recording.stage import RecordError
-    from training.trainer.checkpoint import schema_of
-    from training.trainer.judging import open_model
-    from training.trainer.streams import StateError, Streams, rule_of
-    from training.trainer.watch.calls import Courier, command_hook, fleet_hook, webhook
-    from training.trainer.watch.detector import Detector, own_references, require_watchable
 
     if names.for_s is not None and not names.for_s > 0:
         raise BadArguments(f"--for {names.for_s:g} must be more than 0 seconds")
@@ -148,7 +92,7 @@ def _prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Wat
     own = own_references(names.reference, names.host, str(collector.view), schema)
     detector = Detector(model, own, host=names.host, view=str(collector.view), began_at=clock.now())
     try:
-        streams = Streams(str(model.document.get("digest", "")), rule_of(model.document))
+        streams = Streams(str(model.document["digest"]), rule_of(model.document))
         kept_in = names.state or state_path(model.document, names.host)
         kept_in.parent.mkdir(parents=True, exist_ok=True)
         held.enter_context(exclusive(kept_in.with_name(f"{kept_in.name}.lock")))
@@ -255,7 +199,6 @@ class Watch:
 
     def _take_up(self) -> None:
         """Look for the note of somebody who confirms a change."""
-        from training.trainer.streams import take_note
 
         carry = partial(self._carry_change, event="confirmed")
         if (told := take_note(self.kept_in, self.streams, self.host, keep=carry)) is not None:
@@ -333,7 +276,6 @@ class Watch:
 
     def _hold_against_the_usual(self, seen: Seen, measures: Values) -> None:
         """Add a window to the host's record, and tell the change that it shows."""
-        from training.trainer.watch.calls import line
 
         self._take_up()
         record, window, piece = self.streams.record(self.host), seen.window, f"{self.detector.began_at:.3f}"
@@ -347,7 +289,6 @@ class Watch:
 
     def _carry_change(self, told: Told, event: str) -> dict[str, Any]:
         """Let the hooks that listen for it hear of a change, and keep the state."""
-        from training.trainer.watch.calls import change_document
 
         name, checkpoint = self.streams.name_of(self.host, told), self.streams.checkpoint
         said = change_document(told, name=name, host=self.host, model=self.model, checkpoint=checkpoint, event=event)
@@ -361,8 +302,6 @@ class Watch:
         self.courier.put(said)
 
     def _tell(self, incident: Incident, event: str, seen: Seen) -> None:
-        from training.trainer.streams import Called
-        from training.trainer.watch.calls import document, line
 
         called = Called(self.streams.identity(self.host, incident), self.host, self.host, incident)
         told = document(
@@ -382,7 +321,6 @@ class Watch:
 
     def _why(self, incident: Incident) -> list[tuple[str, float]]:
         """The channels that carried the incident's alarms, of the last ones that this watch has seen."""
-        from training.trainer.reasons import named, together
 
         mine = [share for start, share in self._shares if incident.began <= start < incident.last]
         return named(self.detector.channels, together(mine)) if mine else []
@@ -390,6 +328,5 @@ class Watch:
 
 def doubts(detector: Detector) -> list[str]:
     """Reasons against believing the model on this host, from its first windows."""
-    from training.trainer.summary import doubts_of_host
 
     return [] if detector.judged is None else doubts_of_host(detector.judged)
