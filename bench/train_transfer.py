@@ -250,21 +250,21 @@ class Trial:
         from training.trainer.contract import Progress, Stop
         from training.trainer.evaluation.host_levels import HostLevels
         from training.trainer.references import join, part, references_of, settled
-        from training.trainer.session import Judged, levels_of, task_of
+        from training.trainer.session import TrainedModel, levels_of, task_of
 
         family, args, split = families.find(self.model), self._args(), self._split()
         if "torch" in family.libraries:
             machine.settle_torch(1)
         inputs, _ = inputs_of(self.data, self.mode, family.takes.value)
 
-        def learnt(also: Sequence[str] = ()) -> Judged:
+        def learnt(also: Sequence[str] = ()) -> TrainedModel:
             parted = part(inputs, split, also=also)
             joined = join(inputs, split, parted.train)
             progress = Progress(io.StringIO(), SystemClock())
             task = task_of(args, inputs, joined, device="cpu", progress=progress, stop=Stop(), keeper=Forgetful())
             fitted = settled(family.fit(task), inputs)
             levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
-            return Judged(inputs, split, parted, joined, fitted, levels, {})
+            return TrainedModel(inputs, split, parted, joined, fitted, levels, {})
 
         judged = learnt()
         kept.mkdir(parents=True, exist_ok=True)
@@ -287,10 +287,10 @@ class Trial:
         _write(kept / "own.npz", judged.references(), cal=cal, test=test)  # last: who finds it finds the others
 
     def _keep_plain(self, kept: Path, judged: Any, cal: Any, test: Any) -> None:
-        from training.trainer.baselines import Own, Plain, plain_answers
+        from training.trainer.baselines import OwnFeatures, Plain, plain_answers
 
         inputs, level = judged.inputs, judged.parted.level
-        own = Own(inputs.reference_features[level], inputs.reference_host[level])
+        own = OwnFeatures(inputs.reference_features[level], inputs.reference_host[level])
         found = plain_answers(judged.joined, own, test=test, cal=cal, classes=inputs.classes, seed=self.seed)
         for name, one in found.items():
             if isinstance(one, Plain):

@@ -14,10 +14,10 @@ from training.trainer.evaluation.host_levels import (
     FEWEST,
     HostThresholds,
     LeftOut,
+    LevelUse,
     Quantiles,
     ReferenceLevel,
     ReferenceScores,
-    Rule,
     Scale,
     choose,
     host_thresholds,
@@ -72,11 +72,11 @@ def test_rules_keep_their_words(calibrated: float, margin: float, usual: float, 
                 scale=scale,
                 quantiles=Quantiles.promising(0.05),
             )
-            for rule in Rule
+            for rule in LevelUse
         }
         start = {rule: hosts.of("known") for rule, hosts in each.items()}
-        assert start[Rule.CALIBRATED] == scale.back(calibrated)
-        assert start[Rule.ONLY_UP] == max(start[Rule.CALIBRATED], start[Rule.FOLLOWS])
+        assert start[LevelUse.CALIBRATED] == scale.back(calibrated)
+        assert start[LevelUse.ONLY_UP] == max(start[LevelUse.CALIBRATED], start[LevelUse.FOLLOWS])
         # Never above level and margin, and never below the reference's own threshold where that is lower.
         assert min(level.high, usual + margin) - 1e-9 <= level.start(margin) <= usual + margin
         for hosts in each.values():
@@ -131,7 +131,7 @@ def test_an_unseen_host_has_the_promised_alarms_by_its_own_reference(probability
         both = ReferenceScores(np.concatenate((own.score, theirs.score)), np.concatenate((own.host, theirs.host)))
         point = operating_point(cal, 0.05, classes=TWO, references=both)
         assert point.hosts is not None
-        assert point.hosts.rule is Rule.FOLLOWS
+        assert point.hosts.rule is LevelUse.FOLLOWS
         found = by_host(test, point, both, TWO)["hosts"]["new"]
         assert found["fpr"] <= 0.1
         assert found["tpr"] >= 0.8
@@ -186,17 +186,17 @@ def test_a_reference_of_an_attack_blinds_the_host_and_is_told() -> None:
 
 
 def left(up: float, follows: float, host: str = "a") -> LeftOut:
-    rates = {Rule.CALIBRATED: up, Rule.ONLY_UP: up, Rule.FOLLOWS: follows}
+    rates = {LevelUse.CALIBRATED: up, LevelUse.ONLY_UP: up, LevelUse.FOLLOWS: follows}
     return LeftOut(host, 40, 40, rates, rates)
 
 
 def test_thresholds_follow_where_that_costs_little_on_hosts_left_out() -> None:
-    assert choose([left(0.01, 0.12)], 0.05)[0] is Rule.FOLLOWS  # as far as hosts left out can keep a promise
-    assert choose([left(0.01, 0.13)], 0.05)[0] is Rule.ONLY_UP
-    assert choose([left(0.20, 0.22)], 0.05)[0] is Rule.FOLLOWS  # hardly above
-    assert choose([left(0.01, 0.2), left(0.01, 0.01, "b"), left(0.01, 0.0, "c")], 0.05)[0] is Rule.FOLLOWS
+    assert choose([left(0.01, 0.12)], 0.05)[0] is LevelUse.FOLLOWS  # as far as hosts left out can keep a promise
+    assert choose([left(0.01, 0.13)], 0.05)[0] is LevelUse.ONLY_UP
+    assert choose([left(0.20, 0.22)], 0.05)[0] is LevelUse.FOLLOWS  # hardly above
+    assert choose([left(0.01, 0.2), left(0.01, 0.01, "b"), left(0.01, 0.0, "c")], 0.05)[0] is LevelUse.FOLLOWS
     rule, why = choose([], 0.05)
-    assert rule is Rule.ONLY_UP
+    assert rule is LevelUse.ONLY_UP
     assert "cannot be left out" in why
 
 
@@ -208,9 +208,9 @@ def test_references_that_say_nothing_of_their_hosts_may_only_raise() -> None:
     honest, misled = (host_thresholds(cal, each, 2.0, 0.05, classes=TWO) for each in (own, lies))
     assert honest is not None
     assert misled is not None
-    assert (honest.rule, misled.rule) == (Rule.FOLLOWS, Rule.ONLY_UP)
+    assert (honest.rule, misled.rule) == (LevelUse.FOLLOWS, LevelUse.ONLY_UP)
     assert [one.host for one in misled.left_out] == ["a", "b", "c"]
-    assert misled.left_out[0].fpr[Rule.FOLLOWS] > misled.left_out[0].fpr[Rule.CALIBRATED]
+    assert misled.left_out[0].fpr[LevelUse.FOLLOWS] > misled.left_out[0].fpr[LevelUse.CALIBRATED]
 
 
 @pytest.mark.parametrize(("hosts", "least"), [(1, "50 %"), (3, "25 %"), (18, "5.3 %"), (19, None)])
@@ -230,7 +230,7 @@ def test_hosts_that_calibrated_without_references_leave_the_plain_quantile() -> 
     _, theirs = fleet({"new": 6.0}, seed=3)
     found = host_thresholds(cal, theirs, 2.0, 0.05, classes=TWO)
     assert found is not None
-    assert (found.rule, found.margin) == (Rule.ONLY_UP, 0.0)
+    assert (found.rule, found.margin) == (LevelUse.ONLY_UP, 0.0)
     assert found.of("new") > 2.0
 
 

@@ -21,7 +21,7 @@ from training.trainer.evaluation.incidents import Timeline, choose, figures
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
 from training.trainer.evaluation.page import gap, render, share, show
 from training.trainer.evaluation.page import main as page_of
-from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, to_json, write_report
+from training.trainer.evaluation.report import Judgement, ReportSource, Run, build_report, plain, to_json, write_report
 from training.trainer.evaluation.sides import sides_of
 from training.trainer.evaluation.thresholds import ChosenOnTestError
 
@@ -81,7 +81,7 @@ def report(*, classes=BINARY, strength=2.0, proba=True, target=0.05, host="lab-c
     arguments |= changes
     parts = [
         kind(**{each.name: arguments.pop(each.name) for each in fields(kind) if each.name in arguments})
-        for kind in (Run, Source, Judgement)
+        for kind in (Run, ReportSource, Judgement)
     ]
     return build_report(*parts, **arguments)
 

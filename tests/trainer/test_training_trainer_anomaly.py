@@ -106,7 +106,7 @@ def test_surprise_tells_strange_from_stranger() -> None:
     assert told[1] > told[0] > -math.log(1 / 31)
 
 
-def chosen(*, good: dict[str, float], network: tuple[str, ...] = ("net",)) -> anomaly.Chosen:
+def chosen(*, good: dict[str, float], network: tuple[str, ...] = ("net",)) -> anomaly.ChosenViews:
     """The choice where each view's strange windows lie so much higher than its benign ones."""
     rng, names = np.random.default_rng(0), list(good)
     strange = np.arange(400) >= 200

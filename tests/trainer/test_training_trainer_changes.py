@@ -25,7 +25,7 @@ from training.trainer.drift import Drift, drift
 from training.trainer.incidents import usual
 from training.trainer.judging import judge
 from training.trainer.scoring import follow
-from training.trainer.shift_test import Series, _p, can_tell, find, means, reference_needed, stretches
+from training.trainer.shift_test import StretchSeries, _p, can_tell, find, means, reference_needed, stretches
 from training.trainer.streams import Streams, rule_of
 from training.trainer.summary import lines
 
@@ -42,8 +42,8 @@ def drawn(seed: int, usual: int, count: int, measures: int, alike: float = 0.0) 
     return found
 
 
-def series(values: Floats, usual: int) -> Series:
-    return Series(values[:usual], values[usual:], np.zeros(len(values) - usual, dtype=np.int64))
+def series(values: Floats, usual: int) -> StretchSeries:
+    return StretchSeries(values[:usual], values[usual:], np.zeros(len(values) - usual, dtype=np.int64))
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.5, 0.8])
@@ -117,7 +117,7 @@ def test_windows_that_repeat_each_other_count_for_less() -> None:
     values = np.repeat(drawn(4, 8, 24, 1), 4, axis=0)
     values[64:] += 3.0
     one = find(series(values, 32), error_rate=1)[0].p
-    each = find(Series(values[:32], values[32:], np.arange(96)), error_rate=1)[0].p
+    each = find(StretchSeries(values[:32], values[32:], np.arange(96)), error_rate=1)[0].p
     assert one > 5 * each
 
 
@@ -141,7 +141,7 @@ def test_too_little_is_said_exactly_where_no_change_could_be_seen(
 def test_a_reference_that_is_long_enough_shows_that_all_is_new(usual: int, count: int, measures: int) -> None:
     values = np.random.default_rng(0).normal(size=(usual + count, measures)) * 1e-3
     values[usual:] += 5.0
-    held = Series(values[:usual], values[usual:], np.arange(count))
+    held = StretchSeries(values[:usual], values[usual:], np.arange(count))
     needs, told = reference_needed(held), [one.start for one in find(held)]
     if 0 in told:
         assert needs is not None

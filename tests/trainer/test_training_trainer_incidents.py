@@ -14,10 +14,22 @@ from training.data.split import LeakError, make_split
 from training.trainer.evaluation.incidents import CANDIDATES, Choice, Timeline, choose, figures, outcome
 from training.trainer.evaluation.rates import count_interval
 from training.trainer.evaluation.scored import Classes, Scored
-from training.trainer.incidents import Incident, Join, Rule, Runs, State, Window, find, incidents, paced, step, usual
+from training.trainer.incidents import (
+    Incident,
+    JoinBy,
+    JoinRule,
+    Runs,
+    StreamState,
+    Window,
+    find,
+    incidents,
+    paced,
+    step,
+    usual,
+)
 
 BINARY = Classes(("benign", "malicious"), ("benign",))
-ONE = paced(Join.COUNT, 1, 1, stride_s=2.0)
+ONE = paced(JoinBy.COUNT, 1, 1, stride_s=2.0)
 
 
 def windows(margins, *, start=0.0, stride=2.0, length=4.0):
@@ -26,7 +38,7 @@ def windows(margins, *, start=0.0, stride=2.0, length=4.0):
 
 def stepped(rule, made, state=None):
     """The incidents of a stream taken window by window, and the state at its end."""
-    state, done = state or State(), []
+    state, done = state or StreamState(), []
     for window in made:
         now = step(rule, state, window)
         state = now.state
@@ -61,11 +73,11 @@ def test_an_incident_is_over_after_quiet_and_the_next_one_is_another():
 @pytest.mark.parametrize(
     ("join", "k", "n", "margins", "raised"),
     [
-        (Join.COUNT, 2, 3, [1, -1, -1, 1, -1, 1], 5),
-        (Join.COUNT, 3, 3, [1, 1, -1, 1, 1, 1], 5),
-        (Join.COUNT, 2, 2, [1, -1, 1, -1, 1], None),
-        (Join.MEAN, 1, 2, [5, -1, -1, 0.5, 0.6], 4),  # the first window alone is no mean of two
-        (Join.MEAN, 1, 2, [-1, 5, -1], 1),
+        (JoinBy.COUNT, 2, 3, [1, -1, -1, 1, -1, 1], 5),
+        (JoinBy.COUNT, 3, 3, [1, 1, -1, 1, 1, 1], 5),
+        (JoinBy.COUNT, 2, 2, [1, -1, 1, -1, 1], None),
+        (JoinBy.MEAN, 1, 2, [5, -1, -1, 0.5, 0.6], 4),  # the first window alone is no mean of two
+        (JoinBy.MEAN, 1, 2, [-1, 5, -1], 1),
     ],
 )
 def test_enough_windows_raise_an_incident(join, k, n, margins, raised):
@@ -75,7 +87,7 @@ def test_enough_windows_raise_an_incident(join, k, n, margins, raised):
 
 
 def test_windows_are_not_joined_across_a_gap_nor_across_recordings():
-    rule = paced(Join.COUNT, 2, 2, stride_s=2.0)
+    rule = paced(JoinBy.COUNT, 2, 2, stride_s=2.0)
     near = [*windows([-1, 1]), *windows([1], start=10.0)]  # 4 s behind the end: two strides
     far = [*windows([-1, 1]), *windows([1], start=10.5)]
     assert len(batched(rule, near)) == 1
@@ -94,11 +106,11 @@ def test_windows_that_were_seen_change_nothing():
 
 @pytest.mark.parametrize(("stride", "quiet"), [(2.0, 60.0), (6.0, 60.0), (30.0, 300.0)])
 def test_windows_far_apart_need_more_quiet_than_a_minute(stride, quiet):
-    assert paced(Join.COUNT, 1, 1, stride_s=stride).quiet_s == usual(stride).quiet_s == quiet
+    assert paced(JoinBy.COUNT, 1, 1, stride_s=stride).quiet_s == usual(stride).quiet_s == quiet
 
 
 rules = st.builds(
-    lambda shape, gap, quiet: Rule(join=shape[0], k=shape[1], n=shape[2], gap_s=gap, quiet_s=quiet),
+    lambda shape, gap, quiet: JoinRule(join=shape[0], k=shape[1], n=shape[2], gap_s=gap, quiet_s=quiet),
     st.sampled_from(CANDIDATES),
     st.sampled_from([0.5, 4.0]),
     st.sampled_from([3.0, 20.0, 60.0]),
@@ -130,7 +142,7 @@ def test_window_by_window_in_pieces_and_all_at_once_are_the_same(rule, drawn, cu
 @settings(max_examples=50, deadline=None)
 @given(rule=rules)
 def test_a_rule_is_kept_in_a_checkpoint(rule):
-    assert Rule.from_dict(rule.to_dict()) == rule
+    assert JoinRule.from_dict(rule.to_dict()) == rule
 
 
 @pytest.mark.parametrize(
@@ -138,7 +150,7 @@ def test_a_rule_is_kept_in_a_checkpoint(rule):
 )
 def test_a_damaged_rule_is_refused(change):
     with pytest.raises(ValueError, match=r"damaged|not a valid"):
-        Rule.from_dict(usual(2.0).to_dict() | change)
+        JoinRule.from_dict(usual(2.0).to_dict() | change)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -240,7 +252,7 @@ def test_fewest_false_incidents_first_then_catches_then_delay():
     real = [[(1, 1.0)] * 8 for _ in range(6)]
     chosen = choose(line([*noisy, *real]), np.arange(3), 2.0)
     assert (chosen.recordings, chosen.hosts) == (12, 1)
-    assert (chosen.rule.join, chosen.rule.k, chosen.rule.n) == (Join.COUNT, 2, 2)  # the quickest without a false one
+    assert (chosen.rule.join, chosen.rule.k, chosen.rule.n) == (JoinBy.COUNT, 2, 2)  # the quickest without a false one
     # Fewer false incidents count for more than catches, as long as four of five are caught.
     mixed = [*[[(1, 1.0)] * 8] * 8, *[[(1, 1.0)]] * 2]
     assert choose(line([*noisy, *mixed]), np.arange(3), 2.0).rule == chosen.rule

@@ -22,7 +22,7 @@ from training.trainer import leave_one_behaviour_out, session
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.behaviours import (
     BENIGN,
-    Known,
+    ShownModel,
     Unshown,
     behaviours_of,
     figures,
@@ -177,7 +177,7 @@ def test_figures_are_those_of_each_model_on_benign_windows_and_its_behaviour():
     episode = np.repeat(np.arange(30), 4)
     rows = rows_of((episode // 3) % 3, episode)
     behaviour = behaviours_of(rows, CLASSES, {})
-    known = Known(Scored(rows, rng.normal(size=120)), rng.random(120) < 0.3, CLASSES)
+    known = ShownModel(Scored(rows, rng.normal(size=120)), rng.random(120) < 0.3, CLASSES)
     models = []
     for name in ("grind", "sweep"):
         places = places_of(name, behaviour)

@@ -23,14 +23,14 @@ from training.trainer import scoring
 from training.trainer.anomaly import Neighbours, Sided, Surprises
 from training.trainer.checkpoint import digest_of
 from training.trainer.evaluation.page import render
-from training.trainer.gbt import Gbt, Part
+from training.trainer.gbt import BoosterPart, Gbt
 from training.trainer.judging import Judged, judge
 from training.trainer.linear import fit_linear
 from training.trainer.nets import build
-from training.trainer.reasons import Asked, Reasons, Usual, explain, in_words, log_odds, parts_of
+from training.trainer.reasons import Reasons, Usual, WindowsToExplain, explain, in_words, log_odds, parts_of
 from training.trainer.reasons import shares as shares_of
 from training.trainer.scoring import why
-from training.trainer.ssl import VIEWS, Anomaly, Detector, Sizes
+from training.trainer.ssl import VIEWS, Anomaly, ViewMaker, ViewSizes
 from training.trainer.summary import lines
 from training.trainer.supervised import Classifier
 
@@ -124,13 +124,15 @@ def test_contributions_of_trees_add_up_to_the_margin_of_an_alarm(seed: int, clas
             {"objective": "binary:logistic"} if classes == 2 else {"objective": "multi:softprob", "num_class": classes}
         )
         booster = xgboost.train(kind, xgboost.DMatrix(X, label=y, base_margin=margin), 3)
-        parts.append(Part(booster, start, float(rng.uniform(0.5, 2)), float(rng.uniform(0.5, 2))))
+        parts.append(BoosterPart(booster, start, float(rng.uniform(0.5, 2)), float(rng.uniform(0.5, 2))))
     fitted = Gbt(tuple(parts), classes, 1, [], np.flatnonzero(rng.random(4) < 0.5))
     alarm = np.arange(classes) != rng.integers(classes)
     contributions, margin = fitted.contributions(X, alarm), fitted.margin(X, alarm)
     np.testing.assert_allclose(contributions.sum(axis=1), margin, atol=1e-4)
     host = np.array(["a"] * len(X))
-    asked = Asked(X=X, features=X, host=host, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
+    asked = WindowsToExplain(
+        X=X, features=X, host=host, usual=lambda: X, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm
+    )
     np.testing.assert_allclose(fitted.carried(asked).sum(axis=1), contributions[:, :-1].sum(axis=1), atol=1e-9)
     if classes == 2:
         values = fitted._usual_where_absent(X)
@@ -152,7 +154,9 @@ def test_what_networks_say_of_channels_adds_up_to_the_rise_from_the_usual(model:
     fitted = Classifier(net, model, shape, 3, hyper, 1.0, torch.device("cpu"), [])
     alarm = np.array([False, True, True])
     host = np.array(["a"] * len(X))
-    asked = Asked(X=X, features=X, host=host, usual=lambda: usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm)
+    asked = WindowsToExplain(
+        X=X, features=X, host=host, usual=lambda: usual, parts=parts_of(FEATURES, ("a", "b")), alarm=alarm
+    )
     start = np.where(np.isnan(X), np.nan, usual)
     rise = [log_odds(fitted.predict(V, asked.rows, features=X, host=host).proba, alarm) for V in (start, X)]
     found = fitted.carried(asked)
@@ -166,8 +170,8 @@ def test_anomaly_scores_are_parted_but_for_what_embeddings_say() -> None:
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     hyper = families.FAMILIES["transformer_ssl"].defaults()
-    sizes = Sizes(channels=2, samples=16, features=4)
-    detector = Detector(sizes, hyper)
+    sizes = ViewSizes(channels=2, samples=16, features=4)
+    detector = ViewMaker(sizes, hyper)
     X, F = rng.normal(size=(12, 2, 16)).astype(np.float32), rng.normal(size=(12, 4)).astype(np.float32)
     detector.normalise.fit(X, np.arange(12))
     detector.scale.fit(F[:, :, None], np.arange(12))
@@ -177,7 +181,7 @@ def test_anomaly_scores_are_parted_but_for_what_embeddings_say() -> None:
     anomaly = Anomaly(detector, sizes, surprises, views.shares_of(VIEWS[:-1], 0.5), {}, torch.device("cpu"), [])
     X, F = X + rng.normal(size=X.shape).astype(np.float32), F * 3
     parts = parts_of(FEATURES, ("a", "b"))
-    asked = Asked(X=X, features=F, host=host, usual=lambda: X, parts=parts, alarm=np.array([False, True]))
+    asked = WindowsToExplain(X=X, features=F, host=host, usual=lambda: X, parts=parts, alarm=np.array([False, True]))
     score = anomaly.predict(X, asked.rows, features=F, host=host).score
     np.testing.assert_allclose(anomaly.carried(asked).sum(axis=1), score, rtol=1e-6)
     every = replace(anomaly, shares=views.shares_of(VIEWS))

@@ -32,17 +32,19 @@ from training.recording import record as recording
 from training.trainer import score as score_cli
 from training.trainer import scoring
 from training.trainer import streams as kept_streams
-from training.trainer.changes import Moved, Told
+from training.trainer.changes import Moved, ToldChange
 from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData, Stop
-from training.trainer.incidents import LONGEST, Incident, Join, State, Window, paced
+from training.trainer.incidents import LONGEST, Incident, JoinBy, StreamState, Window, paced
 from training.trainer.judging import judge, open_model
 from training.trainer.reasons import together
 from training.trainer.scoring import incident_table, incidents
-from training.trainer.streams import MOST_STREAMS, StateError, Streams, note_of, rule_of
+from training.trainer.streams import MOST_STREAMS, Streams, StreamsError, note_of, rule_of
 from training.trainer.summary import told_apart
-from training.trainer.watch import calls, program
+from training.trainer.watch import __main__ as program
+from training.trainer.watch import calls
 from training.trainer.watch import detector as watching
+from training.trainer.watch import watching as host_watch
 from training.trainer.watch.calls import (
     Courier,
     Hook,
@@ -53,8 +55,8 @@ from training.trainer.watch.calls import (
     line,
     webhook,
 )
-from training.trainer.watch.detector import Detector, Seen, joined, own_references
-from training.trainer.watch.watching import Watch, samples, state_path
+from training.trainer.watch.detector import Detector, ScoredWindow, joined, own_references
+from training.trainer.watch.watching import HostWatch, samples, state_path
 
 pytestmark = pytest.mark.usefixtures("one_anomaly_method")
 BEGAN = 5e8
@@ -88,13 +90,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(root / "out" / "artifacts" / "gbt_realistic.ckpt.json", new, recording, root / "data")
 
 
-def watch_of(world: World, state: Path, *, hooks=(), out=None, view="machine") -> Watch:
+def watch_of(world: World, state: Path, *, hooks=(), out=None, view="machine") -> HostWatch:
     model = open_model(world.checkpoint)
     own = own_references([str(world.references)], "h0", view, schema_of(model.checkpoint))
     streams = Streams(model.document["digest"], rule_of(model.document))
     streams.load(state)
     said: list[str] = []
-    watch = Watch(
+    watch = HostWatch(
         detector=Detector(model, own, host="h0", view=view, began_at=BEGAN),
         streams=streams,
         courier=Courier(hooks, streams.undelivered, said.append),
@@ -109,7 +111,7 @@ def watch_of(world: World, state: Path, *, hooks=(), out=None, view="machine") -
     return watch
 
 
-def told(watch: Watch) -> list[dict]:
+def told(watch: HostWatch) -> list[dict]:
     return [json.loads(text) for text in watch.out.getvalue().splitlines()]
 
 
@@ -267,7 +269,7 @@ def test_an_incident_is_kept_before_anybody_hears_of_it(world: World, tmp_path: 
     to = hook("exec", lambda one: kept.append((one, json.loads(state.read_text()))))
     watch = watch_of(world, state)
     watch.courier = Courier([to], [other], watch.say)
-    watch._feed(Seen(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, 0.1), 0.6, 0.5) for n in range(LONGEST))
+    watch._feed(ScoredWindow(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, 0.1), 0.6, 0.5) for n in range(LONGEST))
     watch.close()
     ((call, then),) = kept
     assert then["undelivered"] == [other, {"to": "exec", "told": call}]
@@ -281,10 +283,10 @@ def test_of_an_open_incident_a_crash_forgets_half_a_minute(world: World, tmp_pat
     watch = watch_of(world, state)
     for n in range(50):
         window = Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, 0.1)
-        watch._feed([Seen(window, 0.6, 0.5)])
+        watch._feed([ScoredWindow(window, 0.6, 0.5)])
         if watch.raised:
             kept = json.loads(state.read_text())["streams"]["h0"]["open"]["last"]
-            assert window.t_end - program.KEEP_EVERY_S < kept <= window.t_end
+            assert window.t_end - host_watch.KEEP_EVERY_S < kept <= window.t_end
     assert watch.raised == 1
 
 
@@ -304,12 +306,12 @@ def test_a_channel_that_means_something_else_by_this_view_is_not_measured(
     assert scores("") == scores("cpu_user") != scores("net_tx_bytes")
 
 
-def minutes(watch: Watch, begin: int, count: int, shift: float) -> list[Seen]:
+def minutes(watch: HostWatch, begin: int, count: int, shift: float) -> list[ScoredWindow]:
     """Windows that raise no alarm, two seconds apart; their first measure is higher by ``shift``."""
     rng, found = np.random.default_rng(begin), []
     for n in range(30 * begin, 30 * (begin + count)):
         measures = rng.normal(size=len(watch.detector.measures.columns)) + shift * np.eye(1, 6)[0]
-        found.append(Seen(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, -0.1), 0.4, 0.5, None, measures))
+        found.append(ScoredWindow(Window(BEGAN + 2 * n, BEGAN + 2 * n + 4, -0.1), 0.4, 0.5, None, measures))
     return found
 
 
@@ -342,7 +344,7 @@ def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world: World
     again = watch_of(world, state, hooks=hooks)
     again.begin()
     assert sum("h0 has changed since 1985" in text for text in again.said) == 1
-    alarm = [Seen(Window(BEGAN + 6000 + 2 * n, BEGAN + 6004 + 2 * n, 0.1), 0.6, 0.5) for n in range(LONGEST)]
+    alarm = [ScoredWindow(Window(BEGAN + 6000 + 2 * n, BEGAN + 6004 + 2 * n, 0.1), 0.6, 0.5) for n in range(LONGEST)]
     again._feed(alarm)
     (raised,) = told(again)
     assert (raised["event"], raised["changed_since"]) == ("raised", change["since"])
@@ -369,7 +371,7 @@ def test_a_host_that_has_changed_is_told_until_somebody_confirms_it(world: World
 
 def test_a_clock_that_was_ahead_does_not_silence_the_watch(world: World, tmp_path: Path) -> None:
     watch = watch_of(world, tmp_path / "state")
-    watch.streams.states["h0"] = State(last=Window(BEGAN + 10, BEGAN + 14, 0.1))
+    watch.streams.states["h0"] = StreamState(last=Window(BEGAN + 10, BEGAN + 14, 0.1))
     watch.forget_the_future(BEGAN + 11)
     assert "h0" in watch.streams.states
     watch._shares = [(BEGAN + 10, np.ones(3) / 3)]
@@ -428,7 +430,7 @@ def test_the_program_refuses_with_a_sentence_and_keeps_its_state_for_each_host(
     assert program.main([*common[:3], "--view", "machine"]) == Exit.BAD_DATA
     assert program.main([*common, "--view", "machine", "--exec", "/nope/x"]) == Exit.BAD_ARGUMENTS
     with monkeypatch.context() as patched:
-        patched.setattr(watching, "require_watchable", lambda *_: (_ for _ in ()).throw(BadData("of a table")))
+        patched.setattr(host_watch, "require_watchable", lambda *_: (_ for _ in ()).throw(BadData("of a table")))
         assert program.main([*common[:3], "--reference", "/nope"]) == Exit.BAD_DATA
         assert "of a table" in capsys.readouterr().err, "first, whether its references are any"
     kept = [*common, "--view", "machine", "--state"]
@@ -606,7 +608,7 @@ def test_the_fleet_is_told_by_a_command_that_says_what_is_wrong(tmp_path: Path) 
 
 
 def test_a_model_that_was_trained_anew_still_calls_for_the_last_one(tmp_path: Path) -> None:
-    rule = paced(Join.COUNT, 1, 1, stride_s=2.0)
+    rule = paced(JoinBy.COUNT, 1, 1, stride_s=2.0)
     Streams("old", rule, undelivered=[KEPT]).save(tmp_path / "state")
     anew = Streams("new", rule)
     assert "another model" in (anew.load(tmp_path / "state") or "")
@@ -644,7 +646,7 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
     """From the host's samples to the list of incidents: a real command, over TLS, with the certificate of a watcher."""
     state, tls = tmp_path / "state", tmp_path / "tls"
 
-    def watched(url: str, samples: list) -> Watch:
+    def watched(url: str, samples: list) -> HostWatch:
         watch = watch_of(world, state, hooks=[fleet_hook(url, "h0", str(tls))])
         watch.detector.began_at = BEGAN + samples[0][0]
         for t, sample in samples:
@@ -681,7 +683,7 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
         gone = Moved("forks", "level", 0.2, 3.4, BEGAN, 1e-6)
         change = {"name": "ab" * 8, "host": "h0", "model": "gbt realistic", "checkpoint": kept["told"]["checkpoint"]}
         for event in ("changed", "changed", "confirmed"):
-            again.call(calls.change_document(Told(BEGAN + 3600, BEGAN, 0, (gone,)), **change, event=event))
+            again.call(calls.change_document(ToldChange(BEGAN + 3600, BEGAN, 0, (gone,)), **change, event=event))
         (one,) = operator.incidents()["changes"]
         assert (one["host"], one["ended"], one["at_once"]) == ("h0", "confirmed", True)
         assert [row["kind"] for row in receiver.reader.all("notices", after=0, most=10)] == ["incident", "change"]
@@ -755,28 +757,28 @@ def test_incidents_are_written_and_summed_up(world: World, tmp_path: Path, capsy
 
 
 def test_old_streams_are_forgotten_and_a_strange_file_is_left_alone(tmp_path: Path) -> None:
-    streams = Streams("c", paced(Join.COUNT, 1, 1, stride_s=2.0))
+    streams = Streams("c", paced(JoinBy.COUNT, 1, 1, stride_s=2.0))
     for number in range(MOST_STREAMS + 5):
         streams.feed(f"s{number}", Window(0.0, 4.0, -1.0))
     assert len(streams.states) == MOST_STREAMS
     assert "s4" not in streams.states
     file = tmp_path / "other"
     file.write_text('{"format": "x"}')
-    with pytest.raises(StateError, match="is no state file"):
+    with pytest.raises(StreamsError, match="is no state file"):
         streams.load(file)
     assert file.read_text() == '{"format": "x"}'
 
 
 def test_the_streams_that_were_fed_longest_ago_go_first(monkeypatch) -> None:
     monkeypatch.setattr(kept_streams, "MOST_STREAMS", 3)
-    streams = Streams("c", paced(Join.COUNT, 1, 1, stride_s=2.0))
+    streams = Streams("c", paced(JoinBy.COUNT, 1, 1, stride_s=2.0))
     for place, name in enumerate(["old", "gone", "new", "old", "newest"]):
         streams.feed(name, Window(2.0 * place, 2.0 * place + 4.0, -1.0))
     assert list(streams.states) == ["new", "old", "newest"]
 
 
 def test_all_that_is_kept_is_there_after_a_restart(tmp_path: Path) -> None:
-    streams = Streams("c", paced(Join.COUNT, 2, 3, stride_s=2.0))
+    streams = Streams("c", paced(JoinBy.COUNT, 2, 3, stride_s=2.0))
     for place, margin in enumerate([0.3, -0.1, 0.2, 0.1]):
         streams.feed("a", Window(2.0 * place, 2.0 * place + 4.0, margin))
         streams.feed("b", Window(2.0 * place, 2.0 * place + 4.0, -margin))
@@ -817,10 +819,11 @@ def test_the_docs_are_walked_on_a_new_machine(world: World, tmp_path: Path, caps
     clock = made.TickingClock(BEGAN)
     machine = iter([Replay(1, 0.0), Replay(90, 1.0), Replay(90, 1.0)])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(recording, "choose_collector", lambda _view: next(machine))
+    for module in (recording, host_watch):
+        monkeypatch.setattr(module, "choose_collector", lambda _view: next(machine))
     monkeypatch.setattr(recording, "record", partial(recording.record, sleep=clock.sleep))
     monkeypatch.setattr(program, "time", SimpleNamespace(sleep=clock.sleep))
-    for module in (recording, program):
+    for module in (recording, program, host_watch):
         monkeypatch.setattr(module, "SystemClock", lambda: clock)
     (tmp_path / "artifacts").symlink_to(world.checkpoint.parent)
     (tmp_path / "data").mkdir()

@@ -19,7 +19,7 @@ from training.data.rows import Rows
 from training.data.split import SplitError, make_split
 from training.trainer.evaluation import verdict
 from training.trainer.evaluation.metrics import Classes, Scored, evaluate, operating_point
-from training.trainer.evaluation.report import Judgement, Run, Source, build_report
+from training.trainer.evaluation.report import Judgement, ReportSource, Run, build_report
 from training.trainer.evaluation.scored import Pace, pace
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 
@@ -210,7 +210,7 @@ def test_where_a_test_stands_follows_from_its_rows(recipe, ahead, seed):
     evaluation = evaluate(scored(split.test), classes=BINARY, operating_point=point, n_resamples=200)
     report = build_report(
         Run(model="m", mode="realistic", history=[], run_key="k"),
-        Source(),
+        ReportSource(),
         Judgement(split=split, sides=sides, classes=BINARY, evaluation=evaluation, operating_point=point, baselines={}),
     )
     said = report["verdict"]

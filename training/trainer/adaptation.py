@@ -24,7 +24,7 @@ from training.trainer.checkpoint import require_schema, schema_of
 from training.trainer.contract import BadData
 from training.trainer.evaluation.host_levels import FEWEST, HostLevels, HostThresholds
 from training.trainer.inputs import from_dataset
-from training.trainer.judging import Model
+from training.trainer.judging import OpenedModel
 from training.trainer.references import Added, references_of, settled
 from training.trainer.task import Settling
 from training.trainer.training_windows import fresh_references
@@ -56,7 +56,7 @@ def arguments_of(document: Mapping[str, Any], names: argparse.Namespace) -> Trai
     )
 
 
-def read_added(model: Model, place: Path) -> Added:
+def read_added(model: OpenedModel, place: Path) -> Added:
     """The reference windows at ``place``, on the channels of the model. Raises ``BadData``."""
 
     schema = schema_of(model.checkpoint)
@@ -107,7 +107,7 @@ def _recorded(place: Path, schema: FeatureSchema) -> Any:
     return np.concatenate(X), np.array(host, dtype=np.str_)
 
 
-def hosts_of(model: Model, added: Added, levels: HostLevels | None = None) -> HostThresholds:
+def hosts_of(model: OpenedModel, added: Added, levels: HostLevels | None = None) -> HostThresholds:
     """The thresholds that the model gives the hosts added, before it learns from them. Raises ``BadData``."""
 
     threshold = model.document["threshold"]
@@ -127,7 +127,7 @@ def hosts_of(model: Model, added: Added, levels: HostLevels | None = None) -> Ho
     return hosts
 
 
-def set_level(model: Model, added: Added, out_dir: Path) -> Path:
+def set_level(model: OpenedModel, added: Added, out_dir: Path) -> Path:
     """Write the checkpoint with the levels of the hosts added, and the weights as they are. Raises ``BadData``."""
 
     document, levels, fitted = dict(model.document), None, settled(model.fitted, added.inputs)

@@ -190,7 +190,7 @@ class Sided:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class FittedView:
     """One view: the hosts' centres, the benign windows, and how rare a distance is."""
 
     centres: Centres
@@ -198,7 +198,7 @@ class View:
     surprise: Surprise
 
     @classmethod
-    def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, name: str, neighbours: int) -> View:
+    def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, name: str, neighbours: int) -> FittedView:
         centres = Centres.fit(benign.tables[name]).settled(ordinary.tables[name], ordinary.host)
         near = Neighbours.fit(benign.centred(name, centres), neighbours)
         rare = Surprise.fit(near.distances(judged.centred(name, centres)))
@@ -209,7 +209,7 @@ class View:
 class Surprises:
     """The views of a detector, fitted; see the module. No host has a centre before ``settled``."""
 
-    views: Mapping[str, View]
+    views: Mapping[str, FittedView]
 
     @classmethod
     def fit(cls, benign: Sided, judged: Sided, ordinary: Sided, *, neighbours: int) -> Surprises:
@@ -218,7 +218,7 @@ class Surprises:
         ``ordinary`` are windows of hosts' references: centres come from them. Of training hosts they may be among
         ``benign`` as well.
         """
-        views = {name: View.fit(benign, judged, ordinary, name, neighbours) for name in benign.tables}
+        views = {name: FittedView.fit(benign, judged, ordinary, name, neighbours) for name in benign.tables}
         return cls(views)
 
     def settled(self, ordinary: Sided) -> Surprises:
@@ -285,12 +285,12 @@ class Surprises:
     def load(cls, names: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> Surprises:
         """Raises ``LookupError`` where one is missing."""
 
-        def view(name: str) -> View:
+        def view(name: str) -> FittedView:
             def own(key: str) -> NDArray[Any]:
                 return arrays[f"{name}.{key}"]
 
             near = Neighbours(int(own("neighbours")[0]), own("gain"), own("whiten"), own("benign"))
-            return View(Centres(own("usual"), {}), near, Surprise(own("ladder"), float(own("rate")[0])))
+            return FittedView(Centres(own("usual"), {}), near, Surprise(own("ladder"), float(own("rate")[0])))
 
         return cls({name: view(name) for name in names})
 
@@ -307,7 +307,7 @@ def shares_of(names: Sequence[str], lead: float = 0.0) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenViews:
     """Each view's share of the score, the candidates' AUROC on the training side, and why."""
 
     shares: Mapping[str, float]
@@ -326,7 +326,7 @@ class Chosen:
 
 def choose(
     names: Sequence[str], surprises: FloatArray, strange: NDArray[np.bool_], *, network: Sequence[str]
-) -> Chosen:
+) -> ChosenViews:
     """Choose by windows of the training side that nothing was fitted on, by their surprises (n, V).
 
     Those ``strange`` (n,) are not benign. Candidates: each view alone, the mean of all without the ``network``, and the
@@ -341,13 +341,13 @@ def choose(
     every, plain = tuple(names), tuple(name for name in names if name not in network)
     if not strange.any() or strange.all():
         why = "no malicious-like window on the training side to choose by: the mean of all"
-        return Chosen(shares_of(every), {}, None, why)
+        return ChosenViews(shares_of(every), {}, None, why)
     without = {group: judged(group) for group in (*((name,) for name in plain), plain)}
     best, whole = max(without, key=lambda group: without[group]), judged(every)
     adds = whole - without[best]
     said = {name: judged((name,)) for name in names} | {"all without the network": without[plain], "all": whole}
     why = f"the best by labelled windows of the training side, where the network {'adds' if adds > 0 else 'would add'}"
-    return Chosen(shares_of(every if adds > 0 else best), said, adds, f"{why} {adds:+.3f}")
+    return ChosenViews(shares_of(every if adds > 0 else best), said, adds, f"{why} {adds:+.3f}")
 
 
 def weighed(shares: Mapping[str, float], column: Mapping[str, FloatArray]) -> FloatArray:

@@ -58,7 +58,7 @@ class Windows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnFeatures:
     """Features (M, F) of the reference windows that tell levels, and the host of each."""
 
     features: NDArray[Any]
@@ -85,7 +85,7 @@ class _Data:
 
 def run_baselines(
     windows: Windows,
-    own: Own,
+    own: OwnFeatures,
     *,
     test: Scored,
     cal: Scored,
@@ -145,7 +145,7 @@ class Plain:
 
 
 def plain_answers(
-    windows: Windows, own: Own, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
+    windows: Windows, own: OwnFeatures, *, test: Scored, cal: Scored, classes: Classes, seed: int = 0
 ) -> dict[str, Plain | Mapping[str, Any]]:
     """Fit the plain methods on the training side, and score; {kind, note} of one that could not be had.
 

@@ -116,13 +116,13 @@ class Measures:
         one_piece = np.zeros(len(features), dtype=np.int64)
         return shift_test.means(self.take(features), shift_test.stretches(one_piece, self.windows))
 
-    def moved(self, one: shift_test.Change, since: float | None) -> Moved:
+    def moved(self, one: shift_test.Shift, since: float | None) -> Moved:
         before, after = (float(f"{value:.6g}") for value in (one.before, one.after))
         return Moved(self.channels[one.measure], self.kinds[one.measure], before, after, since, one.p)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ClosedStretch:
     """A minute of one recording: when and with which window of the host it begins, and the means of its measures."""
 
     began: float | None
@@ -132,7 +132,7 @@ class Stretch:
 
 
 @dataclass(slots=True)
-class Growing:
+class OpenStretch:
     """A stretch whose last window has not come."""
 
     began: float | None
@@ -143,7 +143,7 @@ class Growing:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldChange:
     """A change as it was told: ``at`` is the end of the record then, ``window`` the first one of the change."""
 
     at: float | None
@@ -163,16 +163,16 @@ class Record:
 
     usual: list[bytes] = field(default_factory=list)
     reference: str = ""  # digest of the reference: another one begins a new record
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[ClosedStretch] = field(default_factory=list)
     closed: int = 0  # stretches so far, of which the latest are kept
     windows: int = 0
     piece: str = ""
     pieces: int = 0
-    growing: Growing | None = None
+    growing: OpenStretch | None = None
     first_of_piece: bool = True
     looks: int = 0
     due: int = FIRST_LOOK  # stretches, at which it is looked at next
-    told: Told | None = None
+    told: ToldChange | None = None
 
     def beside(self, usual: Values) -> Record:
         """The record beside this reference (R, M): a new one, unless it is the same, or there is none (R = 0)."""
@@ -204,7 +204,7 @@ class Record:
         there = np.isfinite(values)
         if self.growing is None:
             nothing = np.zeros(values.size).tobytes()
-            self.growing = Growing(began, self.windows, 0, nothing, nothing)
+            self.growing = OpenStretch(began, self.windows, 0, nothing, nothing)
         one = self.growing
         one.total = (np.frombuffer(one.total) + np.where(there, values, 0.0)).tobytes()
         one.there = (np.frombuffer(one.there) + there).tobytes()
@@ -225,7 +225,7 @@ class Record:
         assert one is not None
         total, there = np.frombuffer(one.total), np.frombuffer(one.there)
         means = np.divide(total, there, out=np.full(total.shape, np.nan), where=there > 0)
-        self.stretches.append(Stretch(one.began, one.window, self.pieces, _packed(means)))
+        self.stretches.append(ClosedStretch(one.began, one.window, self.pieces, _packed(means)))
         del self.stretches[:-MOST]
         self.closed += 1
         self.first_of_piece = False
@@ -234,7 +234,7 @@ class Record:
         if self.told is not None or self.closed < self.due:
             return False
         self.due = self.closed + max(1, len(self.stretches) // PACE)
-        series = shift_test.Series(
+        series = shift_test.StretchSeries(
             _unpacked(self.usual, len(measures.columns)),
             _unpacked([one.means for one in self.stretches], len(measures.columns)),
             np.array([one.piece for one in self.stretches], dtype=np.int64),
@@ -247,7 +247,7 @@ class Record:
         if found:
             moved = (measures.moved(one, self.stretches[one.start].began) for one in found)
             first = self.stretches[found[0].start]
-            self.told = Told(at, first.began, first.window, once_a_channel(moved))
+            self.told = ToldChange(at, first.began, first.window, once_a_channel(moved))
         return bool(found)
 
 

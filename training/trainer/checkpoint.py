@@ -25,9 +25,9 @@ from training.data.split import Side
 from training.families import FAMILIES
 from training.files import write_whole
 from training.trainer.contract import BadData
-from training.trainer.evaluation.host_levels import Rule
+from training.trainer.evaluation.host_levels import LevelUse
 from training.trainer.ranges import Range
-from training.trainer.training_windows import Seen
+from training.trainer.training_windows import SeenWindows
 
 FORMAT = "cis490-checkpoint"
 VERSION = 1
@@ -45,7 +45,7 @@ class _Sidecar(msgspec.Struct):
     sha256: str
 
 
-class _Split(msgspec.Struct):
+class _RecordedSplit(msgspec.Struct):
     recipe: str
     train_hosts: list[str]
     seed: Annotated[int, msgspec.Meta(ge=0)]
@@ -53,7 +53,7 @@ class _Split(msgspec.Struct):
     test_hosts: list[str] = []  # none: every host that did not train
 
 
-class _RunKey(msgspec.Struct):
+class _TrainedOn(msgspec.Struct):
     data: str
 
 
@@ -69,25 +69,25 @@ class _Levels(msgspec.Struct):
 _Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
-class _Level(msgspec.Struct):
+class _ReferenceLevel(msgspec.Struct):
     usual: float
     high: float
     windows: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
 
-class _Hosts(msgspec.Struct):
-    rule: Rule
+class _HostThresholds(msgspec.Struct):
+    rule: LevelUse
     why: str
     margin: float
     log_odds: bool
-    levels: dict[str, _Level]
+    levels: dict[str, _ReferenceLevel]
     quantiles: tuple[_Share, _Share]
     kept: dict[str, float]
 
 
 class _Threshold(msgspec.Struct):
     threshold: float | None
-    hosts: _Hosts | None
+    hosts: _HostThresholds | None
 
 
 class _Members(msgspec.Struct):
@@ -98,12 +98,12 @@ class _Members(msgspec.Struct):
     facts: dict[str, Any]
     hyper: dict[str, Any]
     label_map: dict[str, int]
-    split: _Split
+    split: _RecordedSplit
     sidecar: _Sidecar
-    run_key: _RunKey
+    run_key: _TrainedOn
     levels: _Levels | None
     threshold: _Threshold | None
-    seen: Seen
+    seen: SeenWindows
     ranges: dict[str, Range]
     channels: _Channels
     incidents: dict[str, Any] | None

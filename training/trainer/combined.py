@@ -28,7 +28,7 @@ from training.hyper import Value
 from training.trainer import ssl
 from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
-from training.trainer.reasons import Asked, log_odds
+from training.trainer.reasons import WindowsToExplain, log_odds
 from training.trainer.stages import Stages
 from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Storied, Task
 
@@ -157,7 +157,7 @@ class Combined:
         """(C, 1) the median of each channel in training."""
         return self.anomaly.usual()
 
-    def carried(self, asked: Asked) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> FloatArray:
         """(n, C): what each channel adds to the log odds, by the weights of the parts."""
         mine = asked
         if by_features(self.name):

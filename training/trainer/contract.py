@@ -41,7 +41,7 @@ class BadData(TrainerError):  # noqa: N818
     code = Exit.BAD_DATA
 
 
-class Unreachable(TrainerError):  # noqa: N818
+class EngineUnreachable(TrainerError):  # noqa: N818
     code = Exit.INTERRUPTED
 
 

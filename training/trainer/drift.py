@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from training.trainer.judging import Judged
-    from training.trainer.shift_test import Change
+    from training.trainer.shift_test import Shift
 
 PROGRAM = "training.trainer.drift"
 STRANGE = 0.2  # of the windows since the change outside of what was trained on, from which alarms are guesses
@@ -190,7 +190,7 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
     first = np.flatnonzero(of >= 0)[first]
     usual = measures.usual(inputs.reference_features[inputs.reference_host == host])
     here = np.flatnonzero(np.isfinite(values).any(axis=0))
-    series = shift_test.Series(usual[:, here], shift_test.means(values[:, here], of), pieces[first])
+    series = shift_test.StretchSeries(usual[:, here], shift_test.means(values[:, here], of), pieces[first])
     tells = shift_test.can_tell(series)
     told = shift_test.find(series) if tells else []
     found = Drift(
@@ -206,7 +206,7 @@ def _of(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.bool
         return found
     times = inputs.timed.t_start[rows[first]]
 
-    def moved(one: Change) -> Moved:
+    def moved(one: Shift) -> Moved:
         since = float(times[one.start])
         return measures.moved(replace(one, measure=int(here[one.measure])), None if np.isnan(since) else since)
 

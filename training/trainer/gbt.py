@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from training.data.scratch import WIDE_ROWS, folder_of_large_files, release, spans
 from training.trainer.contract import BadArguments, Keeper
 from training.trainer.linear import Linear, fit_linear
-from training.trainer.reasons import Asked
+from training.trainer.reasons import WindowsToExplain
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
     FloatArray,
@@ -61,7 +61,7 @@ HELD_TWICE = 2  # times its size in single precision takes a window that is held
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BoosterPart:
     """A trained booster, and the line under it if it started from one."""
 
     booster: xgboost.Booster
@@ -93,7 +93,7 @@ class Part:
 class Gbt:
     """The parts, in the order of ``STARTS``."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BoosterPart, ...]
     classes: int
     threads: int
     history: History
@@ -130,7 +130,7 @@ class Gbt:
         assert line is not None
         return line.center.astype(np.float32)
 
-    def carried(self, asked: Asked) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> FloatArray:
         return self.contributions(asked.X, asked.alarm)[:, :-1] @ asked.parts
 
     def contributions(self, X: NDArray[np.float32], alarm: NDArray[np.bool_]) -> FloatArray:
@@ -139,17 +139,17 @@ class Gbt:
         The margin is the mean over the parts, by their weights, of the log odds; of several classes on one side their
         margins count by their probabilities. Each row sums to it (see `margin`).
         """
-        return self._averaged(self._usual_where_absent(X), alarm, Part.contributions)
+        return self._averaged(self._usual_where_absent(X), alarm, BoosterPart.contributions)
 
     def margin(self, X: NDArray[np.float32], alarm: NDArray[np.bool_]) -> FloatArray:
         """(n,): the margin that contributions add up to."""
-        return self._averaged(self._usual_where_absent(X), alarm, Part.margins)[:, 0]
+        return self._averaged(self._usual_where_absent(X), alarm, BoosterPart.margins)[:, 0]
 
     def _averaged(
         self,
         values: NDArray[np.float32],
         alarm: NDArray[np.bool_],
-        of: Callable[[Part, NDArray[np.float32], int], FloatArray],
+        of: Callable[[BoosterPart, NDArray[np.float32], int], FloatArray],
     ) -> FloatArray:
         """Of (n, K, …) of each part the mean over parts and classes: those of an alarm less the others."""
         each = []
@@ -188,7 +188,7 @@ class Gbt:
         }
 
 
-class Growing(msgspec.Struct):
+class BoostingState(msgspec.Struct):
     """The boosting under way: the booster at its last stretch, and the rounds so far."""
 
     model: bytes | None = None
@@ -201,7 +201,7 @@ def fit(task: Task) -> Gbt:
         raise BadArguments("this XGBoost has no CUDA: install the package xgboost, or use the CPU")
     train = task.split.train
     both = np.sort(np.concatenate((train, task.split.val)))
-    stages, searches, parts = Stages(task.keeper), list[Search](), list[Part]()
+    stages, searches, parts = Stages(task.keeper), list[Search](), list[BoosterPart]()
     with ExitStack() as files:
         bins = Bins(task, files)
         for start, name in enumerate(STARTS):
@@ -220,7 +220,7 @@ def fit(task: Task) -> Gbt:
             searches.append(found)
             booster = xgboost.Booster({"nthread": task.threads})
             booster.load_model(bytearray(model))
-            parts.append(Part(booster, line, found.temperature, weight_of(found)))
+            parts.append(BoosterPart(booster, line, found.temperature, weight_of(found)))
     lacked = np.flatnonzero(task.lacking(both))
     return Gbt(tuple(parts), task.classes, task.threads, searches[0].history, lacked)
 
@@ -243,7 +243,10 @@ def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, _h
         raise ValueError("XGBoost finds no booster in it") from None
     heat, heat_over = (float(value) for value in facts["temperatures"])
     weight, weight_over = (float(value) for value in facts["weights"])
-    parts = (Part(first, None, heat, weight), Part(second, Linear.from_json(line), heat_over, weight_over))
+    parts = (
+        BoosterPart(first, None, heat, weight),
+        BoosterPart(second, Linear.from_json(line), heat_over, weight_over),
+    )
     return Gbt(parts, classes, 1, [], np.array(facts.get("lacked", []), dtype=np.int64))
 
 
@@ -434,7 +437,7 @@ class Boosting:
         task, cache = self.task, [train.matrix, *([] if judge is None else [judge.matrix])]
         most = task.whole("n_estimators")
         saved = self.keeper.load()
-        found = Growing() if saved is None else msgspec.msgpack.decode(saved, type=Growing)
+        found = BoostingState() if saved is None else msgspec.msgpack.decode(saved, type=BoostingState)
         model, history = found.model, found.history
         task.progress.begin_epochs(self.before + len(history))
         booster = _booster(task, cache, model, 0)
@@ -445,7 +448,7 @@ class Boosting:
                 if history:
                     model = _raw(booster)
                 booster = _booster(task, cache, model, self.number * most + len(history) // STRETCH)
-                self.keeper.watch(partial(msgspec.msgpack.encode, Growing(model, list(history))))
+                self.keeper.watch(partial(msgspec.msgpack.encode, BoostingState(model, list(history))))
             task.stop.check()
             self.keeper.tick()
             booster.update(train.matrix, len(history))

@@ -28,7 +28,7 @@ QUIET_STRIDES = 10  # and no fewer strides than this
 GAP_STRIDES = 2  # between the end of a window and the beginning of the next, from which a run ends
 
 
-class Join(StrEnum):
+class JoinBy(StrEnum):
     """The way in which the last windows of a run are taken together."""
 
     COUNT = "count"  # at least k of the last n alarm
@@ -36,10 +36,10 @@ class Join(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class JoinRule:
     """The rule by which windows become an incident. Times are seconds on their clock; means need no ``k``."""
 
-    join: Join
+    join: JoinBy
     k: int
     n: int
     gap_s: float
@@ -47,7 +47,7 @@ class Rule:
 
     @property
     def words(self) -> str:
-        if self.join is Join.MEAN:
+        if self.join is JoinBy.MEAN:
             return f"the mean of {self.n} windows in a row above the threshold"
         if self.n == 1:
             return "a window above the threshold"
@@ -57,11 +57,11 @@ class Rule:
         return {"join": self.join.value, "k": self.k, "n": self.n, "gap_s": self.gap_s, "quiet_s": self.quiet_s}
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Rule:
+    def from_dict(cls, stored: Mapping[str, Any]) -> JoinRule:
         """Raises ValueError for what is no rule."""
         try:
             rule = cls(
-                join=Join(stored["join"]),
+                join=JoinBy(stored["join"]),
                 k=int(stored["k"]),
                 n=int(stored["n"]),
                 gap_s=float(stored["gap_s"]),
@@ -77,14 +77,14 @@ class Rule:
 LONGEST = 64  # windows that a rule may take together
 
 
-def paced(join: Join, k: int, n: int, *, stride_s: float) -> Rule:
+def paced(join: JoinBy, k: int, n: int, *, stride_s: float) -> JoinRule:
     """A rule for windows that begin ``stride_s`` after each other."""
-    return Rule(join=join, k=k, n=n, gap_s=GAP_STRIDES * stride_s, quiet_s=max(QUIET_S, QUIET_STRIDES * stride_s))
+    return JoinRule(join=join, k=k, n=n, gap_s=GAP_STRIDES * stride_s, quiet_s=max(QUIET_S, QUIET_STRIDES * stride_s))
 
 
-def usual(stride_s: float) -> Rule:
+def usual(stride_s: float) -> JoinRule:
     """The rule where nothing can be chosen: two of three windows."""
-    return paced(Join.COUNT, 2, 3, stride_s=stride_s)
+    return paced(JoinBy.COUNT, 2, 3, stride_s=stride_s)
 
 
 # -- one window after the other ----------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StreamState:
     """All that the next window of a stream needs to know of those before it."""
 
     recent: tuple[Window, ...] = ()  # of the run, at most n - 1
@@ -123,18 +123,18 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """The state after a window, the incident that was over before it, and the one that it raised."""
 
-    state: State
+    state: StreamState
     over: Incident | None = None
     raised: Incident | None = None
 
 
-def step(rule: Rule, state: State, window: Window) -> Step:
+def step(rule: JoinRule, state: StreamState, window: Window) -> StreamStep:
     """Take the next window of a stream; one that is not later than the last is known already and changes nothing."""
     if state.last is not None and window.t_start <= state.last.t_start:
-        return Step(state)
+        return StreamStep(state)
     joined = state.last is not None and window.t_start - state.last.t_end <= rule.gap_s
     together = (*(state.recent if joined else ()), window)
     still, over, raised = state.open, None, None
@@ -145,11 +145,11 @@ def step(rule: Rule, state: State, window: Window) -> Step:
             still = still.grown(window)
         elif _enough(rule, [one.margin for one in together]):
             still = raised = _of(together)
-    return Step(State(together[max(0, len(together) - rule.n + 1) :], window, still), over, raised)
+    return StreamStep(StreamState(together[max(0, len(together) - rule.n + 1) :], window, still), over, raised)
 
 
-def _enough(rule: Rule, margins: Sequence[float]) -> bool:
-    if rule.join is Join.COUNT:
+def _enough(rule: JoinRule, margins: Sequence[float]) -> bool:
+    if rule.join is JoinBy.COUNT:
         return sum(margin > 0 for margin in margins) >= rule.k
     return len(margins) == rule.n and sum(margins) > 0
 
@@ -201,7 +201,7 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundIncidents:
     """Incidents (M,) by the places of windows in ``runs``."""
 
     began: IntArray  # the first alarming window
@@ -209,7 +209,7 @@ class Found:
     last: IntArray  # the last alarming window
 
 
-def find(rule: Rule, runs: Runs, margin: FloatArray) -> Found:
+def find(rule: JoinRule, runs: Runs, margin: FloatArray) -> FoundIncidents:
     """All incidents; ``margin`` (N,) in the order of ``runs``.
 
     Alarming windows less than ``quiet_s`` apart are one group, and each group raises one incident at most: at the first
@@ -217,7 +217,7 @@ def find(rule: Rule, runs: Runs, margin: FloatArray) -> Found:
     """
     alarming = np.flatnonzero(margin > 0)
     if not alarming.size:
-        return Found(alarming, alarming, alarming)
+        return FoundIncidents(alarming, alarming, alarming)
     place = runs.place(rule.gap_s)
     apart = runs.t_start[alarming[1:]] - runs.t_end[alarming[:-1]] >= rule.quiet_s
     new = np.r_[True, apart | (np.diff(runs.stream[alarming]) != 0)]
@@ -227,21 +227,21 @@ def find(rule: Rule, runs: Runs, margin: FloatArray) -> Found:
     which, first = np.unique(group[enough], return_index=True)
     raised = alarming[enough][first]
     reach = raised - np.minimum(rule.n - 1, place[raised])
-    return Found(alarming[np.searchsorted(alarming, reach)], raised, last[which])
+    return FoundIncidents(alarming[np.searchsorted(alarming, reach)], raised, last[which])
 
 
-def _enough_at(rule: Rule, place: IntArray, margin: FloatArray) -> BoolArray:
+def _enough_at(rule: JoinRule, place: IntArray, margin: FloatArray) -> BoolArray:
     """(N,): enough of the windows up to each one, of its run. Sums go from the oldest window on, as in ``step``."""
-    values = (margin > 0).astype(np.float64) if rule.join is Join.COUNT else margin
+    values = (margin > 0).astype(np.float64) if rule.join is JoinBy.COUNT else margin
     total = np.zeros(margin.size)
     for back in range(min(rule.n, margin.size) - 1, -1, -1):
         total += np.where(place >= back, np.concatenate((np.zeros(back), values[: margin.size - back])), 0.0)
-    if rule.join is Join.COUNT:
+    if rule.join is JoinBy.COUNT:
         return np.asarray(total >= rule.k)
     return np.asarray((place >= rule.n - 1) & (total > 0))
 
 
-def incidents(found: Found, runs: Runs, margin: FloatArray) -> list[Incident]:
+def incidents(found: FoundIncidents, runs: Runs, margin: FloatArray) -> list[Incident]:
     """The incidents themselves, as ``step`` would have them at the end."""
     alarming = margin > 0
     return [

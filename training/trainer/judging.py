@@ -78,7 +78,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class OpenedModel:
     """A verified checkpoint with the model that it holds, ready to score."""
 
     path: Path
@@ -91,7 +91,9 @@ class Model:
         return self.checkpoint.document
 
 
-def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoint], object] | None = None) -> Model:
+def open_model(
+    checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoint], object] | None = None
+) -> OpenedModel:
     """Verify the checkpoint, let ``refuse`` raise for data that it does not fit, and load it. Raises ``BadData``."""
 
     found = read(checkpoint)
@@ -114,7 +116,7 @@ def open_model(checkpoint: Path, *, threads: int = 1, refuse: Callable[[Checkpoi
     except _NOT_WEIGHTS as error:
         cause = str(error).partition("\n")[0][:200]
         raise BadData(f"{checkpoint} holds no weights of {found.model} ({cause})") from None
-    return Model(checkpoint, found, family, fitted)
+    return OpenedModel(checkpoint, found, family, fitted)
 
 
 def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
@@ -123,7 +125,7 @@ def judge(checkpoint: Path, data: Path, *, threads: int = 1) -> Judged:
     return judged_by(model, loaded, str(data))
 
 
-def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[Model, Dataset]:
+def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[OpenedModel, Dataset]:
     """The verified model, and the windows of its mode. Raises ``BadData``, also for data of another schema."""
 
     loaded: list[Dataset] = []
@@ -139,7 +141,7 @@ def opened(checkpoint: Path, data: Path, *, threads: int = 1) -> tuple[Model, Da
     return open_model(checkpoint, threads=threads, refuse=load), loaded[0]
 
 
-def settled_on(model: Model, loaded: Dataset) -> tuple[Fitted, Inputs]:
+def settled_on(model: OpenedModel, loaded: Dataset) -> tuple[Fitted, Inputs]:
     """The model measuring the hosts of the data from their references there, and the data as it takes them."""
 
     inputs = from_dataset(loaded, takes=model.family.takes)
@@ -152,7 +154,7 @@ def predicted(fitted: Fitted, inputs: Inputs, rows: NDArray[np.int64]) -> Output
 
 
 def judged_by(
-    model: Model, loaded: Dataset, name: str, *, known: Judged | None = None, outputs: Outputs | None = None
+    model: OpenedModel, loaded: Dataset, name: str, *, known: Judged | None = None, outputs: Outputs | None = None
 ) -> Judged:
     """Score the windows of a data set of the model's schema; ``name`` is the data's. Raises ``BadData``.
 

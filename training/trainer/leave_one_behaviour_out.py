@@ -23,7 +23,7 @@ MOST_WORK = 100_000  # windows to learn from, of all trainings together, that a 
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LeaveOutPlan:
     """The behaviours to leave out in turn, those that never trained, and why others are not left out."""
 
     left_out: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Plan:
         return bool(self.left_out or self.never_trained or self.why)
 
 
-def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervised: bool) -> Plan:
+def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervised: bool) -> LeaveOutPlan:
     """Decide what is left out. Raises ``BadData`` where the recipe asks for it and there are too few behaviours."""
     behaviour = inputs.behaviour
     learnt, tested = (_names(behaviour[rows]) for rows in (np.concatenate((split.train, split.val)), split.test))
@@ -58,13 +58,13 @@ def plan(inputs: Inputs, split: Split, *, recipe: Recipe, quick: bool, supervise
                 f"{_listed(learnt) or 'none'}; {_listed(learnt & tested) or 'none'} of them in the test): record more, "
                 "or use the recipe 'host'"
             )
-        return Plan(never_trained=never)
+        return LeaveOutPlan(never_trained=never)
     work = split.train.size * len(both)
     if recipe is Recipe.BEHAVIOUR or (quick and work <= MOST_WORK):
-        return Plan(tuple(both), never, skipped)
+        return LeaveOutPlan(tuple(both), never, skipped)
     more = f"{len(both)} more training{'s' * (len(both) != 1)}"
     size = f" of {split.train.size:,} windows each" if quick else ""
-    return Plan(never_trained=never, why=f"it takes {more}{size}, which the split recipe 'behaviour' makes")
+    return LeaveOutPlan(never_trained=never, why=f"it takes {more}{size}, which the split recipe 'behaviour' makes")
 
 
 def _lacking(split: Split, inputs: Inputs, *, supervised: bool) -> str | None:
@@ -88,7 +88,7 @@ def _listed(names: set[str]) -> str:
 # -- what is kept of such a training ----------------------------------------------------------------------------------
 
 
-class _Answer(msgspec.Struct):
+class _KeptAnswer(msgspec.Struct):
     """The remains of a training without one behaviour: its answers, in the machine's own numbers."""
 
     places: bytes = b""
@@ -100,14 +100,14 @@ class _Answer(msgspec.Struct):
 def packed(one: Unshown | str) -> bytes:
     """Pack the answer of a training without a behaviour, or the reason why it failed, for a run's state."""
     if isinstance(one, str):
-        return msgspec.msgpack.encode(_Answer(failed=one))
+        return msgspec.msgpack.encode(_KeptAnswer(failed=one))
     alarm = None if one.alarm is None else one.alarm.tobytes()
-    return msgspec.msgpack.encode(_Answer(one.places.astype(np.int64).tobytes(), one.score.tobytes(), alarm))
+    return msgspec.msgpack.encode(_KeptAnswer(one.places.astype(np.int64).tobytes(), one.score.tobytes(), alarm))
 
 
 def unpacked(kept: bytes, name: str) -> Unshown | str:
     """Read what `packed` wrote of the training without ``name``."""
-    one = msgspec.msgpack.decode(kept, type=_Answer)
+    one = msgspec.msgpack.decode(kept, type=_KeptAnswer)
     if one.failed is not None:
         return one.failed
     alarm = None if one.alarm is None else np.frombuffer(one.alarm, dtype=np.bool_)

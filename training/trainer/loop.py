@@ -5,7 +5,7 @@ an epoch. That a loss was not finite shows in the sum, and from then on the opti
 
 It can be left after any step and taken up again with the same result: the order of an epoch is a
 function of seed and epoch, the learning rate a function of the step, and everything else that
-matters is listed in ``Memory`` and saved.
+matters is listed in ``LoopState`` and saved.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LoopSpec:
 
 
 @dataclass(slots=True)
-class Memory:
+class LoopState:
     """All that the loop knows besides weights, optimiser and random state."""
 
     epoch: int = 0  # epochs completed
@@ -74,7 +74,7 @@ def train(
     ``Interrupted`` after a step.
     """
     optimizer, learnt = _optimizer(net, spec), list(net.parameters())
-    memory, best = Memory(), _copy(net)
+    memory, best = LoopState(), _copy(net)
     device = learnt[0].device
     total = torch.zeros((), dtype=torch.double, device=device)
     steps = math.ceil(len(windows) / spec.batch_size)
@@ -174,7 +174,7 @@ def _copy(net: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in net.state_dict().items()}
 
 
-def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], memory: Memory) -> bytes:
+def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], memory: LoopState) -> bytes:
     random = {"cpu": torch.get_rng_state()}
     if next(net.parameters()).is_cuda:
         random["cuda"] = torch.cuda.get_rng_state()
@@ -190,7 +190,7 @@ def _pack(net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tens
     return buffer.getvalue()
 
 
-def _unpack(saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Memory, dict[str, Tensor]]:
+def _unpack(saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[LoopState, dict[str, Tensor]]:
     # A state says which GPU it was on; another one may go on with it.
     state: dict[str, Any] = torch.load(io.BytesIO(saved), weights_only=True, map_location="cpu")
     net.load_state_dict(state["net"])
@@ -200,4 +200,4 @@ def _unpack(saved: bytes, net: nn.Module, optimizer: torch.optim.Optimizer) -> t
     if device.type == "cuda":
         torch.cuda.set_rng_state(state["random"]["cuda"])
     best = {name: value.to(device) for name, value in state["best"].items()}
-    return Memory(**state["memory"]), best
+    return LoopState(**state["memory"]), best

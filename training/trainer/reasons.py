@@ -35,7 +35,7 @@ CARRIES = 1.25  # times an even share, from which a stretch is named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class WindowsToExplain:
     """Windows (n) whose scores are to be explained, and what is usual in the place of each of their values."""
 
     X: Values  # (n, F) features, or (n, C, T) samples, as the family takes them
@@ -125,7 +125,7 @@ class Explained(Protocol):
 
     def predict(self, X: Values, rows: IntArray, *, features: Values, host: NDArray[np.str_]) -> Any: ...
     def usual(self) -> Values: ...
-    def carried(self, asked: Asked) -> FloatArray: ...
+    def carried(self, asked: WindowsToExplain) -> FloatArray: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ def feature_names(windows: Windows) -> list[str]:
     return [str(feature["name"]) for feature in windows.schema_fields["features"]]
 
 
-def asked_of(fitted: Explained, windows: Windows, rows: IntArray) -> Asked:
+def asked_of(fitted: Explained, windows: Windows, rows: IntArray) -> WindowsToExplain:
     """Ask for these windows."""
 
     def usual() -> Values:
@@ -175,7 +175,7 @@ def asked_of(fitted: Explained, windows: Windows, rows: IntArray) -> Asked:
         return found
 
     classes = windows.classes
-    return Asked(
+    return WindowsToExplain(
         X=np.ascontiguousarray(windows.X[rows]),
         features=windows.features[rows],
         host=windows.rows.host[rows],
@@ -197,7 +197,7 @@ def stretches_of(samples: int, sample_hz: float) -> list[tuple[int, int]]:
     return [(start, min(start + step, samples)) for start in range(0, samples, step)]
 
 
-def carried_by_stretch(fitted: Explained, windows: Windows, asked: Asked, rows: IntArray) -> FloatArray:
+def carried_by_stretch(fitted: Explained, windows: Windows, asked: WindowsToExplain, rows: IntArray) -> FloatArray:
     """(n, S): by how much the score falls when all channels are as usual in a stretch of the window."""
     fields = windows.schema_fields
     channels = msgspec.convert(fields["channels"], tuple[ChannelSpec, ...])

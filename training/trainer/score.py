@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from training.executors.engine import EngineError
 from training.executors.names import add_executor, spread_over
 from training.streams import replace_unprintable
-from training.trainer.contract import BadArguments, Progress, Stop, Unreachable, limit_threads, perform
+from training.trainer.contract import BadArguments, EngineUnreachable, Progress, Stop, limit_threads, perform
 
 if TYPE_CHECKING:
     from training.trainer.judging import Judged
@@ -106,7 +106,7 @@ def _judged(names: argparse.Namespace) -> Judged:
         with spread as mapped:
             return judge_in_parts(names.checkpoint, names.data, mapped, threads=threads)
     except EngineError as error:
-        raise Unreachable(str(error)) from None
+        raise EngineUnreachable(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -21,13 +21,13 @@ from polars.io.plugins import register_io_source
 from training.data.schema import Timing
 from training.data.scratch import WIDE_ROWS, spans
 from training.trainer import ranges
-from training.trainer.changes import Measures, Told, in_order
+from training.trainer.changes import Measures, ToldChange, in_order
 from training.trainer.contract import BadArguments, BadData
 from training.trainer.evaluation.incidents import runs_of, stride_of
 from training.trainer.incidents import Window
 from training.trainer.judging import Judged, judge, sides, why_of
 from training.trainer.reasons import Reasons, explain, in_words
-from training.trainer.streams import Called, StateError, Streams, feed_all, rule_of
+from training.trainer.streams import Called, Streams, StreamsError, feed_all, rule_of
 from training.trainer.training_windows import NEW, TOO_MANY
 
 EXPLAINED = ("why", "why_seconds")
@@ -116,7 +116,7 @@ class Followed:
     """The incidents, the changes of the hosts that have changed, by name, and notes."""
 
     called: list[Called]
-    changed: dict[str, Told]
+    changed: dict[str, ToldChange]
     notes: list[str]
 
 
@@ -133,7 +133,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     try:
         streams = Streams(str(document["digest"]), rule_of(document))
         note = None if state is None else streams.load(state)
-    except StateError as error:
+    except StreamsError as error:
         raise BadArguments(str(error)) from None
     except ValueError as error:
         raise BadData(f"the checkpoint is damaged: {error}") from None
@@ -165,7 +165,7 @@ def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = (
     return Followed(found, changed, [] if note is None else [note])
 
 
-def _changed(judged: Judged, streams: Streams, new: NDArray[np.bool_]) -> dict[str, Told]:
+def _changed(judged: Judged, streams: Streams, new: NDArray[np.bool_]) -> dict[str, ToldChange]:
     """Add the windows marked ``new`` to the records of their hosts; those here that have changed, now or before."""
 
     inputs, rows = judged.inputs, judged.inputs.timed

@@ -22,21 +22,21 @@ from training.families import FAMILIES, Family, Takes
 from training.files import write_whole
 from training.trainer import checkpoint, machine
 from training.trainer.arguments import TrainerArgs
-from training.trainer.baselines import Own, run_baselines
+from training.trainer.baselines import OwnFeatures, run_baselines
 from training.trainer.channel_ablation import prices
 from training.trainer.contract import BadArguments, Interrupted, Keeper, Progress, Stop, TrainerError
-from training.trainer.evaluation.behaviours import Known, Unshown, places_of, refuse_shown, without
+from training.trainer.evaluation.behaviours import ShownModel, Unshown, places_of, refuse_shown, without
 from training.trainer.evaluation.behaviours import figures as figures_unshown
 from training.trainer.evaluation.host_levels import HostLevels, ReferenceScores
 from training.trainer.evaluation.incidents import Choice, called
 from training.trainer.evaluation.metrics import Evaluation, OperatingPoint, Scored, evaluate, operating_point
-from training.trainer.evaluation.report import Judgement, Run, Source, build_report, plain, write_report
+from training.trainer.evaluation.report import Judgement, ReportSource, Run, build_report, plain, write_report
 from training.trainer.evaluation.scenarios import best_alone, by_scenario
 from training.trainer.evaluation.sides import order_notes, place_notes, sides_of
 from training.trainer.evaluation.thresholds import by_host, notes_on_hosts
 from training.trainer.evaluation.verdict import TOO_GOOD
 from training.trainer.inputs import Inputs, read_inputs, split_inputs
-from training.trainer.leave_one_behaviour_out import Plan, packed, plan, unpacked
+from training.trainer.leave_one_behaviour_out import LeaveOutPlan, packed, plan, unpacked
 from training.trainer.limits import LIMITS, Limits
 from training.trainer.ranges import ranges_of
 from training.trainer.reasons import feature_names, reported
@@ -124,7 +124,7 @@ def train(
         trained_s = progress.elapsed_s
         progress.event("evaluate")
         levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
-        judged = Judged(inputs, split, parted, joined, fitted, levels, {} if added is None else added.kept)
+        judged = TrainedModel(inputs, split, parted, joined, fitted, levels, {} if added is None else added.kept)
         tried = _without_each(args, left_out, family, task, judged, stages, also)
         point, choice, channels, report = _judge(args, judged, key, stop, left_out, tried, takes=family.takes)
         stop.check()
@@ -200,7 +200,7 @@ def levels_of(inputs: Inputs, split: Split, fitted: Fitted, places: IntArray) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TrainedModel:
     """A trained model, and the data that it is judged on."""
 
     inputs: Inputs
@@ -247,10 +247,10 @@ class Judged:
 
 def _without_each(
     args: TrainerArgs,
-    left_out: Plan,
+    left_out: LeaveOutPlan,
     family: Family,
     task: Task,
-    judged: Judged,
+    judged: TrainedModel,
     stages: Stages,
     also: Collection[str],
 ) -> list[tuple[str, Unshown | str]]:
@@ -269,7 +269,7 @@ def _without_each(
         except TrainerError as error:
             return packed(str(error))
         levels = None if family.supervised else levels_of(inputs, split, fitted, parted.level)
-        model = Judged(inputs, split, parted, joined, fitted, levels, judged.kept)
+        model = TrainedModel(inputs, split, parted, joined, fitted, levels, judged.kept)
         return packed(model.of_unshown(name, float(args.hyper["target_fpr"])))
 
     for name in left_out.left_out:
@@ -281,10 +281,10 @@ def _without_each(
 
 def _judge(
     args: TrainerArgs,
-    judged: Judged,
+    judged: TrainedModel,
     key: machine.RunKey,
     stop: Stop,
-    left_out: Plan,
+    left_out: LeaveOutPlan,
     tried: Sequence[tuple[str, Unshown | str]],
     *,
     takes: Takes,
@@ -308,7 +308,7 @@ def _judge(
     choice, incidents = _incidents(inputs, split, cal=cal, test=test, point=point)
     baselines = run_baselines(
         judged.joined,
-        Own(inputs.reference_features[judged.parted.level], inputs.reference_host[judged.parted.level]),
+        OwnFeatures(inputs.reference_features[judged.parted.level], inputs.reference_host[judged.parted.level]),
         test=test,
         cal=cal,
         classes=classes,
@@ -343,7 +343,7 @@ def _judge(
             run_key=key.to_dict(),
             hyper=args.hyper,
         ),
-        Source(
+        ReportSource(
             quarantined=inputs.quarantined,
             schema_hash=inputs.schema_hash,
             understood=() if inputs.understood is None else inputs.understood.lines(),
@@ -376,8 +376,8 @@ def _judge(
 
 def _new_behaviours(
     args: TrainerArgs,
-    judged: Judged,
-    left_out: Plan,
+    judged: TrainedModel,
+    left_out: LeaveOutPlan,
     tried: Sequence[tuple[str, Unshown | str]],
     test: Scored,
     point: OperatingPoint | None,
@@ -385,7 +385,7 @@ def _new_behaviours(
     """The report's word on behaviours that were not shown; nothing where there is nothing to say."""
     if not left_out.speaks:
         return {}
-    known = Known(test, None if point is None else point.alarms(test), judged.inputs.classes)
+    known = ShownModel(test, None if point is None else point.alarms(test), judged.inputs.classes)
     behaviour = judged.inputs.behaviour[judged.split.test]
     unshown = [one for _, one in tried if isinstance(one, Unshown)]
     for name in left_out.never_trained:
@@ -396,7 +396,7 @@ def _new_behaviours(
     return {"new_behaviours": plain(found | {"why": left_out.why})}
 
 
-def _scenarios(judged: Judged, test: Scored, point: OperatingPoint | None) -> list[dict[str, Any]]:
+def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None) -> list[dict[str, Any]]:
     """The share of the windows of each scenario that raises an alarm; nothing without a threshold."""
     alarm = None if point is None else point.alarms(test)
     if alarm is None:
@@ -405,7 +405,7 @@ def _scenarios(judged: Judged, test: Scored, point: OperatingPoint | None) -> li
     return by_scenario(test, alarm, inputs.scenario[rows], inputs.behaviour[rows], inputs.classes)
 
 
-def _alone(judged: Judged, test: Scored, evaluation: Evaluation) -> dict[str, Any] | None:
+def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> dict[str, Any] | None:
     """The feature that comes closest to a ranking too good to be true, by itself; None where there is none such."""
     value = evaluation.metrics["auroc"]["value"]
     if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
@@ -414,7 +414,7 @@ def _alone(judged: Judged, test: Scored, evaluation: Evaluation) -> dict[str, An
     return best_alone(judged.inputs.features[judged.split.test], names, ~judged.inputs.classes.is_benign(test.y))
 
 
-def _reasons(judged: Judged, test: Scored, point: OperatingPoint | None, stop: Stop) -> dict[str, Any] | None:
+def _reasons(judged: TrainedModel, test: Scored, point: OperatingPoint | None, stop: Stop) -> dict[str, Any] | None:
     """The channels that carried the alarms of the test side, true and false ones apart; None without a threshold."""
     if point is None or point.threshold is None:
         return None
@@ -435,7 +435,7 @@ def _incidents(
     return called(cal, test, point, inputs.classes, rows=split.cal, nominal_s=nominal_s, curve=True)
 
 
-def _notes(args: TrainerArgs, judged: Judged, key: machine.RunKey) -> list[str]:
+def _notes(args: TrainerArgs, judged: TrainedModel, key: machine.RunKey) -> list[str]:
     """Collect the sentences, beside those on the split, that a reader of the numbers must know."""
     inputs = judged.inputs
     notes = [] if judged.levels is None else judged.levels.notes(inputs.rows.host)
@@ -457,7 +457,7 @@ def _notes(args: TrainerArgs, judged: Judged, key: machine.RunKey) -> list[str]:
 
 
 def _document(
-    args: TrainerArgs, judged: Judged, point: OperatingPoint | None, key: machine.RunKey
+    args: TrainerArgs, judged: TrainedModel, point: OperatingPoint | None, key: machine.RunKey
 ) -> Mapping[str, Any]:
     inputs, split, levels = judged.inputs, judged.split, judged.levels
     threshold = None if point is None else {**point.to_dict(), "calibrated_on": CALIBRATED_ON}

@@ -36,7 +36,7 @@ FARTHEST = 40  # stretches apart that are looked at for correlation
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class StretchSeries:
     """The stretches of one host in time order, each with the means of M measures; NaN: not measured.
 
     ``usual`` (R, M) are those of its reference, ``values`` (N, M) the others; ``recording`` (N,) numbers what was
@@ -52,7 +52,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Shift:
     """A measure that has left its place: from stretch ``start`` of the series on, from a median to another."""
 
     measure: int
@@ -66,7 +66,7 @@ class Change:
         return self.after > self.before
 
 
-def find(series: Series, *, error_rate: float = ERROR_RATE) -> list[Change]:
+def find(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> list[Shift]:
     """The measures that changed for good, the surest first; none where too little was recorded to tell."""
     measures = [
         one for one in (_measure(series, number) for number in range(series.values.shape[1])) if one is not None
@@ -79,11 +79,11 @@ def find(series: Series, *, error_rate: float = ERROR_RATE) -> list[Change]:
         if p > error_rate:
             break
         if max(pairs, 1 - pairs) >= LEAST_PAIRS:
-            told.append(Change(one.measure, one.start, one.before, one.after, p))
+            told.append(Shift(one.measure, one.start, one.before, one.after, p))
     return told
 
 
-def can_tell(series: Series, *, error_rate: float = ERROR_RATE) -> bool:
+def can_tell(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> bool:
     """Tell whether a change as plain as can be would be noticed: every stretch after it above every one before."""
     starts = _starts(len(series.usual), len(series))
     if not starts:
@@ -92,7 +92,7 @@ def can_tell(series: Series, *, error_rate: float = ERROR_RATE) -> bool:
     return min(_plainest(pieces, start) for start in starts) * len(starts) * series.values.shape[1] <= error_rate
 
 
-def reference_needed(series: Series, *, error_rate: float = ERROR_RATE) -> int | None:
+def reference_needed(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> int | None:
     """The stretches of reference from which all of ``values`` could be told from it; None: no number would do."""
     n, measures = len(series), series.values.shape[1]
     for usual in range(FEWEST, 4 * max(n, EXACT)):
@@ -141,7 +141,7 @@ class _Measure:
         return min(1.0, min(self.p(start, 1.0) for start in self.starts) * len(self.starts))
 
 
-def _measure(series: Series, number: int) -> _Measure | None:
+def _measure(series: StretchSeries, number: int) -> _Measure | None:
     usual, values = series.usual[:, number], series.values[:, number]
     there, before = np.isfinite(values), usual[np.isfinite(usual)]
     everything = np.concatenate([before, values[there]])
@@ -153,7 +153,7 @@ def _measure(series: Series, number: int) -> _Measure | None:
     return _Measure(number, everything, ranks, unlike, before.size, np.flatnonzero(there), starts, pieces)
 
 
-def _of(one: _Measure) -> tuple[Change, float]:
+def _of(one: _Measure) -> tuple[Shift, float]:
     """The likeliest change of a measure, and the share of pairs that rise."""
     ranks, starts, everything = one.ranks, one.starts, one.values
     # Beside a shift's true place its own stretches would seem to resemble each other on the wrong side.
@@ -164,7 +164,7 @@ def _of(one: _Measure) -> tuple[Change, float]:
     start = places[tried]
     place = int(one.there[start - one.before])
     middle = (float(np.median(everything[:start])), float(np.median(everything[start:])))
-    return Change(one.number, place, *middle, min(1.0, p[tried] * len(starts))), _rising(ranks, start)
+    return Shift(one.number, place, *middle, min(1.0, p[tried] * len(starts))), _rising(ranks, start)
 
 
 def _place(ranks: Floats, starts: Sequence[int], tried: int) -> int:

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from training.hyper import Value
 from training.trainer import loop
-from training.trainer.anomaly import MOST_FITTED, Chosen, Sided, Surprises, choose, shares_of, weighed
+from training.trainer.anomaly import MOST_FITTED, ChosenViews, Sided, Surprises, choose, shares_of, weighed
 from training.trainer.contract import BadData
 from training.trainer.masked import MaskedModel
 from training.trainer.normalise import RobustAsinh, spread
-from training.trainer.reasons import Asked
+from training.trainer.reasons import WindowsToExplain
 from training.trainer.stages import best_epoch
 from training.trainer.supervised import AT_ONCE, loop_spec, to_bytes
 from training.trainer.task import FloatArray, History, IntArray, Ordinary, Outputs, Task
@@ -44,7 +44,7 @@ SURPRISES = "surprises."  # begins their arrays' names in the sidecar
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ViewSizes:
     """The sizes of the data that a detector's buffers follow."""
 
     channels: int
@@ -52,10 +52,10 @@ class Sizes:
     features: int
 
 
-class Detector(nn.Module):
+class ViewMaker(nn.Module):
     """Makes the views of windows: normalising, and the network where a view needs one."""
 
-    def __init__(self, sizes: Sizes, hyper: Mapping[str, Value], *, network: bool = True) -> None:
+    def __init__(self, sizes: ViewSizes, hyper: Mapping[str, Value], *, network: bool = True) -> None:
         super().__init__()
         self.normalise = RobustAsinh(sizes.channels)
         self.scale = RobustAsinh(sizes.features)
@@ -91,8 +91,8 @@ class Anomaly:
     Hosts without a centre are measured from the middle of the training windows; see ``settled``.
     """
 
-    detector: Detector
-    sizes: Sizes
+    detector: ViewMaker
+    sizes: ViewSizes
     surprises: Surprises
     shares: Mapping[str, float]  # of the score, by view
     judgement: Mapping[str, Any]
@@ -144,7 +144,7 @@ class Anomaly:
         """(C, 1) the median of each channel in training."""
         return self.detector.normalise.middle.numpy()
 
-    def carried(self, asked: Asked) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> FloatArray:
         """(n, C): the channels' shares of the distances, each as much as its surprise is of the score.
 
         Nothing of an embedding, which knows no channels.
@@ -195,7 +195,7 @@ class Anomaly:
 
 
 def _sided(
-    detector: Detector,
+    detector: ViewMaker,
     seen: Windows,
     features: NDArray[np.float32],
     host: NDArray[np.str_],
@@ -245,9 +245,9 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
         )
     torch.manual_seed(task.seed)
     device = torch.device(task.device)
-    sizes = Sizes(channels=int(task.X.shape[1]), samples=int(task.X.shape[2]), features=int(task.features.shape[1]))
+    sizes = ViewSizes(channels=int(task.X.shape[1]), samples=int(task.X.shape[2]), features=int(task.features.shape[1]))
     network = bool(set(views) & set(NETWORK))
-    detector = Detector(sizes, task.hyper, network=network)
+    detector = ViewMaker(sizes, task.hyper, network=network)
     detector.normalise.fit(task.X, learn)
     fitted = spread(learn)
     detector.scale.fit(task.features[fitted][:, :, None], np.arange(fitted.size))
@@ -277,7 +277,7 @@ def fit_views(task: Task, views: Sequence[str], *, by_labels: bool = True) -> An
     )
 
 
-def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> Chosen:
+def _choose(surprises: Surprises, calm: Sided, strange: Sided) -> ChosenViews:
     said = np.concatenate((surprises.of(calm), surprises.of(strange)))
     return choose(tuple(surprises.views), said, np.arange(len(said)) >= calm.host.size, network=NETWORK)
 
@@ -288,7 +288,7 @@ def _strange(task: Task) -> IntArray:
     return spread(sides[~task.is_benign[sides]], MOST_STRANGE)
 
 
-def _pretrain(task: Task, detector: Detector, learn: IntArray, judge: IntArray, device: torch.device) -> History:
+def _pretrain(task: Task, detector: ViewMaker, learn: IntArray, judge: IntArray, device: torch.device) -> History:
     body, share = detector.body, task.number("mask_ratio")
     assert body is not None, "only a network learns"
     train = to_learn_from(task.X, learn, detector.normalise, device, task.limits)
@@ -324,8 +324,8 @@ def mean_error(errors: Tensor) -> Tensor:
 
 def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, _classes: int, hyper: Mapping[str, Value]) -> Anomaly:
     """The detector of a verified sidecar, on the CPU."""
-    sizes = Sizes(**facts["sizes"])
-    detector = Detector(sizes, hyper, network=bool(set(facts["views"]) & set(NETWORK)))
+    sizes = ViewSizes(**facts["sizes"])
+    detector = ViewMaker(sizes, hyper, network=bool(set(facts["views"]) & set(NETWORK)))
     state = torch.load(io.BytesIO(sidecar), weights_only=True)
     learnt = {name: state.pop(name).numpy() for name in list(state) if name.startswith(SURPRISES)}
     detector.load_state_dict(state)

@@ -17,7 +17,7 @@ from training.trainer.task import History
 T = TypeVar("T")
 
 
-class _Kept(msgspec.Struct):
+class _RunState(msgspec.Struct):
     """The state of a run: what became of the stages that ended, and the state of the one under way."""
 
     name: str = ""
@@ -31,7 +31,7 @@ class Stages:
     def __init__(self, outer: Keeper) -> None:
         self._outer = outer
         saved = outer.load()
-        self._kept = _Kept() if saved is None else msgspec.msgpack.decode(saved, type=_Kept)
+        self._kept = _RunState() if saved is None else msgspec.msgpack.decode(saved, type=_RunState)
         self._name = ""
         self._snapshot: Callable[[], bytes] | None = None
 
@@ -70,7 +70,7 @@ class Stages:
     def _pack(self) -> bytes:
         kept = self._kept
         if self._name not in kept.ended and self._snapshot is not None:
-            kept = _Kept(self._name, self._snapshot(), kept.ended)
+            kept = _RunState(self._name, self._snapshot(), kept.ended)
         return msgspec.msgpack.encode(kept)
 
 

@@ -16,9 +16,9 @@ from typing import Any, TypedDict
 import msgspec
 
 from training.files import write_whole
-from training.trainer.changes import Record, Told
+from training.trainer.changes import Record, ToldChange
 from training.trainer.contract import BadArguments
-from training.trainer.incidents import Incident, Rule, State, Step, Window, step
+from training.trainer.incidents import Incident, JoinRule, StreamState, StreamStep, Window, step
 
 FORMAT = "cis490-incidents"
 VERSION = 1
@@ -28,7 +28,7 @@ LARGEST = 64 << 20
 LONGEST_NOTE = 64  # bytes
 
 
-class StateError(ValueError):
+class StreamsError(ValueError):
     """The state file is no state file, or cannot be read; the message says what to do."""
 
 
@@ -44,7 +44,7 @@ class _File(msgspec.Struct, kw_only=True):
     version: int
     checkpoint: str
     rule: dict[str, Any]
-    streams: dict[str, State]
+    streams: dict[str, StreamState]
     undelivered: list[Undelivered]
     hosts: dict[str, Record]
 
@@ -57,8 +57,8 @@ class Streams:
     """
 
     checkpoint: str  # its digest
-    rule: Rule
-    states: dict[str, State] = field(default_factory=dict)
+    rule: JoinRule
+    states: dict[str, StreamState] = field(default_factory=dict)
     undelivered: list[Undelivered] = field(default_factory=list)
     hosts: dict[str, Record] = field(default_factory=dict)
 
@@ -74,16 +74,16 @@ class Streams:
             self.hosts.pop(next(iter(self.hosts)))
         return found
 
-    def confirm(self, host: str) -> Told | None:
+    def confirm(self, host: str) -> ToldChange | None:
         """Take the change that was told of a host for its work from now on; None where none was."""
         record = self.hosts.get(host, Record())
         if record.told is not None:
             self.hosts[host] = record.confirmed()
         return record.told
 
-    def feed(self, stream: str, window: Window) -> Step:
+    def feed(self, stream: str, window: Window) -> StreamStep:
         """Take the next window of a stream."""
-        found = step(self.rule, self.states.pop(stream, State()), window)
+        found = step(self.rule, self.states.pop(stream, StreamState()), window)
         self.states[stream] = found.state
         if len(self.states) > MOST_STREAMS:
             self.states.pop(next(iter(self.states)))
@@ -93,7 +93,7 @@ class Streams:
         """An id that the same incident always has."""
         return _id(self.checkpoint, stream, f"{incident.raised:.6f}")
 
-    def name_of(self, host: str, told: Told) -> str:
+    def name_of(self, host: str, told: ToldChange) -> str:
         """An id that the same change always has."""
         return _id(self.checkpoint, host, "changed", str(told.at), str(told.window))
 
@@ -118,16 +118,16 @@ class Streams:
         """
         try:
             if path.stat().st_size > LARGEST:
-                raise StateError(f"{path} is too large for a state file: name another one with --state")
+                raise StreamsError(f"{path} is too large for a state file: name another one with --state")
             kept = msgspec.json.decode(path.read_bytes(), type=_File)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StateError(f"{path} cannot be read: {error.strerror}") from None
+            raise StreamsError(f"{path} cannot be read: {error.strerror}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise StateError(f"{path} is no state file: remove it, or name another one with --state") from None
+            raise StreamsError(f"{path} is no state file: remove it, or name another one with --state") from None
         if (kept.format, kept.version) != (FORMAT, VERSION):
-            raise StateError(f"{path} is no state file of this version: remove it, or name another one with --state")
+            raise StreamsError(f"{path} is no state file of this version: remove it, or name another one with --state")
         if (kept.checkpoint, kept.rule) != (self.checkpoint, self.rule.to_dict()):
             self.undelivered = kept.undelivered  # whoever raised them, somebody is still to be called
             return f"{path} was kept for another model: begun afresh"
@@ -139,9 +139,9 @@ def _id(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def rule_of(document: Mapping[str, Any]) -> Rule:
+def rule_of(document: Mapping[str, Any]) -> JoinRule:
     """The rule of a checkpoint that has a threshold. Raises ValueError for a damaged one."""
-    return Rule.from_dict(document["incidents"] or {})
+    return JoinRule.from_dict(document["incidents"] or {})
 
 
 @dataclass(slots=True)
@@ -181,14 +181,14 @@ def note_of(state: Path) -> Path:
     return state.with_name(f"{state.name}.confirm")
 
 
-def leave_note(state: Path, streams: Streams, host: str) -> Told:
+def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
     """Leave a note that confirms the change that ``state`` tells of ``host``. Raises ``BadArguments``.
 
     ``streams`` are empty ones of the model.
     """
     try:
         other = streams.load(state)
-    except StateError as error:
+    except StreamsError as error:
         raise BadArguments(str(error)) from None
     told = streams.record(host).told
     if other is not None or told is None:
@@ -197,7 +197,7 @@ def leave_note(state: Path, streams: Streams, host: str) -> Told:
     return told
 
 
-def take_note(state: Path, streams: Streams, host: str, *, keep: Callable[[Told], object]) -> Told | None:
+def take_note(state: Path, streams: Streams, host: str, *, keep: Callable[[ToldChange], object]) -> ToldChange | None:
     """Confirm what a note beside ``state`` names, if it is told; ``keep`` the streams, and remove the note."""
     note = note_of(state)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from training.trainer import ranges
-from training.trainer.changes import LOOK, Told
+from training.trainer.changes import LOOK, ToldChange
 from training.trainer.channel_ablation import lacked, price_of
 from training.trainer.evaluation.facts import percent, span
 from training.trainer.evaluation.page import gap
@@ -28,7 +28,7 @@ def lines(
     judged: Judged,
     called: Sequence[Called] = (),
     reasons: Reasons | None = None,
-    changed: Mapping[str, Told] | None = None,
+    changed: Mapping[str, ToldChange] | None = None,
 ) -> list[str]:
     """The summary; each line begins with what it is about.
 

@@ -18,7 +18,7 @@ from training.trainer import loop
 from training.trainer.blocks import known
 from training.trainer.contract import Keeper
 from training.trainer.nets import Net, build
-from training.trainer.reasons import Asked
+from training.trainer.reasons import WindowsToExplain
 from training.trainer.stages import Search, Stages, best_epoch, search_then_refit
 from training.trainer.task import (
     FloatArray,
@@ -82,7 +82,7 @@ class Classifier:
         """The medians in training: of each feature (F,), or of each channel (C, 1)."""
         return self.net.normalise.middle.cpu().numpy()
 
-    def carried(self, asked: Asked) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> FloatArray:
         """Integrated gradients of the log odds, on the straight way from what is usual: they add up to its rise.
 
         Better than taking a channel away alone, which misses what two channels say together: of `cnn`'s alarms on an
@@ -239,7 +239,7 @@ def mean_logits(net: Net, given: Windows) -> FloatArray:
     return found.cpu().numpy()
 
 
-def _integrated(net: Net, asked: Asked, device: torch.device) -> FloatArray:
+def _integrated(net: Net, asked: WindowsToExplain, device: torch.device) -> FloatArray:
     """Like ``asked.X``: by how much each value raises the log odds of an alarm, from the usual one on."""
     net.eval()
     alarm = torch.from_numpy(asked.alarm).to(device)

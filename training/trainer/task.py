@@ -17,7 +17,7 @@ from training.data.split import Split
 from training.hyper import Value
 from training.trainer.contract import Keeper, Progress, Stop
 from training.trainer.limits import LIMITS, Limits
-from training.trainer.reasons import Asked
+from training.trainer.reasons import WindowsToExplain
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -109,7 +109,7 @@ class Fitted(Protocol):
         """The medians in training: of each feature (F,), or of each channel (C, 1)."""
         ...
 
-    def carried(self, asked: Asked) -> FloatArray:
+    def carried(self, asked: WindowsToExplain) -> FloatArray:
         """(n, C): by how much each channel raised the score of each window, in units of the family's own."""
         ...
 

@@ -37,7 +37,7 @@ Digests = NDArray[np.uint64]
 _Text = Annotated[str, msgspec.Meta(max_length=MOST_WINDOWS * BYTES * 4 // 3 + 4)]
 
 
-class Seen(msgspec.Struct, frozen=True):
+class SeenWindows(msgspec.Struct, frozen=True):
     """The member ``seen`` of a checkpoint. ``sides`` and ``marks`` are None where there were too many windows to keep.
 
     ``marks`` are of one in ``every`` runs of samples.
@@ -69,11 +69,11 @@ def _unpacked(kept: dict[Side, str] | None, what: str, side: Side) -> Digests:
     return found
 
 
-def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> Seen:
+def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> SeenWindows:
     """Return what a checkpoint stores of the windows on each side; ``references`` are places of those that trained."""
     digests = inputs.window_digests
     if digests.size + references.size > MOST_WINDOWS:
-        return Seen(sides=None, marks=None, every=1)
+        return SeenWindows(sides=None, marks=None, every=1)
     every = _every(*inputs.tensors.shape[::2])
     marks = marks_of(inputs.tensors, inputs.channel_names, every, telling=True)
     sides = {side: digests[split.side(side)] for side in Side}
@@ -83,7 +83,7 @@ def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> Seen:
         own = marks_of(learnt, inputs.channel_names, every, telling=True)
         sides[Side.TRAIN] = np.concatenate((sides[Side.TRAIN], window_digests(learnt, inputs.channel_names)))
         marked[Side.TRAIN] = np.concatenate((marked[Side.TRAIN], own.digest))
-    return Seen(
+    return SeenWindows(
         sides={side: _packed(found) for side, found in sides.items()},
         marks={side: _packed(found) for side, found in marked.items()},
         every=every,
@@ -92,7 +92,7 @@ def keep(inputs: Inputs, split: Split, references: NDArray[np.int64]) -> Seen:
 
 def fresh_references(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.int64]:
     """The places of reference windows that the model has not learnt from, by content; all where it cannot say."""
-    seen = msgspec.convert(document["seen"], Seen)
+    seen = msgspec.convert(document["seen"], SeenWindows)
     places = np.arange(inputs.reference_host.size)
     if seen.sides is None or not places.size:
         return places
@@ -122,7 +122,7 @@ def sides_by_content(document: Mapping[str, Any], inputs: Inputs) -> NDArray[np.
 
     A window that was on two sides counts for the first: what trained a model is no test of it.
     """
-    seen = msgspec.convert(document["seen"], Seen)
+    seen = msgspec.convert(document["seen"], SeenWindows)
     if seen.sides is None:
         return None
     side = np.full(inputs.window_digests.size, NEW, dtype="U5")

@@ -93,7 +93,7 @@ class Unshown:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ShownModel:
     """The test side as the model of the report judges it."""
 
     scored: Scored
@@ -107,7 +107,12 @@ class Known:
 
 
 def figures(
-    known: Known, unshown: Sequence[Unshown], *, n_resamples: int, seed: int, skipped: Mapping[str, str] | None = None
+    known: ShownModel,
+    unshown: Sequence[Unshown],
+    *,
+    n_resamples: int,
+    seed: int,
+    skipped: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """JSON values: ``each`` behaviour and ``all`` of them, with the figures of the model that was ``shown`` it beside.
 
@@ -150,12 +155,12 @@ def figures(
     return made
 
 
-def _ranks(some: Sequence[Unshown], known: Known, episode: IntArray) -> dict[str, RankMeasure]:
+def _ranks(some: Sequence[Unshown], known: ShownModel, episode: IntArray) -> dict[str, RankMeasure]:
     alarming = ~known.classes.is_benign(known.scored.y)
     return {one.name: RankMeasure(one.score, alarming[one.places], episode[one.places], auprc=None) for one in some}
 
 
-def _rates(some: Sequence[Unshown], known: Known, episode: IntArray, n_episodes: int) -> dict[str, Any]:
+def _rates(some: Sequence[Unshown], known: ShownModel, episode: IntArray, n_episodes: int) -> dict[str, Any]:
     """The shares caught and of false alarms; of several models the false alarms of all of them on average."""
     alarming = ~known.classes.is_benign(known.scored.y)
     made = {}
@@ -172,12 +177,12 @@ def _rates(some: Sequence[Unshown], known: Known, episode: IntArray, n_episodes:
     return made
 
 
-def _counts(one: Unshown, known: Known) -> dict[str, int]:
+def _counts(one: Unshown, known: ShownModel) -> dict[str, int]:
     mine = one.places[~known.classes.is_benign(known.scored.y[one.places])]
     return {"windows": int(mine.size), "episodes": int(np.unique(known.scored.rows.recording[mine]).size)}
 
 
-def _episodes(known: Known) -> int:
+def _episodes(known: ShownModel) -> int:
     """The recordings of the test side that have benign windows."""
     is_benign = known.classes.is_benign(known.scored.y)
     return int(np.unique(known.scored.rows.recording[is_benign]).size)

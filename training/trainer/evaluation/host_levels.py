@@ -44,7 +44,7 @@ EDGE = 1e-12  # probabilities nearer to 0 or 1 than this are as good as there
 DIGITS = 9  # of levels and margins: below any meaning, above what a processor's rounding can move
 
 
-class Rule(StrEnum):
+class LevelUse(StrEnum):
     """The use of a host's own reference for its threshold."""
 
     CALIBRATED = "calibrated"
@@ -225,11 +225,11 @@ class LeftOut:
     host: str
     benign: int  # windows
     malicious: int
-    fpr: Mapping[Rule, float]
-    tpr: Mapping[Rule, float]  # empty where no window is malicious-like
+    fpr: Mapping[LevelUse, float]
+    tpr: Mapping[LevelUse, float]  # empty where no window is malicious-like
 
     def to_dict(self) -> dict[str, Any]:
-        def rates(of: Mapping[Rule, float]) -> dict[str, float]:
+        def rates(of: Mapping[LevelUse, float]) -> dict[str, float]:
             return {rule.value: round(rate, 6) for rule, rate in of.items()}
 
         counts = {"host": self.host, "benign": self.benign, "malicious": self.malicious}
@@ -244,7 +244,7 @@ class HostThresholds:
     hosts whose reference trains: they are of before, as what has learnt from a reference scores it too low.
     """
 
-    rule: Rule
+    rule: LevelUse
     calibrated: float
     margin: float
     levels: Mapping[str, ReferenceLevel]
@@ -258,10 +258,10 @@ class HostThresholds:
         """The threshold of a host, in the unit of the scores."""
         if host in self.kept:
             return self.kept[host]
-        if self.rule is Rule.CALIBRATED or host not in self.levels:
+        if self.rule is LevelUse.CALIBRATED or host not in self.levels:
             return self.calibrated
         start = self.scale.back(self.levels[host].start(self.margin))
-        return start if self.rule is Rule.FOLLOWS else max(self.calibrated, start)
+        return start if self.rule is LevelUse.FOLLOWS else max(self.calibrated, start)
 
     def each(self, host: NDArray[np.str_]) -> FloatArray:
         """(N,) thresholds of windows by their hosts (N)."""
@@ -296,7 +296,7 @@ class HostThresholds:
     def recorded(cls, document: Mapping[str, Any], calibrated: float) -> HostThresholds:
         """Read what `to_dict` wrote, without what only a reader wants."""
         return cls(
-            rule=Rule(document["rule"]),
+            rule=LevelUse(document["rule"]),
             calibrated=calibrated,
             margin=float(document["margin"]),
             levels={
@@ -320,7 +320,7 @@ def host_thresholds(
         return None
     margin = _margin(cal, levels, scale, target, classes)
     if margin is None:
-        rule, why, found = Rule.ONLY_UP, "no host that calibrated has a reference to learn from", []
+        rule, why, found = LevelUse.ONLY_UP, "no host that calibrated has a reference to learn from", []
     else:
         found = _leave_out(cal, levels, scale, target, classes)
         rule, why = choose(found, target)
@@ -336,7 +336,7 @@ def host_thresholds(
     )
 
 
-def choose(found: Sequence[LeftOut], target: float) -> tuple[Rule, str]:
+def choose(found: Sequence[LeftOut], target: float) -> tuple[LevelUse, str]:
     """The rule by what each gave on calibration hosts left out in turn, and why in words; every host counts the same.
 
     Following never catches less than rising alone: it is chosen where its false alarms stay within the promise, or
@@ -344,18 +344,18 @@ def choose(found: Sequence[LeftOut], target: float) -> tuple[Rule, str]:
     it holds on the hosts that calibrated says little of the next one.
     """
     if not found:
-        return Rule.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"
-    up, follows = (float(np.mean([one.fpr[rule] for one in found])) for rule in (Rule.ONLY_UP, Rule.FOLLOWS))
+        return LevelUse.ONLY_UP, "one host that calibrated has a reference, and cannot be left out"
+    up, follows = (float(np.mean([one.fpr[rule] for one in found])) for rule in (LevelUse.ONLY_UP, LevelUse.FOLLOWS))
     catching = [one.tpr for one in found if one.tpr]
     caught = ""
     if catching:
-        more = [float(np.mean([tpr[rule] for tpr in catching])) for rule in (Rule.ONLY_UP, Rule.FOLLOWS)]
+        more = [float(np.mean([tpr[rule] for tpr in catching])) for rule in (LevelUse.ONLY_UP, LevelUse.FOLLOWS)]
         caught = f" ({percent(more[1])} caught, {percent(more[0])} without)"
     said = (
         f"hosts left out in turn had {percent(follows)} false alarms with thresholds that follow, {percent(up)} without"
     )
     pays = follows <= max(KEPT * target, up + MAY_COST * target)
-    return (Rule.FOLLOWS if pays else Rule.ONLY_UP), said + caught
+    return (LevelUse.FOLLOWS if pays else LevelUse.ONLY_UP), said + caught
 
 
 def _margin(
@@ -381,14 +381,14 @@ def _leave_out(
             continue
         score, false = cal.score[host == name], benign[host == name]
         by = HostThresholds(
-            rule=Rule.CALIBRATED,
+            rule=LevelUse.CALIBRATED,
             calibrated=calibrated,
             margin=margin,
             levels=levels,
             scale=scale,
             quantiles=Quantiles.promising(target),
         )
-        start = {rule: replace(by, rule=rule).of(name) for rule in Rule}
+        start = {rule: replace(by, rule=rule).of(name) for rule in LevelUse}
         alarms = {rule: float((score[false] > place).mean()) for rule, place in start.items()}
         caught = {rule: float((score[~false] > place).mean()) for rule, place in start.items() if not false.all()}
         found.append(LeftOut(name, int(false.sum()), int((~false).sum()), alarms, caught))

@@ -20,12 +20,15 @@ from training.trainer.evaluation.intervals import FloatArray, IntArray
 from training.trainer.evaluation.rates import count_interval, exact_interval, rate_interval
 from training.trainer.evaluation.scored import Classes, Scored, pace
 from training.trainer.evaluation.thresholds import OperatingPoint
-from training.trainer.incidents import Join, Rule, Runs, find, paced, usual
+from training.trainer.incidents import JoinBy, JoinRule, Runs, find, paced, usual
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 CANDIDATES = (
-    *((Join.COUNT, k, n) for k, n in ((1, 1), (2, 2), (2, 3), (3, 3), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6), (6, 8))),
-    *((Join.MEAN, 1, n) for n in (2, 3, 4, 6)),
+    *(
+        (JoinBy.COUNT, k, n)
+        for k, n in ((1, 1), (2, 2), (2, 3), (3, 3), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6), (6, 8))
+    ),
+    *((JoinBy.MEAN, 1, n) for n in (2, 3, 4, 6)),
 )
 ENOUGH, ENOUGH_HOSTS = 40, 3  # calibration recordings, and their hosts, from which a choice is not said to be uncertain
 KEPT = 0.8  # of the stretches that the best candidate catches: a rule may give up no more of them for quiet
@@ -97,7 +100,7 @@ class Outcome:
     open: NDArray[np.bool_]  # (N,) windows during which an incident is open
 
 
-def outcome(rule: Rule, line: Timeline) -> Outcome:
+def outcome(rule: JoinRule, line: Timeline) -> Outcome:
     found = find(rule, line.runs, line.margin)
     stretch = line.stretches(rule.gap_s)
     first = np.flatnonzero(np.r_[True, np.diff(stretch) != 0][: stretch.size] & (stretch >= 0))
@@ -130,7 +133,7 @@ def outcome(rule: Rule, line: Timeline) -> Outcome:
 class Choice:
     """The rule, the rows of the data set that it was chosen by, and why."""
 
-    rule: Rule
+    rule: JoinRule
     rows: IntArray
     why: str
     recordings: int = 0
@@ -208,7 +211,7 @@ def called(
 # -- the figures -------------------------------------------------------------------------------------------------------
 
 
-def figures(rule: Rule, line: Timeline, *, curve: bool = True) -> dict[str, Any]:
+def figures(rule: JoinRule, line: Timeline, *, curve: bool = True) -> dict[str, Any]:
     """The figures of the test side, JSON values: caught, delay_s, false_per_host_day, open_share, by host, and a curve.
 
     ``smallest_rate`` is the upper end of the interval that no false incident at all would have had here.
@@ -278,7 +281,7 @@ def _rate(false: IntArray, benign: IntArray, line: Timeline) -> dict[str, Any]:
     return made | _ci95(found) | {"smallest_rate": _rounded(smallest[1])}
 
 
-def _curve(rule: Rule, line: Timeline) -> list[list[float]]:
+def _curve(rule: JoinRule, line: Timeline) -> list[list[float]]:
     """[false incidents a host-day, share caught] as the threshold rises, by falling rate; empty without a clock."""
     benign = np.sort(line.margin[~line.malicious])[::-1]
     if line.every_s is None or not benign.size or not line.malicious.any():

@@ -44,7 +44,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ReportSource:
     """The data set, as far as it is not in the split.
 
     ``quarantined`` has {"episode_id": …, "reasons": […]} for each episode that validation kept out. ``understood`` are
@@ -73,7 +73,7 @@ class Judgement:
 
 def build_report(
     run: Run,
-    source: Source,
+    source: ReportSource,
     judgement: Judgement,
     *,
     notes: Sequence[str] = (),

@@ -16,8 +16,8 @@ from training.trainer.evaluation.facts import percent
 from training.trainer.evaluation.host_levels import (
     FEWEST,
     HostThresholds,
+    LevelUse,
     ReferenceScores,
-    Rule,
     doubt_on,
     host_thresholds,
 )
@@ -205,9 +205,9 @@ def by_host(
 
 
 RULES = {
-    Rule.CALIBRATED: "Thresholds are the calibrated one on every host",
-    Rule.ONLY_UP: "A host's own reference may raise its threshold, never lower it",
-    Rule.FOLLOWS: "A host's threshold follows its own reference, up and down",
+    LevelUse.CALIBRATED: "Thresholds are the calibrated one on every host",
+    LevelUse.ONLY_UP: "A host's own reference may raise its threshold, never lower it",
+    LevelUse.FOLLOWS: "A host's threshold follows its own reference, up and down",
 }
 
 
@@ -218,7 +218,7 @@ def notes_on_hosts(found: Mapping[str, Any]) -> list[str]:
     without = [name for name, one in found["hosts"].items() if one["windows"] < FEWEST]
     if found["rule"] is None:
         return ["No host has a reference recording: every host has the calibrated threshold, which may not hold there."]
-    said = [f"{RULES[Rule(found['rule'])]}: {found['why']}."]
+    said = [f"{RULES[LevelUse(found['rule'])]}: {found['why']}."]
     used, alone = (found["all"][name] for name in ("fpr", "calibrated_fpr"))
     if used is not None:
         caught, alone_caught = (found["all"][name] for name in ("tpr", "calibrated_tpr"))

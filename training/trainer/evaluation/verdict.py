@@ -20,7 +20,7 @@ AS_GOOD = 0.005  # AUROC: closer than this is no difference
 CLEARLY_BELOW = 0.02  # AUROC by which an anomaly detector may stay below the best plain one
 
 
-class Level(IntEnum):
+class Reliance(IntEnum):
     """The reliance that a reader may place in the model; the worst finding counts."""
 
     GOOD = 0
@@ -34,7 +34,7 @@ class Rule:
 
     about: str
     when: str
-    level: Level
+    level: Reliance
     says: str
     applies: Callable[[Facts], bool]
     ends: bool = False  # nothing of classes and alarms is worth saying after this
@@ -86,30 +86,30 @@ RULES: tuple[Rule, ...] = (
     Rule(
         RANKING,
         "there is no AUROC",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "How well it tells the classes apart cannot be said: {no_auroc}.",
         lambda f: f.rank["value"] is None,
     ),
     Rule(
         RANKING,
         "AUROC below 0.5, and its interval too or chance refused by the exact test",
-        Level.POOR,
+        Reliance.POOR,
         "Worse than chance (AUROC {auroc}): its scores point the wrong way: do not use it.",
         _below_chance,
         ends=True,
     ),
-    Rule(RANKING, "interval of the AUROC above 0.5", Level.GOOD, "", _surely_above),
+    Rule(RANKING, "interval of the AUROC above 0.5", Reliance.GOOD, "", _surely_above),
     Rule(
         RANKING,
         "interval contains 0.5 or there is none; AUROC above 0.5 and chance refused by the exact test",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Better than chance (AUROC {auroc}; by chance 1 test in {odds} is as good), but {not_how_much}.",
         lambda f: f.chance_refused,
     ),
     Rule(
         RANKING,
         "interval contains 0.5, AUROC above 0.5, and on so few episodes not even a perfect model could refuse chance",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Too few episodes to tell any model from chance (AUROC {auroc}, 95 % interval {auroc_interval}): record more "
         "before believing this one.",
         lambda f: f.rank["ci95"] is not None and f.rank["value"] > CHANCE and f.powerless,
@@ -117,7 +117,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         RANKING,
         "interval contains 0.5, and the exact test does not refuse chance",
-        Level.POOR,
+        Reliance.POOR,
         "Cannot be told from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): do not use it.",
         lambda f: f.rank["ci95"] is not None,
         ends=True,
@@ -125,16 +125,16 @@ RULES: tuple[Rule, ...] = (
     Rule(
         RANKING,
         "no interval, AUROC 0.5 or below",
-        Level.POOR,
+        Reliance.POOR,
         "AUROC {auroc} on this test: nothing speaks for it, and {not_certain}.",
         lambda f: f.rank["value"] <= CHANCE,
         ends=True,
     ),
-    Rule(RANKING, "no interval", Level.CAUTION, "AUROC {auroc}, but {not_certain}.", lambda _: True),
+    Rule(RANKING, "no interval", Reliance.CAUTION, "AUROC {auroc}, but {not_certain}.", lambda _: True),
     Rule(
         NAMES,
         "the test has classes of which no window trained",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "No window of {never_trained} trained: it cannot know what it never saw, and figures over all classes "
         "suffer from it.",
         lambda f: bool(f.never_trained),
@@ -142,7 +142,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         CLASSES,
         "more than two classes, or none of them benign",
-        Level.GOOD,
+        Reliance.GOOD,
         "Names the right one of {n_classes} classes in {accuracy} of windows ({balanced} when every "
         "class counts the same).",
         lambda f: (f.n_classes > 2 or not f.alarms_wanted) and f.named,
@@ -150,140 +150,140 @@ RULES: tuple[Rule, ...] = (
     Rule(
         ALARMS,
         "a class is benign, and there is no threshold",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "It has no alarm threshold: {no_threshold}.",
         lambda f: f.alarms_wanted and f.threshold is None,
     ),
     Rule(
         CALLED,
         "incidents in less than 30 % of the stretches",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Calls a person in only {called} of {malicious} stretches{delay}.",
         lambda f: f.inc_caught["value"] is not None and f.inc_caught["value"] < LITTLE,
     ),
     Rule(
         CALLED,
         "no interval of that share",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Calls a person in {called} of {malicious} stretches{delay}, on too few recordings to say how certain that is.",
         lambda f: f.inc_caught["value"] is not None and f.inc_caught["ci95"] is None,
     ),
     Rule(
         CALLED,
         "the interval reaches below 30 %",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Calls a person in {called} (95 % interval {called_interval}) of {malicious} stretches{delay}.",
         lambda f: f.inc_caught["value"] is not None and (_low(f.inc_caught) or 0.0) < LITTLE,
     ),
     Rule(
         CALLED,
         "otherwise",
-        Level.GOOD,
+        Reliance.GOOD,
         "Calls a person in {called} of {malicious} stretches{delay}.",
         lambda f: f.inc_caught["value"] is not None,
     ),
     Rule(
         CAUGHT,
         "caught below 30 %",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Catches only {caught} of {malicious} windows{and_false}.",
         lambda f: f.tpr["value"] is not None and f.tpr["value"] < LITTLE,
     ),
     Rule(
         CAUGHT,
         "no interval of what is caught",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Catches {caught} of {malicious} windows{and_false}, on too few episodes to say how certain that is.",
         lambda f: f.tpr["value"] is not None and f.tpr["ci95"] is None,
     ),
     Rule(
         CAUGHT,
         "the interval reaches below 30 %",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Catches {caught} (95 % interval {caught_interval}) of {malicious} windows{and_false}.",
         lambda f: f.tpr["value"] is not None and (_low(f.tpr) or 0.0) < LITTLE,
     ),
     Rule(
         CAUGHT,
         "otherwise",
-        Level.GOOD,
+        Reliance.GOOD,
         "Catches {caught} of {malicious} windows{and_false}.",
         lambda f: f.tpr["value"] is not None,
     ),
     Rule(
         NEW,
         "none was left out of training, though there are several",
-        Level.GOOD,
+        Reliance.GOOD,
         "What it does with a behaviour it was not shown is not measured: {not_left_out}.",
         lambda f: f.new is None and bool(f.not_left_out),
     ),
     Rule(
         NEW,
         "each left out of a training of its own, and no threshold",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "A behaviour it was not shown: AUROC {new_auroc}.",
         lambda f: f.new is not None and f.new["tpr"]["value"] is None,
     ),
     Rule(
         NEW,
         "caught of them below 30 %",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "A behaviour it was not shown: AUROC {new_auroc}, caught only {new_caught}.",
         lambda f: f.new is not None and f.new["tpr"]["value"] < LITTLE,
     ),
     Rule(
         NEW,
         "no interval of that, or it reaches below 30 %",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}, on too few recordings to be sure.",
         lambda f: f.new is not None and (_low(f.new["tpr"]) or 0.0) < LITTLE,
     ),
     Rule(
         NEW,
         "otherwise",
-        Level.GOOD,
+        Reliance.GOOD,
         "A behaviour it was not shown: AUROC {new_auroc}, caught {new_caught}.",
         lambda f: f.new is not None,
     ),
     Rule(
         PROMISE,
         "no interval of the rate of false alarms",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Whether it keeps its promise of {target} false alarms {where} cannot be said: too few benign episodes.",
         lambda f: _promised(f) and f.fpr["ci95"] is None,
     ),
     Rule(
         PROMISE,
         "interval above the promise, rate 1.5 times the promise or more",
-        Level.POOR,
+        Reliance.POOR,
         "{Where} it raises {times} times the alarms it promised: do not rely on it there.",
         lambda f: _promised(f) and _surely_loud(f) and _loud(f),
     ),
     Rule(
         PROMISE,
         "interval above the promise",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "{Where} it raises somewhat more false alarms than promised: {false} ({false_interval}) instead of {target}.",
         lambda f: _promised(f) and _surely_loud(f),
     ),
     Rule(
         PROMISE,
         "interval ends below twice the promise",
-        Level.GOOD,
+        Reliance.GOOD,
         "It keeps its promise of {target} false alarms {where}.",
         lambda f: _promised(f) and f.above(_high(f.fpr) or 0.0) < KEPT,
     ),
     Rule(
         PROMISE,
         "interval contains the promise, rate 1.5 times the promise or more",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "{Where} it seems to raise {times} times the alarms it promised, but the test is too small to be sure.",
         lambda f: _promised(f) and _loud(f),
     ),
     Rule(
         PROMISE,
         "interval contains the promise and reaches further",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Too few benign episodes to say whether it keeps its promise of {target} false alarms {where}: "
         "{false}, but perhaps {false_interval}.",
         _promised,
@@ -291,7 +291,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         PER_DAY,
         "interval of the false incidents above one an hour",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
         "({calls_interval}): more often than anybody will look.",
         lambda f: (_low(f.false_incidents) or 0.0) > HOURLY,
@@ -299,7 +299,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         PER_DAY,
         "an interval of the false incidents",
-        Level.GOOD,
+        Reliance.GOOD,
         "On a host as busy as those tested it calls a person falsely about {calls} times a day{stream} "
         "({calls_interval}); {benign_time} of benign data cannot show less than {smallest}.",
         lambda f: f.false_incidents["ci95"] is not None,
@@ -307,84 +307,84 @@ RULES: tuple[Rule, ...] = (
     Rule(
         PER_DAY,
         "there are alarms, and the clock is known",
-        Level.GOOD,
+        Reliance.GOOD,
         "On a host as busy as those tested that is about {alarms} alarms a day{stream}.",
         lambda f: bool(f.alarms_a_day["value"]),
     ),
     Rule(
         PER_DAY,
         "there is a rate of false alarms, and the clock is not known",
-        Level.GOOD,
+        Reliance.GOOD,
         "How many alarms a day that is cannot be said: {no_alarms_a_day}.",
         lambda f: _promised(f) and f.alarms_a_day["value"] is None,
     ),
     Rule(
         LONELY,
         "a class is benign, and some hosts, not all, recorded benign or malicious-like windows alone",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "{lonely}, and so cannot show both catches and false alarms.",
         lambda f: f.alarms_wanted and bool(f.lonely),
     ),
     Rule(
         WORST,
         "interval of a host above the promise, rate 1.5 times the promise or more",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Worst on {worst_host}: {worst_times} times the promised alarms.",
         lambda f: f.worst is not None and f.worst >= LOUD,
     ),
     Rule(
         BLIND,
         "interval of what is caught on a host below that of another, and less than half of what is caught in all",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "Least on {blind_host}: it catches {blind_caught} of the {malicious} windows there.",
         lambda f: bool(f.blind_host),
     ),
     Rule(
         NOISY,
         "interval of a benign scenario above the promise, rate 1.5 times the promise or more",
-        Level.GOOD,
+        Reliance.GOOD,
         "Its false alarms come from {noisy} first: {noisy_rate} of the windows there.",
         lambda f: f.noisiest is not None,
     ),
     Rule(
         RIVAL,
         "better than the model by more than 0.005 (anomaly scores: 0.02), interval of the gap above 0",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "{plain} on the same features does better ({against}): prefer it.",
         lambda f: f.rival is not None and f.ahead > _slack(f) and f.surely_ahead,
     ),
     Rule(
         RIVAL,
         "better by as much, interval contains 0",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "{plain} on the same features does better ({against}), though the test is too small to be sure.",
         lambda f: f.rival is not None and f.ahead > _slack(f),
     ),
     Rule(
         RIVAL,
         "within 0.005",
-        Level.GOOD,
+        Reliance.GOOD,
         "{plain} on the same features does as well ({against}).",
         lambda f: f.rival is not None and f.ahead > -AS_GOOD,
     ),
     Rule(
         RIVAL,
         "worse than the model, interval of the gap below 0",
-        Level.GOOD,
+        Reliance.GOOD,
         "It does better than {a_plain} on the same features ({against}).",
         lambda f: f.rival is not None and f.surely_behind,
     ),
     Rule(
         RIVAL,
         "worse, interval contains 0",
-        Level.GOOD,
+        Reliance.GOOD,
         "It does better than {a_plain} on the same features ({against}), though the test is too small to be sure.",
         lambda f: f.rival is not None,
     ),
     Rule(
         LEAKAGE,
         "AUROC above 0.99",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "An AUROC of {auroc_exactly} smells of leakage: look for a channel that gives the label away "
         "before believing it{alone}.",
         lambda f: f.rank["value"] is not None and f.rank["value"] > TOO_GOOD,
@@ -392,11 +392,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         WARNING,
         "too few calibration episodes for the promise",
-        Level.CAUTION,
+        Reliance.CAUTION,
         "The threshold is uncertain: {warning}.",
         lambda f: bool(f.warning),
     ),
-    Rule(LEFT_OUT, "episodes failed validation", Level.GOOD, "{quarantined}.", lambda f: bool(f.quarantined)),
+    Rule(LEFT_OUT, "episodes failed validation", Reliance.GOOD, "{quarantined}.", lambda f: bool(f.quarantined)),
 )
 
 

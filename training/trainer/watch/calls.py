@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from training.printable import one_line
-from training.trainer.changes import LOOK, SHOWN, Told
+from training.trainer.changes import LOOK, SHOWN, ToldChange
 from training.trainer.reasons import in_words
 from training.trainer.streams import Called, Undelivered
 
@@ -65,7 +65,7 @@ def document(
     threshold: float,
     why: Sequence[tuple[str, float]] = (),
     seconds: Sequence[tuple[float, float]] = (),
-    changed: Told | None = None,
+    changed: ToldChange | None = None,
 ) -> dict[str, Any]:
     """The JSON values of an incident; times in epoch seconds, ``peak`` in units of the score above the threshold.
 
@@ -93,7 +93,7 @@ def document(
 
 
 def change_document(
-    told: Told, *, name: str, host: str, model: str, checkpoint: str, event: str = "changed"
+    told: ToldChange, *, name: str, host: str, model: str, checkpoint: str, event: str = "changed"
 ) -> dict[str, Any]:
     """The JSON values of a change, with its three surest channels; times in epoch seconds."""
     return {

@@ -26,7 +26,7 @@ from training.trainer.checkpoint import schema_of
 from training.trainer.contract import BadData
 from training.trainer.incidents import LONGEST, Window
 from training.trainer.inputs import Inputs
-from training.trainer.judging import Judged, Model, judged_by
+from training.trainer.judging import Judged, OpenedModel, judged_by
 from training.trainer.reasons import explain
 from training.trainer.task import Fitted
 
@@ -38,14 +38,14 @@ FEW = 10  # windows of this host that say how unlike it is
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnReferences:
     """A host's own references: what is usual there, and the windows (M) of these recordings."""
 
     references: normalise.References
     windows: WindowSet | None
 
 
-def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSchema) -> Own:
+def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSchema) -> OwnReferences:
     """Read the reference recordings of ``host`` at ``paths``, files or folders. Raises ``BadData``."""
     chosen = choose_channels((), schema)
     wanted = schema.normaliser.get("type") == normalise.RULE["type"]
@@ -55,7 +55,7 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
                 f"the model measures each host from its own reference: record one while {host} does its ordinary work "
                 "(python -m training.data.record --baseline), and name it with --reference"
             )
-        return Own(normalise.References(channels=schema.channel_names, hosts={}, fleet=None), None)
+        return OwnReferences(normalise.References(channels=schema.channel_names, hosts={}, fleet=None), None)
     if not wanted:
         raise BadData(
             "the model was trained on recordings without references, and measures no host from its own: leave out "
@@ -67,7 +67,7 @@ def own_references(paths: Sequence[str], host: str, view: str, schema: FeatureSc
         seconds = normalise.SECONDS_MIN
         raise BadData(f"the references hold less than {seconds:g} s of {host}: record a longer one")
     options = BuildOptions(window_s=schema.window_s, stride_s=schema.stride_s, like=schema)
-    return Own(references, reference_windows(good, chosen, references, schema.sample_hz, options))
+    return OwnReferences(references, reference_windows(good, chosen, references, schema.sample_hz, options))
 
 
 def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extract]:
@@ -101,7 +101,7 @@ def _reference(path: str, host: str, view: str, sample_hz: float) -> list[Extrac
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ScoredWindow:
     """A scored window of the host."""
 
     window: Window
@@ -118,7 +118,7 @@ class Detector:
     say what the host lacks and how unlike it is.
     """
 
-    def __init__(self, model: Model, own: Own, *, host: str, view: str, began_at: float) -> None:
+    def __init__(self, model: OpenedModel, own: OwnReferences, *, host: str, view: str, began_at: float) -> None:
         self._model, self._own, self._host, self.began_at = model, own, host, began_at
         self._schema = schema_of(model.checkpoint)
         require_watchable(self._schema, model)
@@ -159,7 +159,7 @@ class Detector:
             stride=round(schema.stride_s * schema.sample_hz),
         )
 
-    def push(self, t: float, sample: Sample) -> list[Seen]:
+    def push(self, t: float, sample: Sample) -> list[ScoredWindow]:
         """Take a sample of the time ``t``, in seconds since ``began_at``; the windows that it completes."""
         names = self._schema.channel_names
         found = [sample.get(name) if usable else None for name, usable in zip(names, self._usable, strict=True)]
@@ -181,11 +181,11 @@ class Detector:
         """The windows so far that a hole between samples touched: nobody looked at them."""
         return self._lost + self._stream.skipped
 
-    def end(self) -> list[Seen]:
+    def end(self) -> list[ScoredWindow]:
         """The windows that only the end decides."""
         return self._scored(self._stream.end())
 
-    def _scored(self, cuts: Sequence[Cut]) -> list[Seen]:
+    def _scored(self, cuts: Sequence[Cut]) -> list[ScoredWindow]:
         if not cuts:
             return []
         starts = [self.began_at + cut.start_s for cut in cuts]
@@ -201,7 +201,7 @@ class Detector:
         assert threshold is not None, "a model without a threshold is not watched"
         measures = self.measures.take(judged.inputs.features)
         return [
-            Seen(
+            ScoredWindow(
                 Window(start, end, float(score - limit)),
                 float(score),
                 float(limit),
@@ -283,7 +283,7 @@ def _rows(host: str, starts: Sequence[float], ends: Sequence[float], labels: Seq
     return Rows.of(episode=names, host=names, t_start=starts, t_end=ends, label=numbers)
 
 
-def require_watchable(schema: FeatureSchema, model: Model) -> None:
+def require_watchable(schema: FeatureSchema, model: OpenedModel) -> None:
     """Refuse models of which this host's recorder can measure nothing, or that raise no alarm."""
     document = model.document
     if schema.time is not Timing.SECONDS or not set(schema.channel_names) & set(CHANNELS):

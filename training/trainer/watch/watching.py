@@ -22,16 +22,16 @@ from training.locking import LockedError, exclusive
 from training.recording.collect import Collector
 from training.recording.record import choose_collector
 from training.recording.stage import RecordError
-from training.trainer.changes import Told, Values
+from training.trainer.changes import ToldChange, Values
 from training.trainer.checkpoint import read, schema_of
 from training.trainer.contract import BadArguments, BadData, Stop
 from training.trainer.incidents import Incident
 from training.trainer.judging import open_model
 from training.trainer.reasons import named, together
-from training.trainer.streams import Called, StateError, Streams, leave_note, rule_of, take_note
+from training.trainer.streams import Called, Streams, StreamsError, leave_note, rule_of, take_note
 from training.trainer.summary import doubts_of_host
 from training.trainer.watch.calls import Courier, change_document, command_hook, document, fleet_hook, line, webhook
-from training.trainer.watch.detector import Detector, Seen, own_references, require_watchable
+from training.trainer.watch.detector import Detector, ScoredWindow, own_references, require_watchable
 
 KEEP_EVERY_S = 30.0  # the state of an open incident is kept; a raised or ended one at once
 
@@ -70,7 +70,7 @@ def confirm(names: argparse.Namespace) -> str:
     return f"confirmed: {names.host} {told.words}. Its thresholds are still those of its reference"
 
 
-def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Watch, Collector, float]:
+def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[HostWatch, Collector, float]:
     """Open everything, and refuse what cannot be watched; ``held`` keeps the state file for this process alone.
 
     Raises ``TrainerError``.
@@ -101,7 +101,7 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Watc
         raise BadArguments(
             f"another watch ({error.holder}) keeps its state in {kept_in}: end it, or name another file with --state"
         ) from None
-    except StateError as error:
+    except StreamsError as error:
         raise BadArguments(str(error)) from None
     except ValueError as error:
         raise BadData(f"{names.checkpoint}: {error}") from None
@@ -114,7 +114,7 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Watc
     courier = Courier(hooks, streams.undelivered, say)
     if courier.unnamed:
         say(f"{courier.unnamed} earlier calls wait for a hook that was not named: --exec, --webhook or --receiver-url")
-    watch = Watch(
+    watch = HostWatch(
         detector=detector,
         streams=streams,
         courier=courier,
@@ -130,7 +130,7 @@ def prepare(names: argparse.Namespace, held: contextlib.ExitStack) -> tuple[Watc
 
 
 def samples(
-    watch: Watch,
+    watch: HostWatch,
     collector: Collector,
     *,
     hz: float,
@@ -158,7 +158,7 @@ def samples(
 
 
 @dataclass
-class Watch:
+class HostWatch:
     """One host under one model: scored windows become incidents, which are kept, printed and carried away."""
 
     detector: Detector
@@ -255,7 +255,7 @@ class Watch:
         self.streams.undelivered = self.courier.waiting
         self.streams.save(self.kept_in)
 
-    def _feed(self, seen: Iterable[Seen]) -> None:
+    def _feed(self, seen: Iterable[ScoredWindow]) -> None:
         for one in seen:
             self.windows += 1
             self.alarms += one.window.margin > 0
@@ -274,7 +274,7 @@ class Watch:
                 self.keep()
                 self._kept_at = one.window.t_end
 
-    def _hold_against_the_usual(self, seen: Seen, measures: Values) -> None:
+    def _hold_against_the_usual(self, seen: ScoredWindow, measures: Values) -> None:
         """Add a window to the host's record, and tell the change that it shows."""
 
         self._take_up()
@@ -287,7 +287,7 @@ class Watch:
         elif record.closed != closed and record.closed % KEEP_EVERY_STRETCHES == 0:
             self.keep()
 
-    def _carry_change(self, told: Told, event: str) -> dict[str, Any]:
+    def _carry_change(self, told: ToldChange, event: str) -> dict[str, Any]:
         """Let the hooks that listen for it hear of a change, and keep the state."""
 
         name, checkpoint = self.streams.name_of(self.host, told), self.streams.checkpoint
@@ -301,7 +301,7 @@ class Watch:
         self.streams.save(self.kept_in)
         self.courier.put(said)
 
-    def _tell(self, incident: Incident, event: str, seen: Seen) -> None:
+    def _tell(self, incident: Incident, event: str, seen: ScoredWindow) -> None:
 
         called = Called(self.streams.identity(self.host, incident), self.host, self.host, incident)
         told = document(
