@@ -264,7 +264,7 @@ def test_a_push_is_told_what_its_name_was_and_what_that_means() -> None:
     view = {"was": OLD, "jobs_anew": 14, "jobs_waiting": 1}
     assert moved_lines(view, "processed") == [
         "processed was dddddddddddd, which stays under its id",
-        "the plan names processed: the next reload makes 14 jobs anew, trained on this one",
+        "the plan names processed: the next reload creates 14 jobs again, trained on this one",
         (
             "1 job not finished will train on dddddddddddd all the same; after the reload "
             "`cis490-jobs cancel --removed` takes such jobs out"

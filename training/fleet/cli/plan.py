@@ -256,8 +256,7 @@ def _of_file(client: FleetClient, manifest: Manifest, job: JobSpec) -> Asked:
     """Make the job dict that the receiver would: with its data set's id, and the command of an own trainer."""
     from training.contract import job_identity
 
-    own = manifest.trainers.get(job.model)
-    spec = job.to_dict() | ({} if own is None else {"trainer": own.to_dict()})
+    spec = manifest.job_dict(job)
     if job.dataset is not None:
         known = client.datasets.datasets()["datasets"]
         names = {name: str(each["dataset_id"]) for each in known for name in each["names"]}

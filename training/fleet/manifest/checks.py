@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from training.contract import ARGUMENTS, Mode, Recipe, filled_in, job_identity
-from training.fleet.capability.describe import HyperFlag, HyperValue, shown
+from training.fleet.capability.describe import Description, HyperFlag, HyperValue, shown
 from training.fleet.manifest import matrix
 from training.fleet.manifest import value_kinds as kinds
 from training.fleet.manifest.channels import Channel, ChannelKind, NoticeKind, Secret, Security
@@ -51,7 +51,7 @@ class Trainers:
 
     flags: Mapping[str, Mapping[str, HyperFlag] | None]  # hyperparameters of each; None: they are not known
     own: Mapping[str, TrainerSpec] = field(default_factory=dict)
-    digests: Mapping[str, str] = field(default_factory=dict)  # program → digest of its flags
+    programs: Mapping[str, Description] = field(default_factory=dict)  # the built-in ones' answers
     bound_by: Mapping[str, str] = field(default_factory=dict)  # model → what bounds it
 
 
@@ -443,7 +443,7 @@ def check_plan(root: Table, trainers: Trainers, datasets: Catalogue | None = Non
         hosts=check_hosts(root, trainers),
         jobs=tuple(check_jobs(root, defaults, trainers, dataset)),
         trainers=trainers.own,
-        flag_digests=trainers.digests,
+        programs=trainers.programs,
         names_jobs=root.has("jobs"),
         channels=check_notify(root),
         retention=check_retention(root),

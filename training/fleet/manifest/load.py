@@ -147,7 +147,7 @@ def _builtin(describer: Describer) -> Trainers:
     told = {program: describer(describe_command(program)) for program in PROGRAMS}
     return Trainers(
         flags={model: hyper for each in told.values() for model, hyper in each.models.items()},
-        digests={program: each.digest for program, each in told.items()},
+        programs=told,
         bound_by={model: sort for each in told.values() for model, sort in each.bound_by.items()},
     )
 

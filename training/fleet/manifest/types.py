@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from training.contract import Mode, Recipe
-from training.fleet.capability.describe import HyperValue
+from training.fleet.capability.describe import Description, HyperValue
 from training.fleet.manifest import value_kinds as kinds
 from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.reader import Kind, Table, list_of, one_of, real, switch, text, whole
@@ -155,12 +155,17 @@ class Manifest:
     hosts: Mapping[str, HostSpec]
     jobs: tuple[JobSpec, ...]
     trainers: Mapping[str, TrainerSpec]
-    flag_digests: Mapping[str, str]  # program → digest of the flags the plan was checked against
+    programs: Mapping[str, Description]  # the built-in trainers' answers, by which the plan was checked
     names_jobs: bool  # false: the file has no list of jobs at all
     channels: tuple[Channel, ...]
     retention: Rules
     scheduling: Scheduling
     bound_by: Mapping[str, str]  # model → what bounds it, as its trainer declares
+
+    def job_dict(self, job: JobSpec) -> dict[str, Any]:
+        """Write a job as the queue takes it: with its trainer, if that is one of the plan."""
+        own = self.trainers.get(job.model)
+        return job.to_dict() | ({} if own is None else {"trainer": own.to_dict()})
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "jobs": [job.to_dict() for job in self.jobs]}

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from training.fleet.capability.describe import Describer, describe_command
+from training.fleet.capability.describe import Describer
 from training.fleet.database.writer import Database, Writer
 from training.fleet.manifest.channels import Channel
 from training.fleet.manifest.load import JobSpec, Manifest, ManifestError, parse_manifest, read_manifest
@@ -112,7 +112,7 @@ class Reloader:
             references, recorded = self._references(known), self._recorded()
             if check is None:
                 check = partial(_checked_file, self.path)
-            jobs, plan = taken_over(check(self.describer, references), self.describer, references, recorded)
+            jobs, plan = taken_over(check(self.describer, references), references, recorded)
         except StoreError as error:
             raise Refusal(ProblemType.UNAVAILABLE, str(error)) from error
         except ManifestError as error:
@@ -220,22 +220,19 @@ def load_plan(
     """
     text = read_manifest(path) if source is None else source
     manifest = parse_manifest(text, path=path, describer=describer, datasets=datasets)
-    return taken_over(manifest, describer, datasets, recorded)
+    return taken_over(manifest, datasets, recorded)
 
 
 def taken_over(
-    manifest: Manifest, describer: Describer, datasets: References, recorded: Mapping[str, Sequence[str]]
+    manifest: Manifest, datasets: References, recorded: Mapping[str, Sequence[str]]
 ) -> tuple[list[dict[str, Any]], Plan]:
     """Turn a checked manifest into job dicts and the service's plan."""
-    jobs = []
     there = [job for job in manifest.jobs if unknown(job.dataset) is None]
-    for job in there:
-        own = manifest.trainers.get(job.model)
-        jobs.append(job.to_dict() | ({} if own is None else {"trainer": own.to_dict()}))
-    models = {program: frozenset(describer(describe_command(program)).models) for program in manifest.flag_digests}
+    jobs = [manifest.job_dict(job) for job in there]
+    models = {program: frozenset(each.models) for program, each in manifest.programs.items()}
     hosts = {name: host.to_dict() for name, host in manifest.hosts.items()}
     own_trainers = {name: trainer.to_dict() for name, trainer in manifest.trainers.items()}
-    digests = dict(manifest.flag_digests)
+    digests = {program: each.digest for program, each in manifest.programs.items()}
     return jobs, Plan(
         hosts,
         digests,
