@@ -43,7 +43,7 @@ def test_incidents_are_listed_with_reasons_and_verdicts() -> None:
     text = shown("incidents", "--host", "office")
     assert "'host': 'office'" in text
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert lines[0].endswith("attic is watched with gbt realistic, heard 1 min ago")
+    assert lines[0].endswith("attic is watched with gbt realistic, last report 1 min ago")
     office, score = "office\\x1b[31m 1970-01-01 00:00:08 34 s", "gbt realistic 0.93 over 0.62"
     assert f"18 {office}, open {score} look into it" in lines
     assert f"17 {office} {score} forks 38 %, cpu_user 21 % false" in lines
@@ -53,8 +53,8 @@ def test_incidents_are_listed_with_reasons_and_verdicts() -> None:
 def test_nobody_watched_and_nothing_told_are_said_apart() -> None:
     assert "no host is watched" in shown("incidents", incidents=[], watches=[])
     silent = shown("incidents", incidents=[], watches=[{**WATCH, "silent": True}])
-    assert "attic (gbt realistic) was heard last 1 min ago: is its watch running?" in silent
-    assert "no incident was told of" in silent
+    assert "attic (gbt realistic) last reported 1 min ago: is its watch running?" in silent
+    assert "no incident was reported" in silent
 
 
 def test_a_verdict_is_said_back() -> None:
@@ -71,7 +71,7 @@ def test_changes_are_listed_beside_incidents_by_host() -> None:
     assert any("--confirm-change" in line for line in lines)
     assert any("false" in line for line in lines), "and the incidents as ever"
     assert "--confirm-change" not in shown("incidents", changes=[over])
-    assert "no incident was told of" in shown("incidents", incidents=[], watches=[], changes=[CHANGE])
+    assert "no incident was reported" in shown("incidents", incidents=[], watches=[], changes=[CHANGE])
 
 
 def test_a_change_that_an_operator_closed_needs_nobody() -> None:

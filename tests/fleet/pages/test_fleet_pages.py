@@ -413,7 +413,7 @@ def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receive
     page = words_of(get(receiver, "/incidents")[2])
     assert "1 incident is open and not judged. 1 host has changed. 1 watch fell silent." in page
     how = "UTC: forks 0.21 → 3.4; spread of load_1m 0.4 → 1.1 and 3 more"
-    assert re.search(rf"⚠ changed has changed since \S+ \S+ {how} gbt realistic, told .*; an attack that stays", page)
+    assert re.search(rf"⚠ changed has changed since \S+ \S+ {how} gbt realistic, reported .*; a lasting attack", page)
     assert re.search(rf"○ changed, over has changed since \S+ \S+ {how} .*; confirmed on the host as its", page)
     assert page.rindex("attic-pi") < page.index("forks 38 %, cpu_user 21 %, context_switches 9 %")
     assert "0.93 threshold 0.62" in page

@@ -1,4 +1,4 @@
-"""``cis490-jobs incidents``, ``judge``, ``close-change``: what watched hosts told of, and what a person found."""
+"""``cis490-jobs incidents``, ``judge``, ``close-change``: what watched hosts reported, and what a person found out."""
 
 from __future__ import annotations
 
@@ -58,12 +58,14 @@ def incidents(
 
 def judge(
     ctx: typer.Context,
-    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the incident, as `incidents` shows it.", min=1)],
-    verdict: Annotated[Verdict, typer.Argument(help="What you found; open takes a verdict back.")],
+    number: Annotated[
+        int, typer.Argument(metavar="NUMBER", help="The incident's number, as `incidents` shows it.", min=1)
+    ],
+    verdict: Annotated[Verdict, typer.Argument(help="What you found out; `open` withdraws a verdict.")],
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Keep what you found of an incident: confirmed, or false."""
+    """Record what you found out about an incident: confirmed, or false."""
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).judge(number, verdict=verdict.value)
     line = f"incident {answer['number']} on {printable(answer['host'])}: {answer['verdict'] or 'not judged'}"
@@ -73,14 +75,16 @@ def judge(
 
 def close_change(
     ctx: typer.Context,
-    number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the change, as `incidents` shows it.", min=1)],
-    reopen: Annotated[bool, typer.Option("--reopen", help="Take that back.")] = False,
+    number: Annotated[
+        int, typer.Argument(metavar="NUMBER", help="The change's number, as `incidents` shows it.", min=1)
+    ],
+    reopen: Annotated[bool, typer.Option("--reopen", help="Reopen the change.")] = False,
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Close a change of a host whose watch cannot be told: it lost its state, or runs no more.
+    """Close a change of a host whose watch cannot confirm it: it lost its state, or no longer runs.
 
-    Its alarms stay as they are, and the next change is told again. Where the watch still knows of it, confirm it there.
+    Alarms stay as they are, and the next change is reported. Where the watch still knows the change, confirm it there.
     """
     context: CommandContext = ctx.obj
     answer = context.client(receiver_url).close_change(number, reopen=reopen)
@@ -91,7 +95,7 @@ def close_change(
 
 def state_of(change: Reply) -> str:
     """Say in a few words how a change stands."""
-    if change["ended"] is None and change.get("closed_by"):  # a receiver of before lets nobody close one
+    if change["ended"] is None and change.get("closed_by"):
         return f"closed by {printable(change['closed_by'])}"
     return ENDS.get(change["ended"], printable(str(change["ended"])))
 
@@ -102,13 +106,13 @@ def rendered(answer: Reply) -> RenderableType:
     watched: list[RenderableType] = [
         Text(_watch(each, now), style="yellow" if each["silent"] else "dim") for each in watches
     ]
-    changes = answer.get("changes") or []  # a receiver of before says nothing of them
+    changes = answer.get("changes") or []
     if changes:
         watched.append(table_of_changes(changes))
     if any(_stands(each) for each in changes):
         watched.append(Text(LOOK, style="dim"))
     if not found:
-        return Group(*watched, Text("no incident was told of" if watches or changes else NO_WATCH))
+        return Group(*watched, Text("no incident was reported" if watches or changes else NO_WATCH))
     made = table("NUMBER", "HOST", "RAISED (UTC)", "LASTED", "MODEL", "SCORE", "CARRIED BY", "FOUND")
     for each in found:
         score = each["threshold"] + each["peak"]
@@ -128,7 +132,7 @@ def rendered(answer: Reply) -> RenderableType:
 
 def table_of_changes(changes: Sequence[Reply]) -> RenderableType:
     """Lay out how hosts have changed."""
-    made = table("NUMBER", "CHANGED HOST", "TOLD (UTC)", "MODEL", "HOW", "STATE")
+    made = table("NUMBER", "CHANGED HOST", "REPORTED (UTC)", "MODEL", "HOW", "STATE")
     for each in changes:
         made.add_row(
             cell(each["number"]),
@@ -146,7 +150,7 @@ def _stands(change: Reply) -> bool:
 
 
 def lasted(one: Reply) -> str:
-    """Say how long an incident lasted, or that it goes on."""
+    """Say how long an incident lasted, or that it is still open."""
     length = words.duration(max(0.0, one["last_alarm_at"] - one["began_at"]))
     return length if one["over"] else f"{length}, open"
 
@@ -154,8 +158,8 @@ def lasted(one: Reply) -> str:
 def _watch(watch: Reply, now: float) -> str:
     host, model = one_line(watch["host"], 64), one_line(watch["model"], 64)
     if watch["silent"]:
-        return f"{host} ({model}) was heard last {words.ago(watch['heard_at'], now)}: is its watch running?"
-    return f"{host} is watched with {model}, heard {words.ago(watch['heard_at'], now)}"
+        return f"{host} ({model}) last reported {words.ago(watch['heard_at'], now)}: is its watch running?"
+    return f"{host} is watched with {model}, last report {words.ago(watch['heard_at'], now)}"
 
 
 def _moment(at: float) -> str:

@@ -19,7 +19,7 @@ HOST_CHARS = 128
 ENDS = {
     "confirmed": "confirmed on the host as its ordinary work",
     "reference": "over: the host has a new reference",
-    "later": "over: another change was told",
+    "later": "over: another change was reported",
 }
 
 Json = Mapping[str, Any]
@@ -68,12 +68,12 @@ def sentence(told: Json, host: str, before: int) -> str:
     if not watches and not told["incidents"]:
         return f"{one_line(host, 64) if host else 'No host'} is{' not' if host else ''} watched yet."
     if not told["incidents"] and not told["changes"]:
-        return f"Nothing was told{whose} so far.{silence}"
+        return f"Nothing was reported{whose} so far.{silence}"
     return f"No open incident{whose} waits to be judged.{silence}"
 
 
 def _hosts(incidents: Sequence[Json], changes: Sequence[Json]) -> list[tuple[str, list[Json], list[Json]]]:
-    """Group a page by host, with its incidents and its changes: those told of last come first."""
+    """Group a page by host, with its incidents and its changes: the one with the newest report comes first."""
     found: dict[str, tuple[list[Json], list[Json]]] = {}
     for each in sorted([*incidents, *changes], key=lambda each: -each["told_at"]):
         found.setdefault(each["host"], ([], []))["channels" in each].append(each)
