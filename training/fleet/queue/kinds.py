@@ -191,7 +191,7 @@ class Kinds:
         Of each attempt a word is taken when it has done a fiftieth of its work, and whenever that has doubled.
         """
         learned, version = self.learned.speeds(), self.renew()
-        learned.expect(self.work(each) for each in waiting)
+        learned.expect([self.work(each) for each in waiting])
         words = {}
         for each, on in live:
             if each.afresh and each.heard_s is not None:

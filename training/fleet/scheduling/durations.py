@@ -29,8 +29,7 @@ from training.fleet.scheduling.predictions import (
 )
 from training.fleet.scheduling.workload import Workload
 
-_LINEAR = ("epoch", "round", "step", "tree", "iter", "estimator", "size")  # in the names of sizes that tell how much …
-_BATCH = "batch"  # … but for this
+_LINEAR = ("epoch", "round", "step", "tree", "iter", "estimator", "size")  # in the names of sizes that tell how much
 _SPREAD_MOST = math.log(MOST_S / LEAST_S)  # more says no more: anything between these two is possible
 _SURPRISE = 9.0  # an attempt beyond three standard deviations
 _WORD_LEAST = 0.02  # share of its work of which an attempt's own estimate says something of others
@@ -100,14 +99,10 @@ class Speeds:
         self._fits.pop(work.family, None)
         self._hosts = None
 
-    def expect(self, works: Iterable[Workload]) -> None:
+    def expect(self, works: Sequence[Workload]) -> None:
         """Note the sizes of jobs that wait, of families that nobody trained: their middle is what is guessed of."""
-        found: dict[str, list[Workload]] = {}
-        for work in works:
-            if work.family not in self.attempts and work.family not in self.awaited:
-                found.setdefault(work.family, []).append(work)
-        for family, waiting in found.items():
-            self.awaited[family] = _middles(waiting)
+        for family in {work.family for work in works} - self.attempts.keys() - self.awaited.keys():
+            self.awaited[family] = _middles(work for work in works if work.family == family)
             self._fits.pop(family, None)
 
     def word_of(self, work: Workload, on: Machine, elapsed_s: float, progress: Mapping[str, Any] | None) -> Word | None:
@@ -146,11 +141,10 @@ class Speeds:
         away = {host: effects[host][0] for host in self.calibrations.hosts & effects.keys()}
         ordered = sorted(away.values())
         half = (len(ordered) - 2) // 2  # the place of the others' median, …
-        return {
-            host: math.exp(own - ordered[half + (own <= ordered[half])])  # … one further where this one stands before
-            for host, own in away.items()
-            if len(away) > 1
-        }
+        if half < 0:
+            return {}
+        # … one further where this one stands before
+        return {host: math.exp(own - ordered[half + (own <= ordered[half])]) for host, own in away.items()}
 
     def calibrate(self, calibrations: Calibrations) -> None:
         """Take hosts' own measurements for first guesses, in place of earlier ones."""
@@ -211,22 +205,20 @@ class _Fit:
 
         That is none, unless it was nothing like those with the same settings.
         """
-        slower, surprise = self._calibrations.slower(host, self._family), 0.0
-        same: dict[Workload, list[tuple[float, _Attempt]]] = {}
+        slower, ages = self._calibrations.slower(host, self._family), dict[Workload, float]()
+        same: dict[Workload, list[_Attempt]] = {}
         for n, each in enumerate(reversed(newest)):
-            same.setdefault(each.work, []).append((_AGE**n, each))
+            ages.setdefault(each.work, _AGE**n)
+            same.setdefault(each.work, []).append(each)
         for work, attempts in same.items():
-            age, newest_one = attempts[0]
-            last = [each for _, each in attempts[:_REPEATS]]
-            log_s = _median([each.log_s for each in last])
+            last = attempts[:_REPEATS]
+            row = [*self._sizes(work), _median([each.log_s for each in last]) - slower]
             noise = (self._noise + sum(each.unsure for each in last) / len(last)) / len(last)
-            seen = sum(not each.unsure for _, each in attempts)
-            row = [*self._sizes(work), log_s - slower]
-            self._cells[host, work] = _Cell(host, row, noise, age, seen, age / (_UNLIKE + noise))
-            error = (newest_one.log_s - log_s) ** 2
-            if newest_one is newest[-1] and error > _SURPRISE * (self._noise + newest_one.unsure):
-                surprise = error / 2
-        return surprise
+            seen = sum(not each.unsure for each in attempts)
+            self._cells[host, work] = _Cell(host, row, noise, ages[work], seen, ages[work] / (_UNLIKE + noise))
+        newest_one = newest[-1]
+        error = (newest_one.log_s - slower - self._cells[host, newest_one.work].row[-1]) ** 2
+        return error / 2 if error > _SURPRISE * (self._noise + newest_one.unsure) else 0.0
 
     def _solve(self) -> None:
         """Solve the normal equations; hosts' own times are eliminated beforehand."""
@@ -302,18 +294,12 @@ class _Fit:
             shared = 1.0 / (1.0 / shared + 1.0 / cell.noise)  # the sum was seen, so that errors of its terms cancel
         shared += self._surprise.get(host, 0.0)
         spread = min(math.sqrt(shared + self._noise), _SPREAD_MOST)
-        part = spread / math.sqrt(shared + self._noise)
         seconds = bounded(math.exp(min(log_s + self._calibrations.slower(host, self._family), 50.0)))
-        own, everywhere = part * math.sqrt(self._noise), part * math.sqrt(min(everywhere, shared))
+        own, everywhere = math.sqrt(self._noise), math.sqrt(min(everywhere, shared, spread**2 - self._noise))
         seen = 0 if cell is None else cell.seen
-        return Prediction(seconds, spread, seen, self._basis(host, seen, hosts), own, everywhere)
-
-    def _basis(self, host: str, seen: int, hosts: _Hosts) -> Basis:
-        if seen:
-            return "same"
-        if host in self.hosts or not self.hosts:
-            return "here" if self.hosts else "guess"
-        return "calibrated" if host in self._calibrations.hosts and host not in hosts.effects else "elsewhere"
+        fresh = host in self._calibrations.hosts and host not in hosts.effects
+        basis: Basis = "same" if seen else "here" if host in self.hosts else "calibrated" if fresh else "elsewhere"
+        return Prediction(seconds, spread, seen, basis if self.hosts else "guess", own, everywhere)
 
     def _kind(self, kind: str) -> tuple[float, float]:
         """Return what is particular to a kind on every host, and the variance of that."""
@@ -366,7 +352,7 @@ def _middles(works: Iterable[Workload]) -> dict[str, float]:
 
 def _power(name: str) -> tuple[float, float]:
     """Return what is expected of the power of a size, and the variance of that."""
-    linear = any(word in name.lower() for word in _LINEAR) and _BATCH not in name.lower()
+    linear = any(word in name.lower() for word in _LINEAR) and "batch" not in name.lower()
     return _LINEAR_POWER if linear else _POWER
 
 
