@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 class DataChecker(WorkerChecker):
     """Looks at fetches as well."""
 
-    def asked_ahead(self, host: Host, data: t.NextData) -> None:
-        """A worker is about to begin a fetch ahead."""
-
-    def ended_ahead(self, host: Host) -> None:
-        """A fetch ahead has ended, or its worker."""
-
-    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str) -> None:
         """A chunk is about to be asked for."""
 
     def chunk_came(self, host: Host, dataset_id: str) -> None:
@@ -36,17 +30,9 @@ class Data:
     def __init__(self, checkers: list[DataChecker]) -> None:
         self.checkers = checkers
 
-    def asked_ahead(self, host: Host, data: t.NextData) -> None:
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str) -> None:
         for checker in self.checkers:
-            checker.asked_ahead(host, data)
-
-    def ended_ahead(self, host: Host) -> None:
-        for checker in self.checkers:
-            checker.ended_ahead(host)
-
-    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
-        for checker in self.checkers:
-            checker.chunk_asked(host, dataset_id, sha256, ahead=ahead)
+            checker.chunk_asked(host, dataset_id, sha256)
 
     def chunk_came(self, host: Host, dataset_id: str) -> None:
         for checker in self.checkers:
@@ -54,24 +40,16 @@ class Data:
 
 
 class OneFetchAtATime(DataChecker):
-    """On a host one data set is on its way at a time, and one fetch ahead; what has arrived is not fetched again."""
+    """On a host one data set is on its way at a time; what has arrived is not fetched again."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._on_its_way: dict[str, str] = {}  # machine → data set
-        self._ahead: set[str] = set()  # machines
-
-    def asked_ahead(self, host: Host, data: t.NextData) -> None:
-        self.demand(host.machine not in self._ahead, f"{host.machine} begins a second fetch ahead")
-        self._ahead.add(host.machine)
-
-    def ended_ahead(self, host: Host) -> None:
-        self._ahead.discard(host.machine)
 
     def ended(self, host: Host) -> None:
         self._on_its_way.pop(host.machine, None)
 
-    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str) -> None:
         other = self._on_its_way.get(host.machine)
         self.demand(other is None, f"{host.machine} fetches {dataset_id[:8]} while {str(other)[:8]} is on its way")
         self._on_its_way[host.machine] = dataset_id
@@ -87,22 +65,6 @@ class OneFetchAtATime(DataChecker):
 
     def chunk_came(self, host: Host, dataset_id: str) -> None:
         self._on_its_way.pop(host.machine, None)
-
-
-class JobsGoFirst(DataChecker):
-    """Nothing is asked for ahead while a job lacks data, or while the host gets no jobs: for its owner, by an order, or
-    because its worker leaves."""
-
-    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
-        if not ahead:
-            return
-        state = host.state
-        self.demand(state.halt is None, f"{host.machine} fetches ahead though it rests: {state.halt}")
-        self.demand(state.terms.order is None, f"{host.machine} fetches ahead under an order")
-        self.demand(not state.leaving, f"{host.machine} fetches ahead while its worker leaves")
-        for one in state.machines.values():
-            waits = one.phase == "starting" and one.work is not None and one.work.lacks
-            self.demand(not waits, f"{host.machine} fetches {dataset_id[:8]} ahead while a job lacks data")
 
 
 class DataInUseStays(DataChecker):

@@ -18,7 +18,7 @@ from training.contract import FEATURES_FILE, SCHEMA_FILE, TENSORS_FOLDER, VALIDA
 from training.fleet.client.answers import Damaged, Refused, Unreachable
 from training.fleet.scheduling.job import EndReason
 from training.fleet.wire.dataset_listing import Listing, cut
-from training.fleet.worker.datasets import AHEAD_SPARE_BYTES, FLOOR_BYTES, DatasetCache, NotGiven, Order, Stopped
+from training.fleet.worker.datasets import FLOOR_BYTES, DatasetCache, NotGiven, Order, Stopped
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
 
@@ -66,13 +66,7 @@ def with_data_sets(simulation: Any) -> None:
 class DataWatcher(Protocol):
     """The observer: see :mod:`simulation.data_checkers`."""
 
-    def asked_ahead(self, host: Host, data: t.NextData) -> None:
-        """A worker is about to begin a fetch ahead."""
-
-    def ended_ahead(self, host: Host) -> None:
-        """A fetch ahead has ended, or its worker."""
-
-    def chunk_asked(self, host: Host, dataset_id: str, sha256: str, *, ahead: bool) -> None:
+    def chunk_asked(self, host: Host, dataset_id: str, sha256: str) -> None:
         """A chunk is about to be asked for."""
 
     def chunk_came(self, host: Host, dataset_id: str) -> None:
@@ -141,7 +135,7 @@ class HostData:
         self._world, self._host, self._part_s, self.watcher = world, host, part_s, watcher
         self._chance = world.chance(f"data {host.machine}")
         at_once = self._chance.choice([1, 2, 3])  # of several slots all data sets find room
-        free = self._chance.choice([2**50, 2**50, FLOOR_BYTES + AHEAD_SPARE_BYTES // 2])
+        free = self._chance.choice([2**50, 2**50, FLOOR_BYTES + 2**29])
         self.folder = root
         self.cache = DatasetCache(
             root,
@@ -152,7 +146,6 @@ class HostData:
         )
         self._strands: list[Strand] = []
         self._orders: dict[str, Order] = {}  # of the jobs in hand, by claim
-        self._ahead: _Stop | None = None
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -195,33 +188,12 @@ class HostData:
             lacking=lacking,
         )
         self._orders[claim] = order
-        self._run(lambda: self.cache.provide(dataset_id, _Shelf(self, dataset_id, ahead=False), order), over)
+        self._run(lambda: self.cache.provide(dataset_id, _Shelf(self, dataset_id), order), over)
 
     def stop(self, claim_id: str) -> None:
         """Nobody wants it any more."""
         if order := self._orders.get(claim_id):
             order.stopped.set()
-
-    def fetch_ahead(self, data: t.NextData | None) -> None:
-        """Do as :class:`training.fleet.worker.ahead.AheadFetcher` does."""
-        if data is None:
-            if self._ahead is not None:
-                self._ahead.set()
-            return
-        self.watcher.asked_ahead(self._host, data)
-
-        def over(error: Exception | None) -> None:
-            self.watcher.ended_ahead(self._host)
-            stopped = isinstance(error, Stopped)
-            how = "well" if error is None else "stopped" if stopped else "failed"
-            self._world.tally[f"fetches ahead: {how}"] += 1
-            problem = "" if error is None or stopped else str(error)
-            self._tell(t.FetchedAhead(data=data, stopped=stopped, problem=problem))
-
-        self._ahead = _Stop(self)
-        order = Order(lambda _done, _size: None, self._ahead, wanted=partial(reads, data.spec), ahead=True)  # type: ignore[arg-type]
-        shelf = _Shelf(self, data.dataset_id, ahead=True)
-        self._run(lambda: self.cache.provide(data.dataset_id, shelf, order), over)
 
     def end(self) -> None:
         """The program is over; what has arrived stays."""
@@ -229,7 +201,6 @@ class HostData:
         for strand in strands:
             strand.end()
         self._orders.clear()
-        self.watcher.ended_ahead(self._host)
         self._begin_anew()
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
@@ -269,8 +240,8 @@ class HostData:
 class _Shelf:
     """The receiver's data sets, for one fetch."""
 
-    def __init__(self, data: HostData, dataset_id: str, *, ahead: bool) -> None:
-        self._data, self._dataset_id, self._ahead = data, dataset_id, ahead
+    def __init__(self, data: HostData, dataset_id: str) -> None:
+        self._data, self._dataset_id = data, dataset_id
         self._listing, self._chunks = DATA[dataset_id]
         self._at, self._trouble = data.trouble()
         self._requests = 0
@@ -285,7 +256,7 @@ class _Shelf:
 
     def _answer(self, sha256: str) -> None:
         host, watcher = self._data._host, self._data.watcher
-        watcher.chunk_asked(host, self._dataset_id, sha256, ahead=self._ahead)
+        watcher.chunk_asked(host, self._dataset_id, sha256)
         self._data.wait()
         watcher.chunk_came(host, self._dataset_id)
         self._requests += 1

@@ -231,7 +231,6 @@ class Host:
             remember_alone=self._remember_alone,
             in_hand=lambda: [work.assignment for work in self.state.works.values()],
             keep_awake=self._keep_awake,
-            fetch_ahead=self._fetch_ahead,
         )
         self.state = Slots.of(self.session_id)
         self.world.say(self.machine, f"starts, session {self.session_id}")
@@ -440,10 +439,6 @@ class Host:
             there()
         else:
             self.data.fetch(assignment, there)
-
-    def _fetch_ahead(self, data: t.NextData | None) -> None:
-        if self.data is not None:
-            self.data.fetch_ahead(data)
 
     def _spawn(self, assignment: t.Assignment) -> None:
         work_s = slowness(self.world.seed, self.name) * self._habits.work_s(assignment.job_id)

@@ -118,7 +118,7 @@ class Simulation:
             m.NothingIsLeft(self.world, lambda: self.receiver),
         ]
         self.moves = m.Moves(moves if is_moving(seed) else [])
-        self.data = a.Data([a.OneFetchAtATime(self.world), a.JobsGoFirst(self.world), a.DataInUseStays(self.world)])
+        self.data = a.Data([a.OneFetchAtATime(self.world), a.DataInUseStays(self.world)])
         self.workers += self.data.checkers
         self.witness = Witness(
             self.world,

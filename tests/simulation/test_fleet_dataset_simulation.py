@@ -21,8 +21,6 @@ def test_no_promise_is_broken_while_data_sets_are_fetched() -> None:
     assert tally["data sets that were there"] >= 15, tally
     assert tally["fetches that failed"] >= 5, tally
     assert tally["fetches broken off"] >= 1, tally
-    for how in ("well", "stopped", "failed"):
-        assert tally[f"fetches ahead: {how}"] >= 2, tally
 
 
 def test_fleets_without_data_sets_are_what_they_were() -> None:

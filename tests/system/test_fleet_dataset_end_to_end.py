@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from test_fleet_dataset import QUIET
-from test_fleet_end_to_end import TRAINER, Fleet, until
+from test_fleet_end_to_end import Fleet, until
 from torture.scenes import fetching
 from trainer_builders import make_data
 
@@ -74,51 +74,6 @@ def test_a_worker_without_data_trains_on_what_was_pushed(fleet: Fleet, tmp_path:
     assert there.name == job["spec"]["dataset"]
     assert "whole and verified" in fleet.log("bare")
     assert not (fleet.folder / "data").exists()
-
-
-TWO_DATA_SETS = """\
-schema_version = 1
-name = "ahead"
-[trainers.fake]
-command = ["python", "%s"]
-[hosts.bare]
-slots = 1
-[[jobs]]
-name = "first"
-model = "fake"
-mode = "oracle"
-dataset = "one"
-hyper.behave = "on-file"
-priority = 90
-[[jobs]]
-name = "second"
-model = "fake"
-mode = "oracle"
-dataset = "two"
-"""
-
-
-def test_the_data_of_the_second_job_are_there_when_its_claim_is_granted(fleet: Fleet, tmp_path: Path) -> None:
-    ids = {}
-    for name in ("one", "two"):
-        folder = tmp_path / "elsewhere" / name
-        folder.mkdir(parents=True)
-        (folder / "numbers.bin").write_bytes(random.Random(name).randbytes(500_000))
-        assert cis490_jobs(fleet, "dataset", "push", str(folder))[0] == 0
-        ids[name] = read_folder(folder, QUIET).dataset_id
-    (fleet.folder / "plan.toml").write_text(TWO_DATA_SETS % TRAINER)
-    assert cis490_jobs(fleet, "reload")[0] == 0
-    fleet.start_worker(name="bare")
-    there = fleet.folder / "artifacts/.worker/bare/datasets/sets" / ids["two"]
-    until(there.exists)
-    until(lambda: fleet.status("first") == "running")
-    assert fleet.job("second")["attempts"] == []
-    (fleet.folder / "go").touch()
-    until(lambda: fleet.status("second") == "completed")
-    log = fleet.log("bare")
-    assert log.count(f"fetching data set {ids['two'][:12]}") == 1, "once"
-    assert log.index(f"fetching data set {ids['two'][:12]} ahead") < log.index("took second")
-    assert log.index(f"data set {ids['two'][:12]} are here, whole and verified") < log.index("took second")
 
 
 def test_a_receiver_starts_though_a_data_set_is_gone_so_that_it_can_be_pushed(fleet: Fleet, tmp_path: Path) -> None:

@@ -53,19 +53,6 @@ def test_on_each_slot_a_higher_priority_comes_first(kinds: list[Kind], slots: li
         assert priorities == sorted(priorities, reverse=True)
 
 
-@given(drawn_kinds, drawn_slots)
-def test_a_host_begins_next_what_it_would_be_given_now(kinds: list[Kind], slots: list[Slot]) -> None:
-    kinds = [replace(kind, priority=0) for kind in kinds]
-    made = schedule(kinds, slots)
-    for host in HOSTS:
-        kind, verdict = made.next_of(host), made.decide(host)
-        own = {share.kind for n in made.at.get(host, ()) for share in made.shares[n]}
-        assert (kind in own) if own else (kind is None)
-        if kind is not None:
-            assert verdict == Take(kind)
-            assert made.took(host, kind).next_of(host) in {*own, None}
-
-
 @given(drawn_kinds, drawn_slots, drawn_slots)
 def test_a_schedule_that_is_kept_ends_no_later_than_a_new_one(
     kinds: list[Kind], before: list[Slot], slots: list[Slot]

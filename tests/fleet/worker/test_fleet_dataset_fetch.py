@@ -226,6 +226,29 @@ def test_no_data_set_that_a_trainer_uses_makes_room_for_another(tmp_path: Path, 
     cache.close()
 
 
+def test_a_fetch_stops_amid_the_look_at_what_has_arrived(
+    tmp_path: Path, dataset_store: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset_id = dataset_store.add(a_folder(tmp_path / "data", x=block("a") + block("b") + block("c")))
+    dataset_store.trouble = [None, None, None, MemoryError("killed")]
+    cache = a_cache(tmp_path)
+    with pytest.raises(MemoryError):
+        cache.provide(dataset_id, dataset_store, wish())
+    order, real, looks = Order(QUIET), fetching._read_if_sound, 0
+
+    def look(*place: Any) -> bytes | None:
+        nonlocal looks
+        looks += 1
+        order.stopped.set()
+        return real(*place)
+
+    monkeypatch.setattr(fetching, "_read_if_sound", look)
+    with pytest.raises(Stopped):
+        cache.provide(dataset_id, dataset_store, order)
+    assert looks == 1
+    cache.close()
+
+
 def test_a_cache_and_a_disk_that_are_too_small_say_so(tmp_path: Path, dataset_store: Shelf, folder: Path) -> None:
     dataset_id = dataset_store.add(folder)
     cache = a_cache(tmp_path, bytes_max=PIECE)

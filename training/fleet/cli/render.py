@@ -256,14 +256,8 @@ def _gpu(capability: Json) -> str:
 
 
 def _data(worker: Json) -> str:
-    """Say how much of fetched data sets a host holds, of how much it may, which it used last, and which it fetches."""
-    coming = worker.get("fetches_ahead")
-    ahead = f"fetches {one_line(coming, 64)} ahead" if coming else ""
-    return "; ".join(filter(None, [_held(worker.get("capability") or {}), ahead]))
-
-
-def _held(capability: Json) -> str:
-    told = capability.get("data_sets")
+    """Say how much of fetched data sets a host holds, of how much it may, and which it used last."""
+    told = (worker.get("capability") or {}).get("data_sets")
     here, most = (
         (number(told.get(key)) for key in ("bytes", "bytes_max")) if isinstance(told, Mapping) else (None, None)
     )

@@ -230,10 +230,6 @@ class Ahead:
         left_s = max(0.0, promised.open_at - now)
         return left_s, f"{sooner}; free for this host in {duration(left_s)} at the latest"
 
-    def next_of(self, host: str) -> str | None:
-        """Return the kind that the schedule in force has for this host next; makes nothing anew."""
-        return None if self.rolling.made is None else self.rolling.made.next_of(host)
-
     def waits_no_more(self, host: str) -> None:
         """Forget what a host was promised: it got a job."""
         self.rolling.waits_no_more(host)

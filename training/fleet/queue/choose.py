@@ -80,31 +80,6 @@ class Chooser:
         wanted = booking.demand(needs, host)
         return booking.book(needs, host, threads_for(needs, wanted, host, jobs=1 + meant, before=had))
 
-    def scheduled_next(self, host: str) -> JobClass | None:
-        """Return the class of the job that the schedule in force has for a host next, if it names a data set.
-
-        At most one step into an index: no schedule is made for this, and the one in force may be of a moment ago.
-        """
-        kind = self._ahead.next_of(host)
-        if kind is None:
-            return None
-        class_id, priority = place_of(kind)
-        found = self._classes.at(class_id)
-        if not found.needs.dataset:
-            return None
-        row = self._db.one("head", class_id=class_id, avoid_host=OPEN, below=priority + 1)
-        return found if row is not None and row["priority"] == priority else None
-
-    def first_next(self, host: Host, fleet: Fleet, policy: Policy) -> JobClass | None:
-        """Return the class of the job that comes first for a host that is alone, if it names a data set."""
-        if not any(each.needs.dataset for each in self._classes.pending()):
-            return None
-        asking = _Asking(self._db, self._classes, self._ahead.kinds, host, fleet, policy, self._clock)
-        chosen = asking.first_come()
-        row = None if isinstance(chosen, NoJob) else self._db.one("class_of_job", job_id=chosen)
-        found = None if row is None else self._classes.at(row["class_id"])
-        return found if found is not None and found.needs.dataset else None
-
 
 class _Asking:
     """One host that asks, and what keeps it from jobs that it does not get."""

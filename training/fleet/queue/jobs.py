@@ -22,7 +22,7 @@ from training.fleet.database.writer import Database, id_of
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.attempts import Attempts, as_json
 from training.fleet.queue.choose import Chooser, NoJob, eligible
-from training.fleet.queue.classes import Classes, JobClass
+from training.fleet.queue.classes import Classes
 from training.fleet.queue.curves import Curves
 from training.fleet.queue.draft import (
     PART,
@@ -196,15 +196,6 @@ class JobQueue:
                 return chosen
             booked = self._chooser.book(chosen, host, fleet, first_come=first_come)
             return self._write_grant(chosen, host, claimant, booked=booked)
-
-    def next_with_data(self, host: Host, alone: Fleet | None) -> JobClass | None:
-        """Return the class of the job that a host which trains will probably be given next, if that names a data set.
-
-        ``alone``: the fleet of a host beside which none is alive, and for which no schedule is made.
-        """
-        if alone is None:
-            return self._chooser.scheduled_next(host.name)
-        return self._chooser.first_next(host, alone, self.policy)
 
     def _write_grant(
         self,

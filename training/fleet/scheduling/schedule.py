@@ -194,11 +194,6 @@ class Schedule:
             return Take(share.kind, instead_of=self.slots[n].host)
         return Decline(share.kind, self.slots[n].host, *times)
 
-    def next_of(self, host: str) -> str | None:
-        """Return the kind of the job that this host begins next, of those that it is to do."""
-        own = self._first_of(host)
-        return None if own is None else own[2]
-
     def _first_of(self, host: str, without: Collection[str] = ()) -> tuple[int, float, str] | None:
         """Return the host's own share that comes first: its priority, negated, when it begins, and its kind."""
         own = (

@@ -131,7 +131,6 @@ class HostRegistry:
         self._newest_poll: dict[str, dict[int, int]] = {}  # waiting host → slot → the number of its newest poll
         self._polls = 0  # so many have begun
         self.resting: dict[str, str] = {}  # host → the condition of its owner that keeps it from training
-        self.ahead: dict[str, str] = {}  # host → the data set that it fetches ahead, as its last heartbeat said
 
     @property
     def plan(self) -> Plan:
@@ -188,7 +187,6 @@ class HostRegistry:
     def forget(self, name: str) -> None:
         self.known.pop(name, None)
         self.resting.pop(name, None)
-        self.ahead.pop(name, None)
         self._comings += 1
         self._hosts.pop(name, None)
         self._calibrate(name, {})
@@ -222,13 +220,6 @@ class HostRegistry:
             self.resting.pop(name, None)
         elif name in self.known:
             self.resting[name] = reason[:RESTING_CHARS]
-
-    def fetches_ahead(self, name: str, dataset: str | None) -> None:
-        """Note which data set a host fetches for a job that will probably come; None: none."""
-        if dataset is None:
-            self.ahead.pop(name, None)
-        else:
-            self.ahead[name] = dataset
 
     def shift(self, step_s: float, latest: float) -> None:
         """Shift all times by a step of the clock."""

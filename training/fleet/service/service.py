@@ -18,7 +18,6 @@ from training.contract import spec_hash
 from training.fleet.database.writer import Database
 from training.fleet.queue.attempts import Stored
 from training.fleet.queue.choose import NoJob
-from training.fleet.queue.classes import JobClass
 from training.fleet.queue.durations import Learned
 from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.queue.orders import orders
@@ -50,7 +49,6 @@ from training.fleet.service.guards import (
     trained_s,
 )
 from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
-from training.fleet.service.next_data import fetched_ahead, next_data
 from training.fleet.service.out import at_rest, taken_out
 from training.fleet.service.output import keep_last_words, keep_lines, keep_progress
 from training.fleet.service.terms import terms_of
@@ -622,7 +620,6 @@ class Service:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=log_next)
         if known is not None:
             self.host_registry.rests(known.name, request.resting)
-            self.host_registry.fetches_ahead(known.name, fetched_ahead(request))
         terms = self._terms(attempt.host)
         return HeartbeatReply(
             action=Action.CONTINUE,
@@ -631,22 +628,12 @@ class Service:
             echo=self._round(attempt.host),
             slots=None if known is None else self._slots_told(known),
             terms=terms,
-            next_data=None if known is None else next_data(request, terms, self.plan, lambda: self._likely(known)),
         )
 
     @property
     def may_grant(self) -> bool:
         """Return True while there is room for results on the receiver's disk."""
         return self._dataset_store.has_room()
-
-    def _likely(self, known: KnownHost) -> JobClass | None:
-        """Return the class of the job with a data set that a host which trains will probably be given next."""
-        host, alone = self.host_of(known), None
-        if self.host_registry.is_alone(known.name, heard_since=self._alive_since()):
-            alone = self.fleet(but=known.name)
-        elif self.plan.scheduling is Scheduling.FIRST_COME:
-            return None
-        return self.queue.next_with_data(host.at_best(), alone)
 
     @staticmethod
     def _takes_back(host: Host, attempt: Attempt, held: list[Attempt]) -> bool:

@@ -25,7 +25,6 @@ from training.fleet.scheduling.orders import Out
 from training.fleet.scheduling.policy import Fleet, Policy
 from training.fleet.scheduling.trained import Model, unlike
 from training.fleet.scheduling.workload import Workload
-from training.fleet.service.hosts import KnownHost
 from training.fleet.service.incidents import IncidentViews
 from training.fleet.service.logs import Logs, Page
 from training.fleet.service.models import Models, Reports, auroc_of
@@ -359,10 +358,6 @@ class Views:
         gone = None if page.lines else self._gone("log", row["job_id"], attempt)
         return LogReply.of(page, job_id=row["job_id"], attempt=attempt, live=live, complete=complete, removed=gone)
 
-    def _fetches_ahead(self, known: KnownHost) -> str | None:
-        registry = self._service.host_registry
-        return registry.ahead.get(known.name) if self._service.alive(known) else None
-
     def workers(self, *, after: str = "", limit: int = WORKERS_PAGE) -> WorkersReply:
         """Return a page of hosts by name, after ``after``. ``next_after`` is null on the last one."""
         most = max(1, min(limit, PAGE_MAX))
@@ -390,7 +385,6 @@ class Views:
                     order=given[known.name].order.value if known.name in given else None,
                     set_aside=aside.get(known.name, []),
                     doubt=doubts.get(known.name),
-                    fetches_ahead=self._fetches_ahead(known) if known.name in held else None,
                 )
                 for known in hosts[:most]
             ],

@@ -307,23 +307,6 @@ class Usage(Wire, frozen=True, kw_only=True):
     gpu_memory_bytes: Count | None = None
 
 
-class NextData(Wire, frozen=True, kw_only=True):
-    """The data set that the host will probably need next, and the job that reads it: only its files are wanted."""
-
-    dataset_id: Annotated[str, Meta(max_length=128)]
-    name: Annotated[str, Meta(max_length=128)] | None = None  # in the plan
-    model: Annotated[str, Meta(max_length=128)]
-    mode: Annotated[str, Meta(max_length=128)]
-    own_trainer: bool = False  # a trainer of one's own, which may read every file
-
-
-class NextDataHeard(Wire, frozen=True, kw_only=True):
-    """A worker's word on what it fetches ahead. One that fetches nothing ahead sends none."""
-
-    named: NextData | None = None  # as the receiver named it last; null: nothing yet
-    fetching: bool = False  # it is on its way
-
-
 class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
 
@@ -338,7 +321,6 @@ class HeartbeatRequest(Wire, frozen=True, kw_only=True):
     paused: bool = False  # the trainer stands still …
     paused_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # … and has for so long in all
     resumable: bool = False  # it has saved a state from which it can go on elsewhere
-    next_data: NextDataHeard | None = None
     log: LogLines | None = None
 
 
@@ -349,7 +331,6 @@ class HeartbeatReply(Wire, frozen=True, kw_only=True):
     echo: Echo | None = None  # to be brought back with the next claim or heartbeat of this session
     slots: Slots | None = None  # as in a claim's answer
     terms: HostTerms | None = None  # as in a claim's answer
-    next_data: NextData | None = None  # to be fetched ahead; null: as said before, or nothing
 
 
 class OutputRequest(Wire, frozen=True, kw_only=True):

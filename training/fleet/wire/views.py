@@ -392,7 +392,6 @@ class WorkerView(Wire, frozen=True, kw_only=True):
     resting: str | None = None  # why it gets none though nothing is wrong, and what ends that
     set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
     doubt: str | None = None  # why what it measured of its own speed is not to be trusted
-    fetches_ahead: str | None = None  # the data set on its way there for a job that will probably come
 
 
 class WorkersReply(Wire, frozen=True, kw_only=True):

@@ -44,15 +44,13 @@ class Actions:
         in_hand: Callable[[], Collection[t.Assignment]] = tuple,
         keep_awake: Callable[[bool], object] = lambda _: None,
         remember_alone: Callable[[tuple[str, ...]], None] = lambda _jobs: None,
-        fetch_ahead: Callable[[t.NextData | None], None] = lambda _data: None,
     ) -> None:
-        """``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use;
-        ``fetch_ahead`` begins to fetch a data set that no job in hand needs, or with None stops."""
+        """``attempt`` makes the attempt of an assignment; ``in_hand`` lists the jobs whose files are in use."""
         self._requests, self._outbox = requests, outbox
         self._new_attempt = attempt
         self._attempts: dict[str, Attempt] = {}  # by claim
         self._in_hand, self._remember_alone = in_hand, remember_alone
-        self._keep_awake, self._fetch_ahead = keep_awake, fetch_ahead
+        self._keep_awake = keep_awake
         self._discarded = 0
         self._persist, self._set_aside = persist, set_aside
         self._wake_at, self._say, self._leave = wake_at, say, leave
@@ -100,10 +98,6 @@ class Actions:
                 # a delivery of an earlier session has no trainer, and one that waits for others none yet
                 if attempt := self._attempts.get(action.claim_id):
                     _ORDERS[type(action)](attempt)
-            case t.FetchAhead():
-                self._fetch_ahead(action.data)
-            case t.StopAhead():
-                self._fetch_ahead(None)
             case t.KeepAwake():
                 self._keep_awake(action.on)
             case t.Discard():

@@ -34,10 +34,9 @@ from training.fleet.process.supervise import STATE_VARIABLE, LocalRunner, Runner
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.worker import reports, room, saved_states
 from training.fleet.worker.actions import Actions
-from training.fleet.worker.ahead import AheadFetcher
 from training.fleet.worker.attempt import Attempt
 from training.fleet.worker.certificate import Standing
-from training.fleet.worker.datasets import CacheInUse, DatasetCache, Order
+from training.fleet.worker.datasets import CacheInUse, DatasetCache
 from training.fleet.worker.lookout import Lookout, Observer
 from training.fleet.worker.options import PROGRAM, Options, detect, installed_digests, options_of, parser, show_devices
 from training.fleet.worker.outbox import Outbox
@@ -145,7 +144,6 @@ class TrainerWorker:
             in_hand=self._in_hand,
             remember_alone=self._remember_alone,
             keep_awake=lambda on: self._lookout.keep_awake(on),
-            fetch_ahead=AheadFetcher(self._fetch_unasked, self.post),
         )
         self._lookout = Lookout(
             observer or OwnerObserver(self._clock),
@@ -271,9 +269,6 @@ class TrainerWorker:
             ),
             variables=lambda: self._part_of(assignment),
         )
-
-    def _fetch_unasked(self, dataset_id: str, order: Order) -> None:
-        self._datasets.provide(dataset_id, self._clients[0].datasets, order)
 
     def _part_of(self, assignment: t.Assignment) -> dict[str, str]:
         """Look once more if a trainer that begins fits, and return its variables; called on its thread.

@@ -42,8 +42,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 GIB = 1024**3
-FLOOR_BYTES = 256 * 1024**2  # of disk that stay free for training …
-AHEAD_SPARE_BYTES = GIB  # … and beside a fetch ahead for what trains meanwhile, besides
+FLOOR_BYTES = 256 * 1024**2  # of disk that stay free for training
 TOLD_MAX = 20  # data sets that the receiver is told of
 DAMAGED_MAX = 5  # times that one chunk may arrive damaged
 
@@ -76,14 +75,13 @@ class Source(Protocol):
 class Order:
     """A request for a data set's files whose paths are ``wanted``. ``progress`` gets the bytes present and in all.
 
-    ``lacking`` is called before the fetch if not all is here. ``ahead``: no job in hand needs it.
+    ``lacking`` is called before the fetch if not all is here.
     """
 
     progress: Callable[[int, int], object]
     stopped: threading.Event = field(default_factory=threading.Event)
     wanted: Callable[[str], bool] = lambda _path: True
     lacking: Callable[[], object] = lambda: None
-    ahead: bool = False
 
     def check(self) -> None:
         if self.stopped.is_set():
@@ -233,8 +231,8 @@ class DatasetCache:
     def _fetch(self, dataset_id: str, listing: Listing, files: Sequence[File], source: Source, order: Order) -> None:
         """Complete files: keep present chunks, copy those of other sets, fetch the rest; then give them their names."""
         folder, whole = self.folder / "fetching" / dataset_id, self.folder / "sets" / dataset_id
-        self._take_down(whole, folder, files, order)
-        self._make_room(dataset_id, files, order)
+        self._take_down(whole, folder, files)
+        self._make_room(dataset_id, files)
         find = self._near(dataset_id, listing, folder)
         wanted, done = {file.path for file in files}, 0
         for file in files:
@@ -243,8 +241,7 @@ class DatasetCache:
         size, there = sum(file.size for file in files), 0
         for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
             there += present * place.length
-        way = " ahead" if order.ahead else ""
-        log.info("fetching data set %s%s: %d of %d bytes are here", dataset_id[:12], way, there, size)
+        log.info("fetching data set %s: %d of %d bytes are here", dataset_id[:12], there, size)
         for present, place in zip(here, listing.places(wanted.__contains__), strict=True):
             order.check()
             if not present:
@@ -252,7 +249,7 @@ class DatasetCache:
                     lambda sha256=place.sha256: source.piece(dataset_id, sha256, tries=1),  # type: ignore[misc]
                     order,
                 )
-                self._write(dataset_id, files, folder, place, data, order)
+                self._write(dataset_id, files, folder, place, data)
                 crashpoint("worker.fetch.piece")
             done += place.length
             order.progress(done, size)
@@ -277,16 +274,14 @@ class DatasetCache:
         LocalFs().sync_folder(whole.parent)
         log.info("%s of data set %s are here, whole and verified", in_words(size), dataset_id[:12])
 
-    def _write(
-        self, dataset_id: str, files: Sequence[File], folder: Path, place: Place, data: bytes, order: Order
-    ) -> None:
+    def _write(self, dataset_id: str, files: Sequence[File], folder: Path, place: Place, data: bytes) -> None:
         """Write a chunk to its place. On a disk that others have filled meanwhile, make room once."""
         try:
             _write_at(folder / place.path, place.offset, data)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            self._make_room(dataset_id, files, order)
+            self._make_room(dataset_id, files)
             try:
                 _write_at(folder / place.path, place.offset, data)
             except OSError:
@@ -358,20 +353,18 @@ class DatasetCache:
         return {path: stamp for path, stamp in found.items() if stamp == _stamp(whole / path)}
 
     @staticmethod
-    def _take_down(whole: Path, folder: Path, files: Sequence[File], order: Order) -> None:
+    def _take_down(whole: Path, folder: Path, files: Sequence[File]) -> None:
         """Take files that were changed here away from trainers: they are checked again, chunk by chunk."""
         for file in files:
             if (whole / file.path).is_file():
-                if order.ahead:  # perhaps a trainer reads it
-                    raise FetchError(f"{whole / file.path} was changed on this host")
                 log.warning("%s was changed on this host and is mended", whole / file.path)
                 LocalFs().replace(whole / file.path, _make_way(folder, file.path))
 
-    def _make_room(self, dataset_id: str, files: Sequence[File], order: Order) -> None:
+    def _make_room(self, dataset_id: str, files: Sequence[File]) -> None:
         with self._presence:
-            self._remove_oldest(dataset_id, files, FLOOR_BYTES + (AHEAD_SPARE_BYTES if order.ahead else 0))
+            self._remove_oldest(dataset_id, files)
 
-    def _remove_oldest(self, dataset_id: str, files: Sequence[File], floor_bytes: int) -> None:
+    def _remove_oldest(self, dataset_id: str, files: Sequence[File]) -> None:
         """Remove the least recently used data sets until limit and disk are kept. Raises FetchError if none may go."""
         wanted = sum(file.size for file in files)
         whole, arrived = (_size(self.folder / kind / dataset_id) for kind in ("sets", "fetching"))
@@ -386,7 +379,7 @@ class DatasetCache:
         used = set(self._in_use())
         while True:
             over = sum(sizes.values()) + whole + wanted - self._bytes_max
-            missing = floor_bytes + max(0, wanted - arrived) - self._free_bytes(self.folder)
+            missing = FLOOR_BYTES + max(0, wanted - arrived) - self._free_bytes(self.folder)
             if over <= 0 and missing <= 0:
                 return
             oldest = next((each for each in sizes if each.name not in used), None)

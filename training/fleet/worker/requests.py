@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -179,10 +179,6 @@ class Calls:
             paused=request.paused,
             paused_s=request.paused_s,
             resumable=request.resumable,
-            next_data={
-                "named": None if request.next_data is None else asdict(request.next_data),
-                "fetching": request.fetches_ahead,
-            },
             tries=1,
         )
         return t.HeartbeatAnswered(call=request.call, reply=reply)

@@ -15,7 +15,6 @@ from typing import Any
 
 from training.fleet.process.ended import Ended
 from training.fleet.scheduling.resources import Booking
-from training.fleet.wire.dataset_listing import ID
 from training.fleet.wire.messages import ClaimReply, Grant, HeartbeatReply, TrainerUse
 from training.fleet.wire.telemetry import NOTHING, Telemetry
 from training.fleet.worker.state.exit_code import Failure
@@ -55,26 +54,6 @@ Assignment = Grant  # a job that this worker holds a claim on
 def booking_of(assignment: Assignment) -> Booking | None:
     """Return the part of this host that an assignment's trainer may use; None: nothing was booked."""
     return None if assignment.booked is None else Booking.of(assignment.booked.to_dict())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextData:
-    """A data set that a job will probably need, and what of that job tells which of its files."""
-
-    dataset_id: str
-    name: str | None = None  # in the plan
-    model: str = ""
-    mode: str = ""
-    own_trainer: bool = False
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        """Return the part of the job dict that tells which files its trainer reads."""
-        return {"model": self.model, "mode": self.mode, "trainer": {} if not self.own_trainer else {"own": True}}
-
-    @property
-    def called(self) -> str:
-        return self.name or self.dataset_id[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,15 +222,6 @@ class Lacking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedAhead:
-    """The fetch that FetchAhead began has ended: all is here, or it was stopped, or failed."""
-
-    data: NextData
-    stopped: bool = False
-    problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Fetching:
     """The bytes of the job's data set present so far; the trainer starts after the last."""
 
@@ -341,18 +311,12 @@ class Seen:
     sight: Sight
 
 
-def next_data_of(reply: HeartbeatReply) -> NextData | None:
-    """Return the data set that the receiver names to be fetched ahead; what can be none is not fetched."""
-    named = reply.next_data
-    return None if named is None or not ID.fullmatch(named.dataset_id) else NextData(**named.to_dict())
-
-
 Answer = (
     ClaimAnswered | HeartbeatAnswered | Uploaded | Completed | FailTaken | OutputTaken
     | Refused | NotAnswered | DeliveryBroken
 )  # fmt: skip
 Event = (
-    Begin | Tick | SignalReceived | Slept | Seen | FetchedAhead | Answer
+    Begin | Tick | SignalReceived | Slept | Seen | Answer
     | Lacking | Fetching | Spawned | SpawnFailed | Printed | Measured | TrainerEnded | Unbearable | Packed | PackFailed
 )  # fmt: skip
 
@@ -392,8 +356,6 @@ class SendHeartbeat:
     paused: bool = False  # the trainer stands still …
     paused_s: float = 0.0  # … and has for so long in all
     resumable: bool = False  # its job can go on elsewhere
-    next_data: NextData | None = None  # as the receiver named it last
-    fetches_ahead: bool = False  # a data set is on its way for a job that will probably come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,18 +410,6 @@ class Abort:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawn:
     assignment: Assignment
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchAhead:
-    """Begin to fetch a data set that no job in hand needs; ends in FetchedAhead."""
-
-    data: NextData
-
-
-@dataclass(frozen=True, slots=True)
-class StopAhead:
-    """Stop the fetch that FetchAhead began after its present chunk; what has arrived is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,5 +504,5 @@ class Exit:
 Action = (
     SendClaim | SendHeartbeat | Upload | SendComplete | SendFail | SendOutput | ForgetOutput | Abort
     | Spawn | StopTrainer | KillTrainer | PauseTrainer | ResumeTrainer | KeepAwake | Pack | SetAside | Discard
-    | FetchAhead | StopAhead | Persist | RememberAlone | WakeAt | Say | Exit
+    | Persist | RememberAlone | WakeAt | Say | Exit
 )  # fmt: skip

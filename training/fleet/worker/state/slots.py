@@ -30,10 +30,8 @@ from typing import NamedTuple
 
 from training.fleet.scheduling.resources import Booking, Held
 from training.fleet.wire.messages import HostTerms, TrainerUse
-from training.fleet.worker.state import ahead as fetched
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
-from training.fleet.worker.state.ahead import Ahead
 from training.fleet.worker.state.halts import halt, handed_back, keeps_awake
 from training.fleet.worker.state.owner import Owner, look, told
 from training.fleet.worker.state.state import SHUTDOWN, WITH_TRAINER, Chance, Halt, Phase, State, Work, changed
@@ -75,7 +73,6 @@ class Slots:
     alone: tuple[str, ...] = ()  # jobs to be trained alone
     terms: HostTerms = field(default_factory=HostTerms)  # as the receiver said last
     owner: Owner = field(default_factory=Owner)  # what was seen of its owner's conditions
-    ahead: Ahead = field(default_factory=Ahead)  # the data set that is fetched for a job that will probably come
     last_word: t.Exit | None = None  # what the worker ends with, when its jobs have ended
 
     @classmethod
@@ -110,13 +107,6 @@ class Slots:
     def halt(self) -> Halt | None:
         """Return the reason for which this host trains nothing now."""
         return halt(self.terms, self.owner)
-
-    @property
-    def may_fetch_ahead(self) -> bool:
-        """Return True while nothing matters more than data for a job that will probably come."""
-        fetches = any(one.phase is Phase.STARTING and one.work and one.work.lacks for one in self.machines.values())
-        gets_jobs = self.halt is None and self.terms.order is None and not self.leaving and self.last_word is None
-        return gets_jobs and not fetches
 
     @property
     def keeps_awake(self) -> bool:
@@ -206,11 +196,6 @@ class _Turn:
                         self._step(slot, event)
                     else:
                         self._hear_first(slot)
-            case t.FetchedAhead():
-                self._change(ahead=fetched.ended(self.slots.ahead, event))
-                if event.problem:
-                    text = f"data set {event.data.called} is not fetched ahead, its job fetches it: {event.problem}"
-                    self.actions.append(t.Say(text=text))
             case t.Tick() | t.SignalReceived() | t.Slept() | t.Seen():
                 if isinstance(event, t.Seen):
                     self._change(owner=look(self.slots.owner, self.slots.terms, event.sight, self.now))
@@ -258,10 +243,6 @@ class _Turn:
                 self.actions += [t.Persist(saved=t.Saved(), slot=other) for other in self._named(slot)]
                 delivering, training = self.slots.delivering, self.slots.using
                 self.actions.append(replace(action, slot=slot, delivering=delivering, training=training))
-            case t.SendHeartbeat():
-                ahead = self.slots.ahead
-                fetches = ahead.fetching is not None
-                self.actions.append(replace(action, next_data=ahead.named, fetches_ahead=fetches))
             case t.Spawn() if self._must_wait(slot) or self.slots.machines[slot].signals:
                 self._change(waiting={**self.slots.waiting, slot: action})
                 self._set_work(slot, progress={"event": "waiting"})
@@ -340,10 +321,6 @@ class _Turn:
                 self._change(told=event.reply.slots)
             if event.reply.terms is not None:
                 self._change(terms=event.reply.terms, owner=told(self.slots.owner, event.reply.terms))
-        if isinstance(event, t.HeartbeatAnswered):
-            self._change(ahead=fetched.named(self.slots.ahead, t.next_data_of(event.reply)))
-        if isinstance(event, t.Lacking):
-            self._change(ahead=fetched.lacked(self.slots.ahead))
 
     def _tell_others(self, told: int, before: Slots) -> None:
         """Step the machines that the event was not for, when the host halts since, or does not any more."""
@@ -383,17 +360,6 @@ class _Turn:
             self._end_idle()
         if not self.slots.gone:
             self._choose(again=bool(ended))
-        self._fetch_ahead()
-
-    def _fetch_ahead(self) -> None:
-        """Begin or stop the fetch of a data set that no job in hand needs."""
-        if self.slots.ahead.named is None:
-            return
-        in_hand = any(one.work is not None for one in self.slots.machines.values())
-        ahead, action = fetched.decide(self.slots.ahead, may=self.slots.may_fetch_ahead, in_hand=in_hand)
-        self._change(ahead=ahead)
-        if action is not None:
-            self.actions.append(action)
 
     def _judge(self, before: State, now: Work | None) -> None:
         """A trainer has ended: its job has to be trained alone from now on, or not any more."""

@@ -114,7 +114,7 @@ def _take(transition: Transition, event: t.Event) -> None:
             _begin(transition, event)
         case t.SignalReceived():
             _signal(transition)
-        case t.Seen() | t.FetchedAhead():
+        case t.Seen():
             pass  # it is the whole worker's: see slots.py
         case t.Slept():
             worker_heartbeats.slept(transition, event.seconds)
