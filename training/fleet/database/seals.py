@@ -11,13 +11,13 @@ written before there were checksums have none, until they change.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from training.fleet.database.writer import Ready, Row, named
+from training.fleet.database.writer import Row, named
 
 # Every table but the audit, whose rows are chained, `identity`, which the store repeats, and `seals` itself. These two
 # always have the same rows.
@@ -77,47 +77,29 @@ def learn(connection: Connection) -> Mapping[str, Columns]:
     return found
 
 
-def next_number(connection: Connection, table: str) -> int:
-    """Return the number (``seq``) that the next row of this table gets."""
-    return int(connection.execute(_templates()["row_next"].format(table=table)).fetchone()[0])
+def added(
+    connection: Connection, columns: Columns, table: str, given: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
+    """List the statements that add rows with their numbers and checksums, and what each is run with.
 
-
-def laid_out(columns: Columns, table: str, given: Sequence[str], rows: Iterable[Sequence[Any]], first: int) -> Ready:
-    """Lay out rows with their checksums, which are also of their numbers: the ``first`` has this one.
-
-    The columns ``given`` are in order; the others hold their defaults.
+    The columns ``given`` are in order; the others hold their defaults. The trigger is taken away meanwhile: that it
+    looks at each row takes as long as to add it.
     """
-    names = [column for column, _ in columns if column in {*given, "seq"}]
+    if not rows:
+        return
+    sealed = [each for each in columns if each[0] in {*given, "seq"}]
+    names = [column for column, _ in sealed]
     at = names.index("seq")
     assert names == [*given[:at], "seq", *given[at:]], "columns are given in order"
-    ready = Ready(table, tuple(names), [(*row[:at], 0, *row[at:], 0) for row in rows], 0)
-    return _numbered(columns, ready, first)
-
-
-def _numbered(columns: Columns, ready: Ready, first: int) -> Ready:
-    if first == ready.first:
-        return ready
-    sealed = [each for each in columns if each[0] in ready.columns]
-    at = ready.columns.index("seq")
-    rows = ((*row[:at], number, *row[at + 1 : -1]) for number, row in enumerate(ready.rows, first))
-    return replace(ready, first=first, rows=[(*row, seal(sealed, row)) for row in rows])
-
-
-def added(connection: Connection, columns: Columns, ready: Ready) -> Iterator[tuple[str, Sequence[Sequence[Any]]]]:
-    """List the statements that add :func:`laid_out` rows, and what each is run with.
-
-    The trigger is taken away meanwhile: that it looks at each row takes as long as to add it.
-    """
-    if not ready.rows:
-        return
+    first = int(connection.execute(_templates()["row_next"].format(table=table)).fetchone()[0])
+    numbered = [(*row[:at], number, *row[at:]) for number, row in enumerate(rows, first)]
     once: Sequence[Sequence[Any]] = [()]
-    values = ", ".join("?" for _ in (*ready.columns, "seal"))
-    names = {"table": ready.table, "columns": ", ".join(ready.columns), "values": values}
-    yield _templates()["seal_left_out"].format(**names), once
-    now = _numbered(columns, ready, next_number(connection, ready.table))  # others may have come meanwhile
-    yield _templates()["rows_added"].format(**names), now.rows
-    yield _templates()["rows_counted"].format(**names), [(len(ready.rows),)]
-    yield _filled(connection, "seal_inserted", ready.table), once
+    values = ", ".join("?" for _ in (*names, "seal"))
+    filled = {"table": table, "columns": ", ".join(names), "values": values}
+    yield _templates()["seal_left_out"].format(**filled), once
+    yield _templates()["rows_added"].format(**filled), [(*row, seal(sealed, row)) for row in numbered]
+    yield _templates()["rows_counted"].format(**filled), [(len(rows),)]
+    yield _filled(connection, "seal_inserted", table), once
 
 
 def keep(connection: Connection) -> None:

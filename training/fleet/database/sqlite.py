@@ -10,7 +10,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,6 @@ from training.fleet.database.writer import (
     DatabaseError,
     DatabaseFull,
     DatabaseLost,
-    Ready,
     Row,
     statements,
 )
@@ -263,15 +262,10 @@ class SqliteDatabase:
         with self._lock, self._room_for(len(params)):
             self._execute(self._sql[statement], params, many=True)
 
-    def ready(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Ready:
-        with self._lock:
-            first = seals.next_number(self.connection, table)
-        return seals.laid_out(self._columns[table], table, columns, rows, first)
-
-    def add(self, ready: Ready) -> None:
-        with self._lock, self._room_for(len(ready.rows)):
-            for statement, rows in seals.added(self.connection, self._columns[ready.table], ready):
-                self._execute(statement, rows, many=True)
+    def add(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        with self._lock, self._room_for(len(rows)):
+            for statement, values in seals.added(self.connection, self._columns[table], table, columns, rows):
+                self._execute(statement, values, many=True)
 
     @contextmanager
     def _room_for(self, rows: int) -> Iterator[None]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -46,16 +45,6 @@ class _UndoneError(Exception):
     """The only call of a transaction failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Rows that are laid out to be added to a table that numbers them."""
-
-    table: str
-    columns: tuple[str, ...]
-    rows: Sequence[Sequence[Any]]  # these columns and a checksum
-    first: int  # number of the first
-
-
 class Database(Protocol):
     """The operations of a database adapter. All statements are drained before they return."""
 
@@ -75,13 +64,8 @@ class Database(Protocol):
         """Execute once with each of these."""
         ...
 
-    def ready(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Ready:
-        """Lay out many new rows of a table that numbers them, all else in them being the defaults: on any thread, so
-        that :meth:`add` takes the writer the less time."""
-        ...
-
-    def add(self, ready: Ready) -> None:
-        """Add such rows."""
+    def add(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Add many new rows to a table that numbers them, with these columns in order, all else being the defaults."""
         ...
 
     def version(self) -> int:

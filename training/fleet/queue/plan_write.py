@@ -98,8 +98,8 @@ class PlanWrite:
 
     def _insert(self, jobs: Sequence[tuple[Mapping[str, Any], str]]) -> None:
         db, at = self._queue.db, float(self._queue.clock.now())  # as its column has it: the checksum is of that
-        db.add(db.ready("jobs", _COLUMNS, [self._row(spec, text, at) for spec, text in jobs]))
-        db.add(db.ready("events", INSERTED, [inserted(spec["job_id"], at) for spec, _ in jobs]))
+        db.add("jobs", _COLUMNS, [self._row(spec, text, at) for spec, text in jobs])
+        db.add("events", INSERTED, [inserted(spec["job_id"], at) for spec, _ in jobs])
 
     def _row(self, spec: Mapping[str, Any], text: str, at: float) -> tuple[Any, ...]:
         told, class_id = columns_of(spec), self._class_of(spec)

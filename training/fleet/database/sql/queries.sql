@@ -32,10 +32,6 @@ WHERE class_id = :class_id AND avoid_host = :avoid_host
   AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
 
--- name: best_of_class — the highest priority of the jobs of a class that wait
-SELECT max(priority) AS priority FROM waiting
-WHERE class_id = :class_id
-
 -- name: waiting_of_kind — how many jobs of a class and priority wait that avoid no host, of very many so many
 SELECT count(*) AS n FROM (SELECT 1 FROM waiting
   WHERE class_id = :class_id AND avoid_host = '' AND priority = :priority
