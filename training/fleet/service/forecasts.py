@@ -44,9 +44,8 @@ from training.fleet.wire.plans import PlanRequest
 from training.printable import duration
 
 ASKED_MOST = 20_000  # jobs of one forecast
-KEPT_S = 30.0  # for which an answer is good, a third of that once something happened, …
+KEPT_S = 10.0  # for which an answer is good, unless an operator changed the queue …
 KEPT_PER_COST = 150.0  # … and longer for each second that it took: the page costs 0.7 % of a core at most
-EDITED_PER_COST = 10.0  # the same once an operator changed the queue, who looks at what that did
 NOWHERE_MAX = 1_000  # jobs named with their reason
 _LEFT_OUT = "left out"  # by the question
 # An imagined host of which nothing is said has enough of all but GPUs.
@@ -100,18 +99,18 @@ class Forecasts:
     def now(self) -> ForecastReply:
         """Foretell the queue as it is; an answer of a moment ago may do, the older the more it cost."""
         clock = self.service.queue.clock
-        head, plan, begun = self._head(), self.service.plan, clock.monotonic()
-        if self._kept is not None and begun - self._kept.begun < self._good_for(self._kept, head, plan):
-            return self._kept.answer
+        plan, begun, kept = self.service.plan, clock.monotonic(), self._kept
+        if (
+            kept is not None
+            and kept.plan is plan
+            and begun - kept.begun < KEPT_S + KEPT_PER_COST * kept.cost_s
+            and self.reader.one("edited_since", after=kept.head) is None
+        ):
+            return kept.answer
+        newest = self.reader.one("newest_event")
         answer = self.answer(ForecastRequest())
-        self._kept = _Kept(head, plan, begun, clock.monotonic() - begun, answer)
+        self._kept = _Kept(int(newest["seq"]) if newest else 0, plan, begun, clock.monotonic() - begun, answer)
         return answer
-
-    def _good_for(self, kept: _Kept, head: int, plan: Plan) -> float:
-        """Return the seconds for which an answer will do, by what happened since."""
-        if kept.plan is not plan or (kept.head != head and self.reader.one("edited_since", after=kept.head)):
-            return EDITED_PER_COST * kept.cost_s
-        return (KEPT_S if kept.head == head else KEPT_S / 3) + KEPT_PER_COST * kept.cost_s
 
     def answer(self, request: ForecastRequest) -> ForecastReply:
         """Answer a question. Refusal: a host in it is unknown, or its plan has mistakes."""
@@ -131,10 +130,6 @@ class Forecasts:
             return msgspec.structs.replace(answer, held=held, left_out=left_out, learned_from=learned_from)
 
     # ── facts ───────────────────────────────────────────────────────────────────────────────
-
-    def _head(self) -> int:
-        row = self.reader.one("newest_event")
-        return 0 if row is None else int(row["seq"])
 
     def _note(self, known: KnownHost) -> str | None:
         """Say why a host takes no part, if so."""
