@@ -6,15 +6,14 @@ import copy
 import math
 import random
 import statistics
-from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.durations import DrawnWorld
 from training.fleet.scheduling.calibrations import MIXED, Calibrations, calibrated, middle
-from training.fleet.scheduling.durations import Machine, Speeds, Word
+from training.fleet.scheduling.durations import Machine, Speeds
 from training.fleet.scheduling.predictions import MOST_S, Prediction, remaining
 from training.fleet.scheduling.workload import Workload, work_facts
 
@@ -70,7 +69,7 @@ def errors(seed: int, sigma: float, attempts: int = 150) -> tuple[list[float], f
 
 @pytest.mark.parametrize(("sigma", "late"), [(0.1, 0.12), (0.3, 0.25)])
 def test_predictions_come_near_the_truth_and_say_how_near(sigma: float, late: float) -> None:
-    runs = [errors(seed, sigma) for seed in range(12)]
+    runs = [errors(seed, sigma) for seed in range(6)]
     early = statistics.median(error for found, _ in runs for error in found[:10])
     after = statistics.median(error for found, _ in runs for error in found[90:])
     assert after < late < early
@@ -263,16 +262,6 @@ def test_after_a_surprise_nothing_is_sure_of_its_family_there_until_it_comes_aga
     assert again.spread < min(0.15, other.spread), "of the larger ones nothing was seen since"
 
 
-def test_a_running_attempt_that_surprises_changes_nothing_that_was_learned() -> None:
-    speeds, desk = Speeds(), Machine("desk")
-    for _ in range(10):
-        speeds.learn(work(), desk, 100.0)
-    before = copy.deepcopy(speeds)
-    heard = speeds.with_words([Word(work(), desk, 1000.0, 0.9)])
-    assert heard.predict(work(), desk).spread > 2 * speeds.predict(work(), desk).spread
-    assert speeds == before
-
-
 @given(st.lists(st.floats(0.05, 50), min_size=6, max_size=12, unique=True), st.floats(5, 500))
 def test_a_setting_that_multiplies_the_time_is_a_size_whatever_its_name(factors: list[float], base_s: float) -> None:
     """Also below one, where settings are rounded away and are of one kind."""
@@ -317,6 +306,7 @@ def test_a_job_that_was_just_done_is_predicted_as_it_was(
         assert told.at(0.02) <= took_s <= told.at(0.98)
 
 
+@settings(max_examples=30)
 @given(st.sampled_from([0.0, 2.0]), st.sampled_from([0.05, 0.3]), st.booleans(), st.integers(0, 99))
 def test_in_worlds_that_obey_no_model_predictions_come_near_and_most_lie_in_their_range(
     overhead_s: float, noise: float, declared: bool, seed: int
@@ -540,19 +530,3 @@ def test_after_its_last_epoch_an_attempt_is_nearly_over() -> None:
     told = Prediction(1000.0, 0.2)
     assert remaining(told, 300.0, {"event": "evaluate"})[0] < 100
     assert remaining(told, 300.0, {"event": "done"})[0] < 20
-
-
-def test_learning_is_a_fold_in_order() -> None:
-    """The same attempts in the same order teach the same: a restart knows what was known before."""
-    truth = Truth(3)
-    attempts = [truth.job() for _ in range(40)]
-
-    def taught(part: Callable[[int], bool]) -> Speeds:
-        speeds = Speeds()
-        for n, each in enumerate(attempts):
-            if part(n):
-                speeds.learn(*each)
-        return speeds
-
-    assert taught(lambda _: True) == taught(lambda _: True)
-    assert taught(lambda _: True) != taught(lambda n: n != 7)
