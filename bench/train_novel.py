@@ -90,8 +90,7 @@ class Trial:
     may_train = True
 
     def __init__(self, data: Path, parts: Path, host: str, others: Sequence[str], seed: int) -> None:
-        from training import families
-        from training.families import RUN_MODELS
+        from training.families import FAMILIES, RUN_MODELS
         from training.trainer import combined, machine
         from training.trainer.arguments import parse
         from training.trainer.inputs import read_inputs
@@ -105,7 +104,7 @@ class Trial:
         flags += ["--out-dir", ".", "--reports-dir", ".", "--split-recipe", "behaviour", "--seed", str(seed)]
         flags += [flag for other in others for flag in ("--train-hosts", other)]
         self._args = parse(flags, program="train_novel", models=RUN_MODELS)
-        self._inputs = read_inputs(self._args, takes=families.find("combined").takes)
+        self._inputs = read_inputs(self._args, takes=FAMILIES["combined"].takes)
         self._split = split_of(self._args, self._inputs, supervised=True)
 
     def cell(self, model: str) -> Cell:

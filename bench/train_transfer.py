@@ -244,15 +244,15 @@ class Trial:
 
     def _train(self, kept: Path) -> None:
         """Train by the product's own functions, and keep what the model says."""
-        from training import families
         from training.clock import SystemClock
+        from training.families import FAMILIES
         from training.trainer import machine
         from training.trainer.contract import Progress, Stop
         from training.trainer.evaluation.host_levels import HostLevels
         from training.trainer.references import join, part, references_of, settled
         from training.trainer.session import TrainedModel, levels_of, task_of
 
-        family, args, split = families.find(self.model), self._args(), self._split()
+        family, args, split = FAMILIES[self.model], self._args(), self._split()
         if "torch" in family.libraries:
             machine.settle_torch(1)
         inputs, _ = inputs_of(self.data, self.mode, family.takes.value)
@@ -311,10 +311,10 @@ class Trial:
         return inputs_of(self.data, self.mode, "features")
 
     def _split(self) -> Any:
-        from training.families import find
+        from training.families import FAMILIES
         from training.trainer.session import split_of
 
-        return split_of(self._args(), self._data()[0], supervised=find(self.model).supervised)
+        return split_of(self._args(), self._data()[0], supervised=FAMILIES[self.model].supervised)
 
     def _kept(self, model: str) -> Path:
         return self.work / "scores" / self.data.name / f"{model}-{self.seed}-{self.host}"

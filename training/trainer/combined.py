@@ -30,7 +30,7 @@ from training.trainer.contract import BadData, Keeper, TrainerError
 from training.trainer.evaluation.behaviours import BENIGN, about
 from training.trainer.reasons import WindowsToExplain, log_odds
 from training.trainer.stages import Stages
-from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Storied, Task
+from training.trainer.task import Fitted, FloatArray, History, IntArray, Ordinary, Outputs, Task
 
 T = TypeVar("T")
 
@@ -120,8 +120,7 @@ class Combined:
 
     @property
     def course(self) -> str:
-        own = self.supervised.course if isinstance(self.supervised, Storied) else ""
-        return f"Of the supervised part ({self.name}). {own}".strip()
+        return f"Of the supervised part ({self.name}). {self.supervised.course}"
 
     @property
     def chosen_by(self) -> IntArray:

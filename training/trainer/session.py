@@ -53,7 +53,7 @@ from training.trainer.references import (
 )
 from training.trainer.stages import Stages
 from training.trainer.state_file import StateFile
-from training.trainer.task import Fitted, IntArray, Settling, Storied, Task, Weighed
+from training.trainer.task import Fitted, IntArray, Settling, Task, Weighed
 from training.trainer.training_windows import keep
 
 NOTHING_HIDDEN = (
@@ -339,7 +339,7 @@ def _judge(
             model=args.model,
             mode=args.mode.value,
             history=judged.fitted.history,
-            course=judged.fitted.course if isinstance(judged.fitted, Storied) else None,
+            course=judged.fitted.course,
             run_key=key.to_dict(),
             hyper=args.hyper,
         ),

@@ -99,6 +99,11 @@ class Fitted(Protocol):
     @property
     def history(self) -> History: ...
 
+    @property
+    def course(self) -> str:
+        """One sentence: how the model that is kept came of the search that its history shows."""
+        ...
+
     def predict(
         self, X: NDArray[np.float32], rows: IntArray, *, features: NDArray[np.float32], host: NDArray[np.str_]
     ) -> Outputs:
@@ -132,16 +137,6 @@ class Settling(Protocol):
 
     def own(self) -> dict[str, Any]:
         """JSON values to put among the facts, for ``load``: what its hosts are measured from."""
-        ...
-
-
-@runtime_checkable
-class Storied(Protocol):
-    """A model that says how what is kept came of the search that its history shows."""
-
-    @property
-    def course(self) -> str:
-        """One sentence."""
         ...
 
 
