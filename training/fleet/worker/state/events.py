@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from msgspec import Struct
+
 from training.fleet.process.ended import Ended
 from training.fleet.scheduling.resources import Booking
 from training.fleet.wire.messages import ClaimReply, Grant, HeartbeatReply, TrainerUse
@@ -141,8 +143,7 @@ class Begin:
     alone: tuple[str, ...] = ()  # jobs to be trained alone
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """The time of a WakeAt has come, or just passed by."""
 
 
@@ -160,35 +161,30 @@ class HeartbeatAnswered:
     reply: HeartbeatReply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Uploaded:
+class Uploaded(Struct, frozen=True, kw_only=True):
     call: int
     artifact_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
+class Completed(Struct, frozen=True, kw_only=True):
     call: int
     log_next: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailTaken:
+class FailTaken(Struct, frozen=True, kw_only=True):
     call: int
     status: str = ""
     log_next: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputTaken:
+class OutputTaken(Struct, frozen=True, kw_only=True):
     """``log_next`` as in HeartbeatAnswered; the number of lines when there is nothing left to send."""
 
     call: int
     log_next: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class Refused(Struct, frozen=True, kw_only=True):
     """The receiver's final refusal of a call."""
 
     call: int
@@ -196,8 +192,7 @@ class Refused:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotAnswered:
+class NotAnswered(Struct, frozen=True, kw_only=True):
     """No answer, or one that says "later": the call may be repeated."""
 
     call: int
@@ -206,23 +201,20 @@ class NotAnswered:
     stranger: bool = False  # another program answered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryBroken:
+class DeliveryBroken(Struct, frozen=True, kw_only=True):
     """The bundle cannot be read any more."""
 
     call: int
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lacking:
+class Lacking(Struct, frozen=True, kw_only=True):
     """Not all of the job's data set is here: its fetch begins."""
 
     claim_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetching:
+class Fetching(Struct, frozen=True, kw_only=True):
     """The bytes of the job's data set present so far; the trainer starts after the last."""
 
     claim_id: str
@@ -230,29 +222,25 @@ class Fetching:
     size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spawned:
+class Spawned(Struct, frozen=True, kw_only=True):
     claim_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpawnFailed:
+class SpawnFailed(Struct, frozen=True, kw_only=True):
     """No trainer was started; the attempt fails like this."""
 
     claim_id: str
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
+class Printed(Struct, frozen=True, kw_only=True):
     """Lines of the trainer's output, in order; they are in the outbox."""
 
     claim_id: str
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Struct, frozen=True, kw_only=True):
     """The trainer lives; its process tree has used ``cpu_s`` seconds of CPU so far, and so much of its host now."""
 
     claim_id: str
@@ -263,49 +251,42 @@ class Measured:
     resumable: bool = False  # a state of it is there that can be brought
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerEnded:
+class TrainerEnded(Struct, frozen=True, kw_only=True):
     claim_id: str
     ended: Ended
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unbearable:
+class Unbearable(Struct, frozen=True, kw_only=True):
     """The trainer must be stopped because it harms this host (fills its disk, say); it fails like this."""
 
     claim_id: str
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class Packed(Struct, frozen=True, kw_only=True):
     claim_id: str
     path: str
     sha256: str
     size: int
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackFailed:
+class PackFailed(Struct, frozen=True, kw_only=True):
     claim_id: str
     failure: Failure
 
 
-@dataclass(frozen=True, slots=True)
-class SignalReceived:
+class SignalReceived(Struct, frozen=True):
     """A signal asks this worker to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slept:
+class Slept(Struct, frozen=True):
     """The machine was asleep and has woken up."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """The machine was looked at, for its owner's conditions."""
 
     sight: Sight
@@ -324,8 +305,7 @@ Event = (
 # ── actions ─────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RememberAlone:
+class RememberAlone(Struct, frozen=True, kw_only=True):
     """Keep on the disk which jobs have to be trained alone."""
 
     jobs: tuple[str, ...]
@@ -393,61 +373,51 @@ class SendOutput:
     telemetry: Telemetry = NOTHING  # its lines alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetOutput:
+class ForgetOutput(Struct, frozen=True, kw_only=True):
     """Forget this attempt's lines: the receiver has them, or never will."""
 
     claim_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abort:
+class Abort(Struct, frozen=True, kw_only=True):
     """Abort this call: its answer is not needed any more."""
 
     call: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spawn:
+class Spawn(Struct, frozen=True, kw_only=True):
     assignment: Assignment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopTrainer:
+class StopTrainer(Struct, frozen=True, kw_only=True):
     """Ask the trainer to stop."""
 
     claim_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KillTrainer:
+class KillTrainer(Struct, frozen=True, kw_only=True):
     claim_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseTrainer:
+class PauseTrainer(Struct, frozen=True, kw_only=True):
     claim_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeTrainer:
+class ResumeTrainer(Struct, frozen=True, kw_only=True):
     claim_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeepAwake:
+class KeepAwake(Struct, frozen=True, kw_only=True):
     """Keep the machine from falling asleep by itself, or let it."""
 
     on: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pack:
+class Pack(Struct, frozen=True, kw_only=True):
     assignment: Assignment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discard:
+class Discard(Struct, frozen=True, kw_only=True):
     """Discard an ended attempt's files; with ``job_over`` also those for later attempts at the job.
 
     ``delivered``: the receiver has the bundle.
@@ -458,8 +428,7 @@ class Discard:
     delivered: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetAside:
+class SetAside(Struct, frozen=True, kw_only=True):
     """Keep finished work that was refused for good, on the disk, before the Discard that follows."""
 
     delivery: Delivery
@@ -478,23 +447,20 @@ class Persist:
     slot: int = 0  # each has a file of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakeAt:
+class WakeAt(Struct, frozen=True, kw_only=True):
     """Send a Tick then, unless another event comes first. ``None``: wait for events only."""
 
     at: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Say:
+class Say(Struct, frozen=True, kw_only=True):
     """Write a line to the operator's log."""
 
     text: str
     warning: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
+class Exit(Struct, frozen=True, kw_only=True):
     """End the process. ``sentence`` is for people when the code is not 0."""
 
     code: int = 0
