@@ -13,6 +13,7 @@ from training.crashpoint import crashpoint
 from training.files import settle
 from training.fleet.client.answers import Damaged, Fetched, Refused, Unreachable, decoded
 from training.fleet.client.retry import SLOW_S, Caller, address
+from training.fleet.wire.attempts import CompleteReply, DeliverRequest, UploadReply
 from training.fleet.wire.constants import (
     HEADER_BY_HAND,
     HEADER_CLAIM_ID,
@@ -21,7 +22,6 @@ from training.fleet.wire.constants import (
     HEADER_SHA256,
     ProblemType,
 )
-from training.fleet.wire.messages import CompleteReply, DeliverRequest, UploadReply
 
 _BLOCK_BYTES = 1024 * 1024
 _UPLOADS_FROM_NOTHING = 3  # restarts of an upload whose bytes arrived damaged

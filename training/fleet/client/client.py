@@ -61,8 +61,7 @@ from training.fleet.client.datasets import DatasetCalls, StateCalls
 from training.fleet.client.retry import Caller, address, encoded
 from training.fleet.client.strangers import shown_by
 from training.fleet.client.transport import HttpTransport, Transport
-from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_OPERATOR_TOKEN, HEADER_SHA256
-from training.fleet.wire.messages import (
+from training.fleet.wire.attempts import (
     ClaimReply,
     ClaimRequest,
     CompleteReply,
@@ -78,6 +77,7 @@ from training.fleet.wire.messages import (
     OutputRequest,
     StatusReply,
 )
+from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_OPERATOR_TOKEN, HEADER_SHA256
 
 __all__ = [
     "Answered",

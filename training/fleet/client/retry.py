@@ -14,7 +14,7 @@ from training import strict_json
 from training.fleet.client import strangers
 from training.fleet.client.answers import Stranger, Unavailable, Unreachable, backoff_s, decoded, problem
 from training.fleet.client.transport import Readable, Response, Transport, TransportError
-from training.fleet.wire.routes import NAMED
+from training.fleet.wire.worker_routes import WORKERS, Route
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Caller:
         ``parts`` are those of its path; its parameters are ``given`` by name, and so are the members of its body,
         unless that is given whole.
         """
-        route = NAMED[name]
+        route = route_of(name)
         known = {each.partition(":")[0] for each in route.parameters}
         query = {each: said for each, said in given.items() if each in known and said is not None and said is not False}
         rest = {each: said for each, said in given.items() if each not in known}
@@ -137,9 +137,18 @@ class Caller:
             raise Stranger(f"not the receiver answered at {self._base_url} but {who}")
 
 
+def route_of(name: str) -> Route:
+    """Return the row of the route table; one that no worker needs brings all messages along."""
+    if name in WORKERS:
+        return WORKERS[name]
+    from training.fleet.wire.routes import NAMED
+
+    return NAMED[name]
+
+
 def address(name: str, *parts: object) -> str:
     """Return the path of the call that has this name in the route table."""
-    between = re.split(r"\{\w+\}", NAMED[name].path)
+    between = re.split(r"\{\w+\}", route_of(name).path)
     ends = [*(segment(str(each)) for each in parts), ""]
     return "".join(start + end for start, end in zip(between, ends, strict=True))
 

@@ -7,8 +7,8 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from training.fleet.wire.constants import HOST_ID_PATTERN
+from training.fleet.wire.message import Wire
 from training.fleet.wire.plans import PlanRequest
-from training.fleet.wire.views import Wire
 
 FORETOLD_MAX = 2_000  # jobs in one answer
 WITH_MAX = 50  # hosts that may be imagined

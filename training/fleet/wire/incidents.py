@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from training.fleet.wire.constants import HOST_ID_PATTERN
-from training.fleet.wire.views import Wire
+from training.fleet.wire.message import Wire
 
 PAGE = 50
 PAGE_MAX = 500  # incidents in one answer

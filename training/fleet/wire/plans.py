@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
+from training.fleet.wire.message import Wire
 from training.fleet.wire.messages import ReloadReply
-from training.fleet.wire.views import RemovedView, Wire
+from training.fleet.wire.views import RemovedView
 
 PLAN_BODY_MAX = 4 * 1024 * 1024  # bytes of a plan on the wire: some 9,000 jobs
 PLAN_JOBS_MAX = 20_000

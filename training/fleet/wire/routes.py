@@ -7,9 +7,6 @@ row here and, in one of the endpoint modules of the HTTP layer, the function nam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
 
 from training.fleet.wire import messages as wire
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest
@@ -24,138 +21,33 @@ from training.fleet.wire.incidents import (
 )
 from training.fleet.wire.messages import ProblemType
 from training.fleet.wire.plans import PlanReply, PlanRequest
-from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView
+from training.fleet.wire.worker_routes import (
+    CLAIMED,
+    FETCHED,
+    HTML,
+    JOB,
+    SET,
+    UPLOAD,
+    WORKER_ROUTES,
+    Access,
+    DashboardPage,
+    Route,
+)
 
-HTML = "text/html"
-
-
-class Access(StrEnum):
-    """The callers that an endpoint serves."""
-
-    WORKER = "worker"  # hosts, each under its own name
-    OPERATOR = "operator"
-    READER = "reader"  # operators and readers; hosts for jobs they have worked on
-    FETCHER = "fetcher"  # operators; hosts for data sets that the plan lets them train on
-    ANYONE = "anyone"  # every host, operator and reader; on loopback without TLS everybody
-    REPORTER = "reporter"  # hosts and watched hosts, each under its own name
-    MEMBER = "member"  # as ANYONE, and watched hosts
-    OWNER = "owner"  # the holder of a certificate, for this certificate
-    JOINING = "joining"  # everybody: there is no certificate yet
-
-
-@dataclass(frozen=True, slots=True)
-class DashboardPage:
-    """A page of the dashboard, which follows what happens; ``training/fleet/pages/`` has its module and template.
-
-    An operation ``NAME_page`` is made by the function ``page`` of the module ``NAME``.
-    """
-
-    menu: str = ""  # its title in the menu; empty: links lead to it
-    links: tuple[str, ...] = ()  # the keys of those addresses that the static site holds, too
-    outlook: bool = False  # it shows the receiver's health and a forecast
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One endpoint. ``reply`` None answers bytes; ``upload`` takes bytes."""
-
-    method: str
-    path: str
-    access: Access
-    name: str  # of the operation, and of its function
-    summary: str
-    request: type[Any] | None = None
-    reply: type[Any] | None = None
-    problem_types: tuple[ProblemType, ...] = ()  # refusals of its own; :func:`refusals` adds the general ones
-    parameters: tuple[str, ...] = ()  # in the query and the headers, described in the document
-    upload: bool = False
-    media: str = "application/zstd"  # of an answer in bytes; empty: the answer has no body
-    links: tuple[str, ...] = ()  # operations that take the claim which this one grants
-    shown: DashboardPage | None = None
-
-    @property
-    def page(self) -> bool:
-        """Return True for what browsers show; the rest is for programs, and documented for them."""
-        return self.media == HTML or self.path.startswith("/static/")
-
-
-_JOB = "/v1/job/{job_id}"
-_SET = "/v1/dataset/{dataset_id}"
-_STATE = f"{_JOB}/state/{{state_id}}"
+__all__ = ["HTML", "NAMED", "ROUTES", "Access", "DashboardPage", "Route", "refusals"]
 
 _PAGE = ("after", "limit")
-_UPLOAD = (wire.HEADER_CLAIM_ID, wire.HEADER_HOST_ID, wire.HEADER_SHA256, wire.HEADER_BY_HAND)
-
-_CLAIMED = (ProblemType.UNKNOWN_JOB, ProblemType.LEASE_SUPERSEDED)
 _MOVED = (ProblemType.UNKNOWN_JOB, ProblemType.WRONG_STATE)
 _NAMED = (ProblemType.UNKNOWN_NAME,)
-_FETCHED = (ProblemType.UNKNOWN_DATASET, ProblemType.INCOMPLETE_DATASET, ProblemType.NOT_YOURS)
 _LOOKED = (ProblemType.UNKNOWN_JOB, ProblemType.NOT_YOURS)
-_HELD = (*_CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.UNKNOWN_STATE, ProblemType.UNKNOWN_DATASET,
-         ProblemType.INCOMPLETE_DATASET)  # fmt: skip
-_HOLDER = (wire.HEADER_CLAIM_ID, wire.HEADER_HOST_ID)
 
 ROUTES: tuple[Route, ...] = (
-    Route(
-        "POST", "/v1/job/claim", Access.WORKER, "claim",
-        "Claim a job", wire.ClaimRequest, wire.ClaimReply, (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY,
-        ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED), links=("heartbeat", "upload", "complete", "fail")),
-    Route(
-        "POST", f"{_JOB}/heartbeat", Access.WORKER, "heartbeat",
-        "Renew the lease and report progress", wire.HeartbeatRequest, wire.HeartbeatReply,
-        (*_CLAIMED, ProblemType.JOB_CANCELLED)),
-    Route(
-        "POST", f"{_JOB}/complete", Access.WORKER, "complete",
-        "Complete a job with the uploaded bundle", wire.CompleteRequest, wire.CompleteReply, (*_CLAIMED,
-        ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.SPEC_MISMATCH, ProblemType.NO_ARTIFACT)),
-    Route(
-        "POST", f"{_JOB}/deliver", Access.WORKER, "deliver",
-        "Complete a waiting job with a bundle that had been set aside", wire.DeliverRequest, wire.CompleteReply,
-        (*_CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.WRONG_STATE, ProblemType.SPEC_MISMATCH,
-        ProblemType.NO_ARTIFACT)),
-    Route(
-        "POST", f"{_JOB}/fail", Access.WORKER, "fail",
-        "Report that an attempt ended without a result, or hand the job back", wire.FailRequest, wire.StatusReply,
-        (*_CLAIMED, ProblemType.JOB_CANCELLED)),
-    Route(
-        "POST", f"{_JOB}/log", Access.WORKER, "output",
-        "Append lines of the trainer's output, also after the attempt", wire.OutputRequest, wire.OutputReply,
-        (*_CLAIMED, ProblemType.JOB_CANCELLED)),
-    Route(
-        "PUT", _STATE, Access.WORKER, "announce_state",
-        "Announce what a trainer saved; the answer names the missing pieces", reply=StateDraftReply,
-        problem_types=(*_HELD, ProblemType.WRONG_DIGEST), parameters=_HOLDER, upload=True),
-    Route(
-        "PUT", f"{_STATE}/piece/{{sha256}}", Access.WORKER, "bring_state_piece",
-        "Upload a piece of a saved state", problem_types=(*_HELD, ProblemType.WRONG_DIGEST), parameters=_HOLDER,
-        upload=True, media=""),
-    Route(
-        "PUT", f"{_STATE}/pieces", Access.WORKER, "bring_state_pieces",
-        "Upload many small pieces of a saved state in one body", problem_types=(*_HELD, ProblemType.WRONG_DIGEST),
-        parameters=_HOLDER, upload=True, media=""),
-    Route(
-        "POST", f"{_STATE}/keep", Access.WORKER, "keep_state",
-        "Keep a saved state as the job's newest, for its next attempt to go on from", StateKeepRequest, StateView,
-        _HELD, parameters=_HOLDER),
-    Route(
-        "GET", _STATE, Access.WORKER, "state",
-        "Get the listing of the job's newest saved state", problem_types=_HELD, parameters=_HOLDER,
-        media="application/json"),
-    Route(
-        "GET", f"{_STATE}/piece/{{sha256}}", Access.WORKER, "state_piece",
-        "Download a piece of the job's newest saved state", problem_types=_HELD, parameters=_HOLDER,
-        media="application/octet-stream"),
-    Route(
-        "PUT", "/v1/model/{job_id}", Access.WORKER, "upload",
-        "Upload a bundle, or the rest of one", reply=wire.UploadReply, problem_types=(*_CLAIMED,
-        ProblemType.WRONG_STATE, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.OFFSET_MISMATCH,
-        ProblemType.WRONG_DIGEST, ProblemType.NO_ARTIFACT),
-        parameters=(*_UPLOAD, wire.HEADER_OFFSET), upload=True),
+    *WORKER_ROUTES,
     Route(
         "HEAD", "/v1/model/{job_id}", Access.READER, "probe",
-        "Get the offset of an upload; without a claim, check that a bundle exists", problem_types=(*_CLAIMED,
+        "Get the offset of an upload; without a claim, check that a bundle exists", problem_types=(*CLAIMED,
         *_LOOKED, ProblemType.WRONG_STATE, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT,
-        ProblemType.NO_ARTIFACT, ProblemType.HOST_MISMATCH), parameters=(*_UPLOAD, "Range")),
+        ProblemType.NO_ARTIFACT, ProblemType.HOST_MISMATCH), parameters=(*UPLOAD, "Range")),
     Route(
         "GET", "/v1/model/{job_id}", Access.READER, "model",
         "Download the bundle of a completed job", problem_types=(*_LOOKED, ProblemType.NO_ARTIFACT),
@@ -168,21 +60,21 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/v1/jobs/{job_id}", Access.READER, "job_by_name",
         "Get a job; the same as /v1/job/{job_id}", reply=wire.JobDetail, problem_types=_LOOKED),
     Route(
-        "GET", _JOB, Access.READER, "job",
+        "GET", JOB, Access.READER, "job",
         "Get a job with its attempts and events", reply=wire.JobDetail, problem_types=_LOOKED),
     Route(
-        "GET", f"{_JOB}/log", Access.READER, "log",
+        "GET", f"{JOB}/log", Access.READER, "log",
         "Read the output of an attempt", reply=wire.LogReply, problem_types=_LOOKED, parameters=("after", "attempt")),
     Route(
-        "GET", f"{_JOB}/log/text", Access.READER, "log_text",
+        "GET", f"{JOB}/log/text", Access.READER, "log_text",
         "Read the whole output of an attempt as text", problem_types=_LOOKED, parameters=("attempt",),
         media="text/plain"),
     Route(
-        "GET", f"{_JOB}/curve", Access.READER, "curve",
+        "GET", f"{JOB}/curve", Access.READER, "curve",
         "Get a job's curve: loss and metric by epoch, and what its trainer used", reply=wire.CurveReply,
         problem_types=_LOOKED, parameters=("attempt", "points")),
     Route(
-        "GET", f"{_JOB}/report", Access.READER, "report",
+        "GET", f"{JOB}/report", Access.READER, "report",
         "Download the report of a completed job, as its trainer wrote it", problem_types=(*_LOOKED,
         ProblemType.NO_ARTIFACT), parameters=("attempt",), media="application/json"),
     Route(
@@ -190,7 +82,7 @@ ROUTES: tuple[Route, ...] = (
         "List the models that were judged on one test, the best first", reply=wire.ModelsReply,
         problem_types=(ProblemType.NOT_YOURS,), parameters=("test", "after:model", "limit")),
     Route(
-        "GET", f"{_JOB}/explain", Access.READER, "explain",
+        "GET", f"{JOB}/explain", Access.READER, "explain",
         "Explain why a job does not run, host by host", reply=wire.ExplainReply, problem_types=_LOOKED),
     Route(
         "GET", "/v1/workers", Access.ANYONE, "workers",
@@ -224,17 +116,17 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/v1/health", Access.MEMBER, "health",
         "Check the receiver's health", reply=wire.HealthReply),
     Route(
-        "POST", f"{_JOB}/cancel", Access.OPERATOR, "cancel",
+        "POST", f"{JOB}/cancel", Access.OPERATOR, "cancel",
         "Cancel a job until it is requeued", reply=wire.MovedReply, problem_types=_MOVED, parameters=("removed",)),
     Route(
-        "POST", f"{_JOB}/requeue", Access.OPERATOR, "requeue",
+        "POST", f"{JOB}/requeue", Access.OPERATOR, "requeue",
         "Queue a job again", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
-        "POST", f"{_JOB}/hold", Access.OPERATOR, "hold",
+        "POST", f"{JOB}/hold", Access.OPERATOR, "hold",
         "Hold a job: no host gets it until it is unheld; a running attempt goes on", reply=wire.MovedReply,
         problem_types=_MOVED),
     Route(
-        "POST", f"{_JOB}/unhold", Access.OPERATOR, "unhold",
+        "POST", f"{JOB}/unhold", Access.OPERATOR, "unhold",
         "End the hold on a job", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
         "POST", "/v1/act", Access.OPERATOR, "act_on_jobs",
@@ -319,33 +211,30 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/v1/datasets", Access.ANYONE, "datasets",
         "List the data sets", reply=wire.DatasetsReply),
     Route(
-        "PUT", _SET, Access.OPERATOR, "announce_dataset",
+        "PUT", SET, Access.OPERATOR, "announce_dataset",
         "Announce a data set; the answer names missing pieces", reply=wire.DatasetDraftReply,
         problem_types=(ProblemType.WRONG_DIGEST,), upload=True),
     Route(
-        "GET", _SET, Access.FETCHER, "dataset",
-        "Get a data set's listing", problem_types=_FETCHED, media="application/json"),
+        "PUT", f"{SET}/piece/{{sha256}}", Access.OPERATOR, "bring_piece",
+        "Upload a piece", problem_types=(*FETCHED, ProblemType.WRONG_DIGEST), upload=True, media=""),
     Route(
-        "PUT", f"{_SET}/piece/{{sha256}}", Access.OPERATOR, "bring_piece",
-        "Upload a piece", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True, media=""),
-    Route(
-        "PUT", f"{_SET}/pieces", Access.OPERATOR, "bring_pieces",
-        "Upload many small pieces in one body", problem_types=(*_FETCHED, ProblemType.WRONG_DIGEST), upload=True,
+        "PUT", f"{SET}/pieces", Access.OPERATOR, "bring_pieces",
+        "Upload many small pieces in one body", problem_types=(*FETCHED, ProblemType.WRONG_DIGEST), upload=True,
         media=""),
     Route(
-        "GET", f"{_SET}/piece/{{sha256}}", Access.FETCHER, "piece",
-        "Download a piece", problem_types=_FETCHED, media="application/octet-stream"),
+        "GET", f"{SET}/piece/{{sha256}}", Access.FETCHER, "piece",
+        "Download a piece", problem_types=FETCHED, media="application/octet-stream"),
     Route(
-        "POST", f"{_SET}/publish", Access.OPERATOR, "publish_dataset",
+        "POST", f"{SET}/publish", Access.OPERATOR, "publish_dataset",
         "Publish a data set, under a name if one is given", wire.DatasetPublishRequest, wire.DatasetPublishReply,
-        _FETCHED),
+        FETCHED),
     Route(
-        "POST", f"{_SET}/remove", Access.OPERATOR, "remove_dataset",
-        "Remove a data set", reply=wire.DatasetRemoveReply, problem_types=(*_FETCHED, ProblemType.WRONG_STATE)),
+        "POST", f"{SET}/remove", Access.OPERATOR, "remove_dataset",
+        "Remove a data set", reply=wire.DatasetRemoveReply, problem_types=(*FETCHED, ProblemType.WRONG_STATE)),
     Route(
-        "POST", f"{_SET}/unname", Access.OPERATOR, "unname_dataset",
+        "POST", f"{SET}/unname", Access.OPERATOR, "unname_dataset",
         "Free one of a data set's names", wire.DatasetUnnameRequest, wire.DatasetView,
-        (*_FETCHED, ProblemType.WRONG_STATE)),
+        (*FETCHED, ProblemType.WRONG_STATE)),
     Route(
         "GET", "/metrics", Access.ANYONE, "metrics",
         "Get the figures for Prometheus", media="text/plain"),

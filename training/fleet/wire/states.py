@@ -11,8 +11,8 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
+from training.fleet.wire.message import Wire
 from training.fleet.wire.stretches import STRETCHES_MAX
-from training.fleet.wire.views import Wire
 
 STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.fleet.wire.messages import LogLines
+from training.fleet.wire.attempts import LogLines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-import msgspec
+from msgspec import field
 
 from training.fleet.wire.constants import LOOK_AGAIN_S
-
-
-class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """Base of every message."""
-
-    @classmethod
-    def of(cls, value: object, **given: Any) -> Self:
-        """Make the message of a value's attributes, which have the members' names; ``given`` are the other members."""
-        return cls(**{name: getattr(value, name) for name in cls.__struct_fields__ if name not in given}, **given)
-
-    def __getitem__(self, member: str) -> Any:
-        """Return ``answer["job_id"]`` as ``answer.job_id``, for callers that expect JSON."""
-        if member not in self.__struct_fields__:
-            raise KeyError(member)
-        return getattr(self, member)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the message as the JSON object that it is on the wire."""
-        return msgspec.to_builtins(self)  # type: ignore[no-any-return]
+from training.fleet.wire.message import Wire
 
 
 class AttemptView(Wire, frozen=True, kw_only=True):
@@ -90,9 +72,9 @@ class ResultView(Wire, frozen=True, kw_only=True):
     level: str = ""  # good, caution, poor; "": not said
     windows: int = 0  # of the test
     episodes: int = 0
-    hosts: list[str] = []  # of the test; the first twenty
+    hosts: list[str] = field(default_factory=list)  # of the test; the first twenty
     hosts_in_all: int = 0
-    never_tested: list[str] = []
+    never_tested: list[str] = field(default_factory=list)
     test: str = ""  # equal where two models were judged on the same windows; "": not known
 
 
@@ -198,8 +180,8 @@ class RotationView(Wire, frozen=True, kw_only=True):
     promised: float | None  # share of false alarms; null also where the jobs promise different ones
     by_host: list[RotatedHost]
     gap: RotationGap | None = None
-    deploy: list[DeployView] = []  # at most three, what is trained before what is not
-    notes: list[str] = []  # what does not count, and why
+    deploy: list[DeployView] = field(default_factory=list)  # at most three, what is trained before what is not
+    notes: list[str] = field(default_factory=list)  # what does not count, and why
 
 
 class ModelsReply(Wire, frozen=True, kw_only=True):
@@ -211,7 +193,7 @@ class ModelsReply(Wire, frozen=True, kw_only=True):
     without: int  # completed jobs without a report
     without_jobs: list[NamedJob]  # the newest of them
     now: float
-    rotations: list[RotationView] = []  # with the first page
+    rotations: list[RotationView] = field(default_factory=list)  # with the first page
     next_after: str | None = None
 
 
@@ -234,10 +216,10 @@ class ReportView(Wire, frozen=True, kw_only=True):
     """The figures of a report that pages draw. At most 40 hosts, and four lines of 200 points."""
 
     result: ResultView
-    roc: list[Line] = []
-    per_host: list[HostFigures] = []
-    baselines: dict[str, Figure] = {}  # AUROC of plain methods on the same windows
-    notes: list[str] = []
+    roc: list[Line] = field(default_factory=list)
+    per_host: list[HostFigures] = field(default_factory=list)
+    baselines: dict[str, Figure] = field(default_factory=dict)  # AUROC of plain methods on the same windows
+    notes: list[str] = field(default_factory=list)
 
 
 class JobView(Wire, frozen=True, kw_only=True):
@@ -280,7 +262,9 @@ class JobsReply(Wire, frozen=True, kw_only=True):
     counts: dict[str, int]  # by status, of the whole queue
     now: float
     next_after: int | None = None  # pass as ?after= for the next page
-    unlike: list[str] = []  # on the first page: differences among the plan's completed jobs, in words
+    unlike: list[str] = field(
+        default_factory=list
+    )  # on the first page: differences among the plan's completed jobs, in words
 
 
 class JobDetail(Wire, frozen=True, kw_only=True):
@@ -290,7 +274,9 @@ class JobDetail(Wire, frozen=True, kw_only=True):
     events: list[EventView]
     now: float
     result: ResultView | None = None  # of a completed job; null: its report is not here
-    removed: list[RemovedView] = []  # of its attempts: what [retention] took away, oldest first
+    removed: list[RemovedView] = field(
+        default_factory=list
+    )  # of its attempts: what [retention] took away, oldest first
     # how long a worker keeps what its trainer saved to resume from, in seconds; null: as its own limits say
     keep_state_s: float | None = None
 
@@ -390,7 +376,9 @@ class WorkerView(Wire, frozen=True, kw_only=True):
     quarantine: str | None = None  # why it gets no jobs, and the remedy
     order: str | None = None  # of an operator: pause, drain, hand_back; null: none
     resting: str | None = None  # why it gets none though nothing is wrong, and what ends that
-    set_aside: list[str] = []  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
+    set_aside: list[str] = field(
+        default_factory=list
+    )  # finished work that lies there, refused; `--deliver JOB` on that machine brings it
     doubt: str | None = None  # why what it measured of its own speed is not to be trusted
 
 
@@ -423,7 +411,7 @@ class GcReply(Wire, frozen=True, kw_only=True):
     totals: list[GcTotal]
     items: list[GoneView]
     keeps_all: bool  # the plan's [retention] lets nothing go
-    notes: list[str] = []  # models that are kept because nothing says how good they are
+    notes: list[str] = field(default_factory=list)  # models that are kept because nothing says how good they are
     more: bool = False  # of ``POST``: repeat it, it did a part
 
 
@@ -433,10 +421,16 @@ class HealthReply(Wire, frozen=True, kw_only=True):
     counts: dict[str, int]
     granting: bool  # false while the disk is low
     detail: str | None = None
-    quarantined: dict[str, str] = {}  # host → why it gets no jobs, and the remedy
-    resting: dict[str, str] = {}  # host → why it gets no jobs though nothing is wrong, and what ends that
-    refused: dict[str, str] = {}  # host → the second installation with its id, and the remedy
-    missing_datasets: dict[str, str] = {}  # missing data set of the plan → the jobs that wait for it
-    never_asked: dict[str, str] = {}  # unknown host in the plan → its place there, and the likely host
-    plan_notes: list[str] = []  # the first warnings about the plan
+    quarantined: dict[str, str] = field(default_factory=dict)  # host → why it gets no jobs, and the remedy
+    resting: dict[str, str] = field(
+        default_factory=dict
+    )  # host → why it gets no jobs though nothing is wrong, and what ends that
+    refused: dict[str, str] = field(default_factory=dict)  # host → the second installation with its id, and the remedy
+    missing_datasets: dict[str, str] = field(
+        default_factory=dict
+    )  # missing data set of the plan → the jobs that wait for it
+    never_asked: dict[str, str] = field(
+        default_factory=dict
+    )  # unknown host in the plan → its place there, and the likely host
+    plan_notes: list[str] = field(default_factory=list)  # the first warnings about the plan
     look_again_s: float = LOOK_AGAIN_S  # between two heartbeats of a host

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from training.fleet.capability.owner import Asked, Found
 from training.fleet.process.inhibitor import Inhibitor
-from training.fleet.wire.messages import HostTerms
+from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.owner import LOOK_S, Sight
 

@@ -6,8 +6,8 @@ import re
 
 from msgspec import structs
 
+from training.fleet.wire.attempts import ClaimReply
 from training.fleet.wire.constants import ProblemType
-from training.fleet.wire.messages import ClaimReply
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.heartbeats import interval_s

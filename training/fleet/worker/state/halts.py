@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from training.fleet.scheduling.job import EndReason
-from training.fleet.wire.messages import HostTerms
+from training.fleet.wire.attempts import HostTerms
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state.exit_code import Failure
 from training.fleet.worker.state.owner import Owner

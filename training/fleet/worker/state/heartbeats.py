@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from training.fleet.wire.attempts import HeartbeatReply
 from training.fleet.wire.constants import Action, ProblemType
-from training.fleet.wire.messages import HeartbeatReply
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import halts, no_answer
 from training.fleet.worker.state.state import FINISHED, Transition, is_due

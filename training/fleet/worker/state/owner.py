@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from training.fleet.scheduling.hours import holds, opens
-from training.fleet.wire.messages import HostTerms
+from training.fleet.wire.attempts import HostTerms
 
 LOOK_S = 5.0  # between two looks at the machine
 SETTLE_S = 15.0  # three looks in a row

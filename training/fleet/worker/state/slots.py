@@ -29,7 +29,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from training.fleet.scheduling.resources import Booking, Held
-from training.fleet.wire.messages import HostTerms, TrainerUse
+from training.fleet.wire.attempts import HostTerms, TrainerUse
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state import step as machine
 from training.fleet.worker.state.halts import halt, handed_back, keeps_awake

@@ -1,0 +1,316 @@
+"""The messages between a worker and the receiver about attempts: claims, heartbeats, output, deliveries, ends.
+
+They stand apart from those of operators and readers, so that a worker, which is to stay small, loads no others.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from training.fleet.wire.constants import HOST_ID_PATTERN, ID_PATTERN, SLOTS_MAX, Action
+from training.fleet.wire.message import Wire
+from training.fleet.wire.states import StateView
+
+# The documented form of what is checked where its sentence says more (screening, enrolment), and numbers that every
+# database can hold.
+HostId = Annotated[str, Meta(extra_json_schema={"pattern": HOST_ID_PATTERN})]
+Id = Annotated[str, Meta(extra_json_schema={"pattern": ID_PATTERN})]
+RoleName = Annotated[str, Meta(extra_json_schema={"enum": ["host", "operator", "reader", "watcher"]})]
+Slot = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Reason = Annotated[  # job.REPORTABLE; other spellings are understood
+    str,
+    Meta(
+        extra_json_schema={
+            "enum": [
+                "interrupted",
+                "spawn_failed",
+                "trainer_failed",
+                "upload_failed",
+                "worker_shutdown",
+            ]
+        }
+    ),
+]
+Echo = Annotated[str, Meta(max_length=64)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Slots = Annotated[int, Meta(ge=1, le=SLOTS_MAX)]
+Minute = Annotated[int, Meta(ge=0, le=7 * 24 * 60)]  # of the week
+PartOfPath = Annotated[str, Meta(pattern=ID_PATTERN.replace("$", r"\Z"))]  # a line break at its end is none
+ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Windows are unsigned
+
+
+class SetAsideWork(Wire, frozen=True, kw_only=True):
+    """A finished bundle that stays on a host because the receiver refused it for good."""
+
+    job_id: str
+    name: str = ""
+    size: int = 0  # bytes of the bundle
+    why: str = ""  # the receiver's reason
+
+
+Gib = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class TrainerUse(Wire, frozen=True, kw_only=True):
+    """A trainer that runs on the host that claims, and what memory it holds at this moment."""
+
+    claim_id: Id
+    ram_gib: Gib = 0.0
+    vram_gib: Gib = 0.0
+
+
+class ClaimRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/claim``. ``request_id`` makes the call repeatable; ``wait_s`` asks the receiver to wait."""
+
+    host_id: HostId
+    capability: dict[str, Any] = field(default_factory=dict)
+    instance_id: Id | None = None  # made once per installation
+    session_id: Id | None = None  # made at each start of the worker
+    slot: Slot = 0
+    request_id: Id | None = None
+    wait_s: float = 0.0  # 0 … WAIT_S_MAX
+    # program → digest of its flags, as its --describe prints it
+    trainer_digests: dict[str, str] = field(default_factory=dict)
+    crashed_claims: list[str] = field(
+        default_factory=list
+    )  # the claims of earlier sessions that ended without reporting
+    # the `echo` of the last answer to this session, "" before the first; null: the worker does not support it
+    echo: Echo | None = None
+    set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
+    # the session's claims whose trainers have ended, and that it still delivers
+    delivering: list[str] = field(default_factory=list)
+    training: list[TrainerUse] = field(default_factory=list)  # the session's others
+    # the condition of the host's owner for which it wants no job now: it tells that it lives, and gets none
+    resting: str | None = None
+
+
+class HostTerms(Wire, frozen=True, kw_only=True):
+    """The wishes of a host's owner and operators, for its worker now. Null asks for nothing."""
+
+    order: Literal["pause", "drain", "hand_back"] | None = None  # of an operator
+    by: str | None = None  # who gave it
+    # the owner's conditions: spans of minutes of the week in which it may train, by its own clock; null: always
+    hours: list[tuple[Minute, Minute]] | None = None
+    pause_on_battery: bool = False
+    pause_when_used: bool = False  # by a person …
+    idle_s: Seconds = 300.0  # … until nobody touched it for so long
+    pause_above_cpu: float | None = None  # share of its cores that other programs use
+    pause_above_gpu: float | None = None  # share of a GPU
+    pause_above_celsius: float | None = None
+    pause_max_s: Seconds = 600.0  # a trainer that is paused for longer is stopped, and its job handed back
+    may_sleep: bool = False  # false: it is kept awake while it trains on mains power
+
+    @property
+    def observes(self) -> bool:
+        """Return True when the owner has a condition that the machine must be looked at for."""
+        limits = (self.pause_above_cpu, self.pause_above_gpu, self.pause_above_celsius)
+        return bool(self.hours) or self.pause_on_battery or self.pause_when_used or any(x is not None for x in limits)
+
+
+class DeclinedView(Wire, frozen=True, kw_only=True):
+    """A job that this host does not get now, because another will have it done sooner. Times in epoch seconds."""
+
+    job_id: str  # the oldest of those like it
+    name: str
+    by: str  # the host that will do it
+    begins_at: float
+    ends_at: float
+    here_until: float  # when this host would have it done, begun now
+    open_at: float  # from then on this host may have it
+
+
+class BookedView(Wire, frozen=True, kw_only=True):
+    """A booking: the part of its host that an attempt may use; memory in GiB."""
+
+    cores: Annotated[int, Meta(ge=1)] = 1  # it computes with as many threads
+    ram_gib: Gib = 0.0
+    vram_gib: Gib = 0.0
+    gpu: Annotated[int, Meta(ge=0)] | None = (
+        None  # its place in the capability's list of CUDA devices; null: it trains on the CPU
+    )
+    least_ram_gib: Gib = 0.0  # that must be free when its trainer starts, beside what other trainers are booked for …
+    least_vram_gib: Gib = 0.0  # … and of that GPU's memory; else the job is to be handed back
+
+
+class ClaimReply(Wire, frozen=True, kw_only=True):
+    """The grant; or, with ``job_id`` null, the reason for none and the time after which to ask again."""
+
+    job_id: str | None = None
+    name: str | None = None
+    spec: dict[str, Any] | None = None  # the job dict; own trainers add `trainer`
+    env: dict[str, str] | None = None  # the plan's environment variables for trainers on this host
+    claim_id: str | None = None
+    attempt: int | None = None
+    lease_s: Seconds | None = None  # remaining, counted by the worker from the sending of its request
+    repeated: bool = False  # the answer to a repeated request
+    reason: str | None = None
+    retry_after_s: Seconds | None = None
+    declined: DeclinedView | None = None  # what it waits for instead
+    echo: Echo | None = None  # to be brought back with the next request of this session
+    ask_again: bool = False  # the receiver could not keep the claim waiting; pause, then ask again
+    slots: Slots | None = None  # how many jobs this host may train at once; null: as said before, or one
+    state: StateView | None = None  # the state to go on from, if the job was trained elsewhere before
+    state_every_s: Seconds | None = None  # between two states that are brought of a long job; 0: none; null: never said
+    terms: HostTerms | None = None  # null: as said before, or none
+    booked: BookedView | None = None  # for the attempt
+
+
+class Grant(ClaimReply, frozen=True, kw_only=True):
+    """The answer to a claim that brings a job, as its client reads it."""
+
+    job_id: PartOfPath
+    name: str
+    spec: dict[str, Any]
+    claim_id: PartOfPath
+    attempt: int
+    lease_s: Seconds
+    database_id: str | None = None  # the database that granted it, as the answer's header names it
+
+    @property
+    def model(self) -> str:
+        return str(self.spec.get("model") or "")
+
+    @property
+    def mode(self) -> str:
+        return str(self.spec.get("mode") or "")
+
+    @property
+    def dataset(self) -> str | None:
+        """Return the id of the data set to fetch first; None for this host's own data."""
+        named = self.spec.get("dataset")
+        return named if isinstance(named, str) and named else None
+
+
+class LogLines(Wire, frozen=True, kw_only=True):
+    """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0.
+
+    ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or nobody says.
+    """
+
+    first: Count = 0
+    total: Count | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+class Usage(Wire, frozen=True, kw_only=True):
+    """The use that a trainer made of its host since the last heartbeat: means, and the most memory. Null: not known."""
+
+    cpu: Annotated[float, Meta(ge=0, le=1e6)] | None = None  # cores
+    memory_bytes: Count | None = None
+    gpu: Annotated[float, Meta(ge=0, le=1)] | None = None  # share of the time in which its GPU worked
+    gpu_memory_bytes: Count | None = None
+
+
+class HeartbeatRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/heartbeat``. Progress with a ``seq`` not above the last one is ignored."""
+
+    host_id: str | None = None
+    claim_id: str | None = None
+    session_id: Id | None = None
+    echo: Echo | None = None  # of the last answer to this session
+    seq: Count = 0
+    progress: dict[str, Any] | None = None  # the trainer's last progress object
+    usage: Usage | None = None
+    resting: str | None = None  # as in a claim
+    paused: bool = False  # the trainer stands still …
+    paused_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # … and has for so long in all
+    resumable: bool = False  # it has saved a state from which it can go on elsewhere
+    log: LogLines | None = None
+
+
+class HeartbeatReply(Wire, frozen=True, kw_only=True):
+    action: Action
+    lease_s: Seconds
+    log_next: Count = 0  # number of the next line the receiver has not stored
+    echo: Echo | None = None  # to be brought back with the next claim or heartbeat of this session
+    slots: Slots | None = None  # as in a claim's answer
+    terms: HostTerms | None = None  # as in a claim's answer
+
+
+class OutputRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/log``: what an attempt printed, also when it is over. Without lines: a question."""
+
+    host_id: str | None = None
+    claim_id: str | None = None
+    log: LogLines | None = None
+
+
+class OutputReply(Wire, frozen=True, kw_only=True):
+    log_next: int  # number of the next line the receiver has not stored
+
+
+class CompleteRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/complete``. ``record`` is kept with the attempt: durations, host, versions."""
+
+    artifact_id: str
+    host_id: str | None = None
+    claim_id: str | None = None
+    spec_hash: str | None = None
+    record: dict[str, Any] | None = None
+    seq: Count = 0  # as in a heartbeat
+    progress: dict[str, Any] | None = None
+    log: LogLines | None = None
+    report: str | None = None  # the trainer's report, a text of at most 1 MiB; it is kept as it is
+
+
+class CompleteReply(Wire, frozen=True, kw_only=True):
+    """The receipt. The worker may delete its copy."""
+
+    job_id: str
+    status: str
+    artifact_id: str
+    attempt: int
+
+
+class DeliverRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/deliver``: finished work that had been set aside, offered again by hand."""
+
+    host_id: HostId
+    claim_id: Id  # the claim under which it was trained, live or not
+    artifact_id: str
+    spec_hash: str
+    record: dict[str, Any] | None = None
+    report: str | None = None
+
+
+class FailRequest(Wire, frozen=True, kw_only=True):
+    """``POST /v1/job/{id}/fail``: the attempt ended without an artifact, or the job is handed back."""
+
+    error: str = ""
+    reason: Reason = "trainer_failed"  # one of job.REPORTABLE; "worker shutdown" is understood
+    host_id: str | None = None
+    claim_id: str | None = None
+    exit_code: ExitCode | None = None
+    out_of_memory: str | None = None  # "ram" or "vram", when its lack ended the trainer
+    record: dict[str, Any] | None = None
+    seq: Count = 0  # as in a heartbeat
+    progress: dict[str, Any] | None = None
+    log: LogLines | None = None
+
+
+class StatusReply(Wire, frozen=True, kw_only=True):
+    """The job's status after a call that moved it."""
+
+    job_id: str
+    status: str
+
+
+class MovedReply(StatusReply, frozen=True, kw_only=True):
+    """The effect of an operator's call, and its job."""
+
+    name: str
+    near: int  # other jobs whose name or id begins with the given prefix
+    in_manifest: bool  # false: the plan does not name the job any more
+    held_by: str | None = None  # the operator who holds it; null: not held
+    held_at: float | None = None
+
+
+class UploadReply(Wire, frozen=True, kw_only=True):
+    """``PUT /v1/model/{id}``: the bundle is stored, synced and hashed."""
+
+    artifact_id: str
+    job_id: str
+    size: int

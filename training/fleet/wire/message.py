@@ -1,0 +1,26 @@
+"""The base of every message of the wire."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import msgspec
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of every message."""
+
+    @classmethod
+    def of(cls, value: object, **given: Any) -> Self:
+        """Make the message of a value's attributes, which have the members' names; ``given`` are the other members."""
+        return cls(**{name: getattr(value, name) for name in cls.__struct_fields__ if name not in given}, **given)
+
+    def __getitem__(self, member: str) -> Any:
+        """Return ``answer["job_id"]`` as ``answer.job_id``, for callers that expect JSON."""
+        if member not in self.__struct_fields__:
+            raise KeyError(member)
+        return getattr(self, member)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the message as the JSON object that it is on the wire."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]

@@ -1,0 +1,147 @@
+"""The endpoints that a worker calls; :mod:`training.fleet.wire.routes` has all of them.
+
+They stand apart, so that a worker, which is to stay small, loads no other messages than its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from training.fleet.wire import attempts
+from training.fleet.wire.constants import (
+    HEADER_BY_HAND,
+    HEADER_CLAIM_ID,
+    HEADER_HOST_ID,
+    HEADER_OFFSET,
+    HEADER_SHA256,
+    ProblemType,
+)
+from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView
+
+HTML = "text/html"
+
+
+class Access(StrEnum):
+    """The callers that an endpoint serves."""
+
+    WORKER = "worker"  # hosts, each under its own name
+    OPERATOR = "operator"
+    READER = "reader"  # operators and readers; hosts for jobs they have worked on
+    FETCHER = "fetcher"  # operators; hosts for data sets that the plan lets them train on
+    ANYONE = "anyone"  # every host, operator and reader; on loopback without TLS everybody
+    REPORTER = "reporter"  # hosts and watched hosts, each under its own name
+    MEMBER = "member"  # as ANYONE, and watched hosts
+    OWNER = "owner"  # the holder of a certificate, for this certificate
+    JOINING = "joining"  # everybody: there is no certificate yet
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardPage:
+    """A page of the dashboard, which follows what happens; ``training/fleet/pages/`` has its module and template.
+
+    An operation ``NAME_page`` is made by the function ``page`` of the module ``NAME``.
+    """
+
+    menu: str = ""  # its title in the menu; empty: links lead to it
+    links: tuple[str, ...] = ()  # the keys of those addresses that the static site holds, too
+    outlook: bool = False  # it shows the receiver's health and a forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One endpoint. ``reply`` None answers bytes; ``upload`` takes bytes."""
+
+    method: str
+    path: str
+    access: Access
+    name: str  # of the operation, and of its function
+    summary: str
+    request: type[Any] | None = None
+    reply: type[Any] | None = None
+    problem_types: tuple[ProblemType, ...] = ()  # refusals of its own; :func:`refusals` adds the general ones
+    parameters: tuple[str, ...] = ()  # in the query and the headers, described in the document
+    upload: bool = False
+    media: str = "application/zstd"  # of an answer in bytes; empty: the answer has no body
+    links: tuple[str, ...] = ()  # operations that take the claim which this one grants
+    shown: DashboardPage | None = None
+
+    @property
+    def page(self) -> bool:
+        """Return True for what browsers show; the rest is for programs, and documented for them."""
+        return self.media == HTML or self.path.startswith("/static/")
+
+
+JOB = "/v1/job/{job_id}"
+SET = "/v1/dataset/{dataset_id}"
+STATE = f"{JOB}/state/{{state_id}}"
+UPLOAD = (HEADER_CLAIM_ID, HEADER_HOST_ID, HEADER_SHA256, HEADER_BY_HAND)
+CLAIMED = (ProblemType.UNKNOWN_JOB, ProblemType.LEASE_SUPERSEDED)
+FETCHED = (ProblemType.UNKNOWN_DATASET, ProblemType.INCOMPLETE_DATASET, ProblemType.NOT_YOURS)
+HELD = (*CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.UNKNOWN_STATE, ProblemType.UNKNOWN_DATASET,
+         ProblemType.INCOMPLETE_DATASET)  # fmt: skip
+HOLDER = (HEADER_CLAIM_ID, HEADER_HOST_ID)
+
+WORKER_ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST", "/v1/job/claim", Access.WORKER, "claim",
+        "Claim a job", attempts.ClaimRequest, attempts.ClaimReply, (ProblemType.HOST_ID_CONFLICT, ProblemType.SLOT_BUSY,
+        ProblemType.LEASE_SUPERSEDED, ProblemType.JOB_CANCELLED), links=("heartbeat", "upload", "complete", "fail")),
+    Route(
+        "POST", f"{JOB}/heartbeat", Access.WORKER, "heartbeat",
+        "Renew the lease and report progress", attempts.HeartbeatRequest, attempts.HeartbeatReply,
+        (*CLAIMED, ProblemType.JOB_CANCELLED)),
+    Route(
+        "POST", f"{JOB}/complete", Access.WORKER, "complete",
+        "Complete a job with the uploaded bundle", attempts.CompleteRequest, attempts.CompleteReply, (*CLAIMED,
+        ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.SPEC_MISMATCH, ProblemType.NO_ARTIFACT)),
+    Route(
+        "POST", f"{JOB}/deliver", Access.WORKER, "deliver",
+        "Complete a waiting job with a bundle that had been set aside", attempts.DeliverRequest, attempts.CompleteReply,
+        (*CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.WRONG_STATE, ProblemType.SPEC_MISMATCH,
+        ProblemType.NO_ARTIFACT)),
+    Route(
+        "POST", f"{JOB}/fail", Access.WORKER, "fail",
+        "Report that an attempt ended without a result, or hand the job back", attempts.FailRequest,
+        attempts.StatusReply, (*CLAIMED, ProblemType.JOB_CANCELLED)),
+    Route(
+        "POST", f"{JOB}/log", Access.WORKER, "output",
+        "Append lines of the trainer's output, also after the attempt", attempts.OutputRequest, attempts.OutputReply,
+        (*CLAIMED, ProblemType.JOB_CANCELLED)),
+    Route(
+        "PUT", STATE, Access.WORKER, "announce_state",
+        "Announce what a trainer saved; the answer names the missing pieces", reply=StateDraftReply,
+        problem_types=(*HELD, ProblemType.WRONG_DIGEST), parameters=HOLDER, upload=True),
+    Route(
+        "PUT", f"{STATE}/piece/{{sha256}}", Access.WORKER, "bring_state_piece",
+        "Upload a piece of a saved state", problem_types=(*HELD, ProblemType.WRONG_DIGEST), parameters=HOLDER,
+        upload=True, media=""),
+    Route(
+        "PUT", f"{STATE}/pieces", Access.WORKER, "bring_state_pieces",
+        "Upload many small pieces of a saved state in one body", problem_types=(*HELD, ProblemType.WRONG_DIGEST),
+        parameters=HOLDER, upload=True, media=""),
+    Route(
+        "POST", f"{STATE}/keep", Access.WORKER, "keep_state",
+        "Keep a saved state as the job's newest, for its next attempt to go on from", StateKeepRequest, StateView,
+        HELD, parameters=HOLDER),
+    Route(
+        "GET", STATE, Access.WORKER, "state",
+        "Get the listing of the job's newest saved state", problem_types=HELD, parameters=HOLDER,
+        media="application/json"),
+    Route(
+        "GET", f"{STATE}/piece/{{sha256}}", Access.WORKER, "state_piece",
+        "Download a piece of the job's newest saved state", problem_types=HELD, parameters=HOLDER,
+        media="application/octet-stream"),
+    Route(
+        "PUT", "/v1/model/{job_id}", Access.WORKER, "upload",
+        "Upload a bundle, or the rest of one", reply=attempts.UploadReply, problem_types=(*CLAIMED,
+        ProblemType.WRONG_STATE, ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.OFFSET_MISMATCH,
+        ProblemType.WRONG_DIGEST, ProblemType.NO_ARTIFACT),
+        parameters=(*UPLOAD, HEADER_OFFSET), upload=True),
+    Route(
+        "GET", SET, Access.FETCHER, "dataset",
+        "Get a data set's listing", problem_types=FETCHED, media="application/json"),
+)  # fmt: skip
+
+WORKERS = {route.name: route for route in WORKER_ROUTES}
