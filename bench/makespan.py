@@ -213,7 +213,6 @@ class Ours:
             said = self._decide(host, world)
         if isinstance(said, Take):
             self.rolling.took(host, said)
-            self.rolling.waits_no_more(host)
             return int(said.kind)
         if isinstance(said, Decline):
             world.wakes.append(world.now + max(said.open_s, 0.001))

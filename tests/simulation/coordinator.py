@@ -21,7 +21,7 @@ from simulation.endpoints import Endpoints
 from simulation.faults import Fault
 from simulation.network import Connection, Request
 from simulation.steps import BodyCut, Call, Commit, Endpoint, News, Process
-from simulation.unlike import pace
+from simulation.unlike import making_s
 from simulation.world import SimClock, Timer, World
 from training.fleet.client.transport import Response
 from training.fleet.database.writer import DatabaseError, Writer
@@ -131,8 +131,7 @@ class Coordinator:
         self._ids = world.chance("claim ids")
         self._boot = 0
         self._parked: list[Callable[[], None]] = []
-        self._pace = pace(world.seed)
-        self._measured_s = 0.0
+        self._making_s = making_s(world.seed)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
@@ -146,7 +145,7 @@ class Coordinator:
         self._commit_due = False
         self._reloads = False
         self.news = 0
-        self._thinks = False
+        self._schedules = False
         self._moves = self._made_pending()
         self._guarded(self._try_to_start)
 
@@ -160,15 +159,15 @@ class Coordinator:
     def _prepare(self) -> None:
         self.disk.now = self.clock.now()
         self.queue = JobQueue("", database=self.database, clock=self.clock, policy=self.policy, new_claim_id=self._id)
-        pace, ahead = self._pace, self.queue.ahead
-        ahead.at_once, ahead.piece, ahead.stopwatch = pace.at_once, pace.piece, self._stopwatch
         self.store = ArtifactStore(ROOT, self.disk, reserve_bytes=1)
         repaired = self._repaired()
         self._watcher.restarted(self)
         self.queue.events.fired = self.fired
         self.queue.plan_part = PLAN_PARTS[self.world.seed % len(PLAN_PARTS)]
         self.service = Service(self.queue, self.store, new_round=self._id)
-        self.service.crowd = pace.crowd
+        if self._making_s is not None:
+            self.queue.ahead.make_beside(self.database, self.service.learned(self.database))
+            self.queue.ahead.stopwatch = lambda: 0.0
         self.delivery = Delivery(self.service, self.store, self.database, self.clock)
         self.delivery.index_stale = not repaired
         self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
@@ -257,25 +256,19 @@ class Coordinator:
             self._run(Call("retention"), self._let_go())
         self.soon(self.policy.sweep_period_s, self._tick)
 
-    def _stopwatch(self) -> float:
-        """Let each piece of a schedule seem to take some time."""
-        self._measured_s += self.world.chance("stopwatch").uniform(0.0, self._pace.cost_s)
-        return self._measured_s
-
-    def _think(self, step: Callable[[], bool], *, then_wake: bool = False) -> Endpoint:
-        """Make the schedule that is being made, in pieces, as the production receiver does between calls."""
-        more = True
-        while more:
-            try:
-                more = yield Commit(Call("think"), step)
-                step = self.service.think
-            except DatabaseError as error:
-                self.world.say("receiver", f"makes no schedule: {error}")
-                break
-            yield News(self.news, self.world.now + self.world.chance("think").uniform(0.0, self._pace.rest_s))
-        self._thinks = False
-        if then_wake or self.queue.ahead.is_awaited:
-            self.wake()
+    def _schedule(self, most_s: float) -> Endpoint:
+        """Make the schedule beside the calls, as the production receiver's thread does."""
+        chance, ahead = self.world.chance("making"), self.queue.ahead
+        try:
+            making = yield Commit(Call("schedule"), self.service.begin_schedule)
+            yield News(self.news, self.world.now + chance.uniform(0.0, most_s))
+            made = ahead.make(making)
+            yield News(self.news, self.world.now + chance.uniform(0.0, most_s))
+            yield Commit(Call("schedule"), lambda: self.service.follow_schedule(making, made))
+        except DatabaseError as error:
+            self.world.say("receiver", f"makes no schedule: {error}")
+        self._schedules = False
+        self.wake()
 
     def _fold(self) -> Endpoint:
         try:
@@ -447,14 +440,10 @@ class Coordinator:
         moves = self._made_pending()
         if moves != self._moves:
             self._moves = moves
-            if self.service.is_crowded and not self._thinks:
-                self._thinks = True
-                self.soon(0.0, lambda: self._run(Call("think"), self._think(self.service.think_ahead, then_wake=True)))
-            else:
-                self.wake()
-        if self.queue.ahead.being_made and not self._thinks:
-            self._thinks = True
-            self.soon(0.0, lambda: self._run(Call("think"), self._think(self.service.think)))
+            self.wake()
+        if self._making_s is not None and not self._schedules and self.service.must_schedule:
+            self._schedules, most_s = True, self._making_s
+            self.soon(0.0, lambda: self._run(Call("schedule"), self._schedule(most_s)))
         for (process, _), future, error in zip(group, futures, errors, strict=True):
             self._go_on(process, future.result() if error is None else error)
 

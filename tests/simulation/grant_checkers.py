@@ -204,6 +204,7 @@ class GrantsFit(Checker):
                 and misfit(spec, request.host_id, self._last.get(request.host_id, request.capability), declared) is None
             )
             fits = fits and known and not self._another_can(spec, request.host_id, seen)
+            free = free and (not other.avoid_host or (other.avoid_until or 0.0) <= now)  # or it waits for a second try
         self.demand(not (free and fits), f"job {other.job_id[:8]} of higher priority was passed over")
 
 

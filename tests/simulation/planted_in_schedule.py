@@ -1,11 +1,10 @@
-"""Planted bugs: the decision by time, what was promised to hosts that wait, and its rows."""
+"""Planted bugs: the decision by time, and how long a host waits for a better one."""
 
 from __future__ import annotations
 
 from simulation.mutate import Mutant
-from training.fleet.queue.ahead import Ahead, _may_take
+from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.choose import Chooser, _Asking
-from training.fleet.queue.declines import Declines
 from training.fleet.queue.kinds import kind
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Schedule
@@ -15,47 +14,45 @@ SCHEDULE_BUGS = (
     # ── how long a host waits ───────────────────────────────────────────────────────────────
     Mutant(
         "a host is declined for ever",
-        Schedule.decide,
-        "times = (begin_s - at_s, end_s - at_s, here_s, open_s - at_s)",
-        "times = (begin_s - at_s, end_s - at_s, here_s, NEVER)",
+        Rolling.decide,
+        "opens = max(before.until, before.since + verdict.here_s)",
+        "opens = now + 1e9",
         seed=21,
     ),
     Mutant(
-        "what was promised is promised anew at each ask",
+        "the wait begins again at each ask",
         Rolling.decide,
-        "before = self.promises.get((host, verdict.kind))",
-        "before = None",
+        "if before is None or",
+        "if True or",
         seed=1,
     ),
-    Mutant(
-        "what was promised is not kept",
-        Rolling.decide,
-        "if told.open_at <= now and kind not in without:",
-        "if False:",
-        seed=1,
-    ),
-    Mutant("a start forgets what was promised", Ahead._promised, "self.declines.open().items()", "()", seed=55),
     Mutant(
         "who is declined is not told when to ask again",
         _Asking._declined,
-        "max(0.0, min([*opens, *(wait_s for wait_s, _ in self._waits)]))",
-        "None",
+        "max(RETRY_S, again_s), told",
+        "None, told",
         seed=21,
     ),
     Mutant(
-        "who is declined is to ask again when all is over",
+        "who is declined is to ask again at once",
         _Asking._declined,
-        "max(0.0, min([*opens, *(wait_s for wait_s, _ in self._waits)]))",
-        "max(opens) + verdict.end_s + 1.0",
+        "max(RETRY_S, again_s), told",
+        "0.0, told",
         seed=21,
     ),
-    Mutant("an end lies before its beginning", Schedule.decide, "end_s - at_s, here_s,", "-end_s, here_s,", seed=21),
+    Mutant(
+        "an end lies before its beginning",
+        Schedule.decide,
+        "begin_s + share.each_s - at_s, here_s, open_s",
+        "-begin_s - share.each_s, here_s, open_s",
+        seed=21,
+    ),
     # ── for whom ────────────────────────────────────────────────────────────────────────────
     Mutant(
         "the schedule keeps a host that is gone or taken out",
-        Ahead.current,
-        "(host, *fleet.alive)",
-        "(host, *(each for each in fleet.known or () if each.name != host.name))",
+        _Asking.by_time,
+        "self._fleet.alive, self._policy)",
+        "[each for each in self._fleet.known or () if each.name != self._host.name], self._policy)",
         seed=59,
     ),
     Mutant(
@@ -67,16 +64,16 @@ SCHEDULE_BUGS = (
     ),
     Mutant(
         "the schedule looks at no fit",
-        _may_take,
-        "if rules.fits(needs, host) is not None:",
-        "if False:",
+        Ahead.make,
+        "if rules.fits(of.job_class.needs, host) is None",
+        "if True",
         seed=21,
     ),
     Mutant(
         "the schedule is never made anew",
         Ahead.renew,
-        "if now - self._made_at >= pause_s:",
-        "if self._made_for is None:",
+        "self.is_due(policy)",
+        "self._made is None",
         seed=5,
     ),
     Mutant(
@@ -89,9 +86,9 @@ SCHEDULE_BUGS = (
     # ── which job ───────────────────────────────────────────────────────────────────────────
     Mutant(
         "a lower priority goes first",
-        Schedule._first_of,
-        "(-self.kinds[share.kind].priority, share.begin_s, share.kind)\n",
-        "(self.kinds[share.kind].priority, share.begin_s, share.kind)\n",
+        Schedule.decide,
+        "(-self.kinds[s.kind].priority, s.begin_s, s.kind)",
+        "(self.kinds[s.kind].priority, s.begin_s, s.kind)",
         seed=91,
     ),
     Mutant(
@@ -107,7 +104,7 @@ SCHEDULE_BUGS = (
         "misfit = rules.fits(needs, self._host)",
         "misfit = None",
         seed=21,
-        also=Mutant("", _may_take, "if rules.fits(needs, host) is not None:", "if False:"),
+        also=Mutant("", Ahead.make, "if rules.fits(of.job_class.needs, host) is None", "if True"),
     ),
     Mutant(
         "a plan of first come is decided by time",
@@ -115,24 +112,5 @@ SCHEDULE_BUGS = (
         "if first_come or not fleet.alive",
         "if not fleet.alive",
         seed=2,
-    ),
-    # ── rows ────────────────────────────────────────────────────────────────────────────────
-    Mutant("who got a job still waits", Chooser.choose, "if not isinstance(chosen, NoJob):", "if False:", seed=1),
-    Mutant(
-        "a row outlives the grant",
-        Declines.end,
-        'self._db.run("end_declines_of", host=host, now=self._clock.now())',
-        "pass",
-        seed=1,
-    ),
-    Mutant(
-        "no row is written", _Asking._declined, "declines.note(self._host.name, verdict.kind, told)", "pass", seed=21
-    ),
-    Mutant(
-        "another host's row is kept",
-        Declines.note,
-        'row is not None and row["by_host"] == told.by',
-        "row is not None",
-        seed=1,
     ),
 )

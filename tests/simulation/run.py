@@ -80,11 +80,7 @@ class Simulation:
         policy = scenario.policy
         self.silence = [s.SweptAfterObservedSilence(self.world, policy), s.LostHostsAreNoticed(self.world, policy)]
         self.grants = g.GrantsFit(self.world, policy, scenario.hosts, scenario.scheduling)
-        self.schedule = [
-            d.WaitsAreBounded(self.world, scenario),
-            d.DeclinedForTheBetter(self.world, scenario),
-            d.WaitsAreWritten(self.world, scenario),
-        ]
+        self.schedule = [d.WaitsAreBounded(self.world, scenario), d.DeclinedForTheBetter(self.world, scenario)]
         self.finished = w.FinishedIsDelivered(self.world)
         self.folders = NobodyElsesFolder(self.world)
         self.workers: list[WorkerChecker] = [

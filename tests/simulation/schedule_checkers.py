@@ -1,4 +1,4 @@
-"""The promises of a plan that is to be done soonest: who waits for whom, how long at most, and who must not."""
+"""A plan that is to be done soonest: who waits for whom, how long at most, and who must not."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from simulation.memory import at_best
 from simulation.scenario import Scenario
 from simulation.witness import Checker, Facts, Observation, Witness
 from simulation.world import World
-from training.fleet.queue.choose import BEING_MADE
+from training.fleet.queue.choose import BEING_MADE, RETRY_S
 from training.fleet.scheduling.policy import Scheduling
+from training.fleet.scheduling.rolling import ASKS_S
 from training.fleet.wire.messages import ClaimReply, DeclinedView
-
-Kind = tuple[int, int]  # class and priority
 
 _MAKING_MOST_S = 300.0  # until a schedule is made that a host waits for …
 _ASKS_S = 60.0  # … who asks at least so often, or was away
-_SLACK_S = 2.0  # a row is kept to the second
+_SLACK_S = 1.0
 
 
 class ScheduleChecker(Checker):
@@ -60,7 +59,7 @@ class ScheduleChecker(Checker):
     def might_have(self, facts: Facts, seen: Observation, request: Any) -> bool:
         """Return True when nothing stands between a job and the host that asks: no back-off, no grace, no gate."""
         now = self.witness.receiver.clock.now()
-        avoided = facts.avoid_host == request.host_id and (facts.avoid_until or 0.0) > now
+        avoided = facts.avoid_host and (facts.avoid_until or 0.0) > now  # it may wait for a second try there
         spec = facts.wants()
         prefers = self.policy.prefer_cuda_grace_s if spec.get("prefer_cuda") else 0.0
         return (
@@ -73,61 +72,33 @@ class ScheduleChecker(Checker):
 
 
 class WaitsAreBounded(ScheduleChecker):
-    """A host waits no longer than it was told, whatever it is told later, and by whichever run of the receiver."""
+    """A host waits no longer than it was told first, or than the longest job that it was told of takes there."""
 
     def __init__(self, world: World, scenario: Scenario) -> None:
         super().__init__(world, scenario)
-        self._told: dict[tuple[str, Kind], float] = {}  # host and kind → until when at most
-        self._stepped = False
-
-    def stepped(self) -> None:
-        super().stepped()
-        self._stepped = True
+        self._told: dict[str, tuple[float, float, float, float]] = {}  # host → since, until, longest job, asked last
 
     def restarted(self, witness: Witness) -> None:
         super().restarted(witness)
-        if self._stepped:  # rows tell the time by a clock that is another now
-            self._told.clear()
-        self._stepped = False
-
-    def see(self, seen: Observation) -> None:
-        if self._told and seen.after.jobs is not seen.before.jobs:
-            waiting = {_kind(facts) for facts in seen.after.jobs.values() if _is_scheduled(facts)}
-            self._told = {key: until for key, until in self._told.items() if key[1] in waiting}
-        super().see(seen)
+        self._told.clear()  # it begins to count afresh
 
     def asked(self, seen: Observation, request: Any, reply: ClaimReply) -> None:
-        host = request.host_id
-        if reply.claim_id is not None:
-            self._told = {key: until for key, until in self._told.items() if key[0] != host}
+        host, told, now = request.host_id, reply.declined, self.witness.receiver.clock.now()
+        if told is None:
+            self._told.pop(host, None)
             return
-        if self.clock_is_true and not reply.ask_again and not self.stands_back(seen, request):
-            for (name, kind), until in self._told.items():
-                if name == host and until < seen.at - _SLACK_S:
-                    self._no_job_of(kind, seen, request, until)
-        if reply.declined is not None:
-            self._hear(seen, host, reply, reply.declined)
-
-    def _no_job_of(self, kind: Kind, seen: Observation, request: Any, until: float) -> None:
-        late_s = seen.at - until
-        for facts in seen.after.jobs.values():
-            open_ = _kind(facts) == kind and _is_scheduled(facts) and self.might_have(facts, seen, request)
-            self.demand(not open_, f"{request.host_id} waits {late_s:.0f} s longer than it was told")
-
-    def _hear(self, seen: Observation, host: str, reply: ClaimReply, told: DeclinedView) -> None:
-        now = self.witness.receiver.clock.now()
         times = (told.begins_at, told.ends_at, told.here_until, told.open_at)
         self.demand(all(map(math.isfinite, times)), f"{host} was told of the times {times}")
         self.demand(now - 1.0 <= told.begins_at <= told.ends_at, f"{host} was told of an end before the beginning")
-        asks_s = -1.0 if reply.retry_after_s is None else reply.retry_after_s
-        self.demand(
-            0.0 <= asks_s <= max(0.0, told.open_at - now) + 1e-3, f"{host} is to ask again after {asks_s:.0f} s"
-        )
-        until = seen.at + told.open_at - now
-        kind = _kind(seen.after.jobs[told.job_id])
-        before = self._told.get((host, kind), math.inf)
-        self.demand(until <= before + _SLACK_S, f"{host} was told to wait {until - before:.0f} s longer than before")
-        self._told[host, kind] = min(until, before)
+        asks_s, open_s = -1.0 if reply.retry_after_s is None else reply.retry_after_s, told.open_at - now
+        self.demand(RETRY_S <= asks_s <= max(RETRY_S, open_s) + 1e-3, f"{host} is to ask again after {asks_s:.0f} s")
+        since, until, longest_s, last = self._told.get(host, (seen.at, seen.at + open_s, 0.0, seen.at))
+        if seen.at - last > ASKS_S:
+            since, until, longest_s = seen.at, seen.at + open_s, 0.0
+        longest_s = max(longest_s, told.here_until - now)
+        self._told[host] = since, until, longest_s, seen.at
+        late_s = seen.at + open_s - max(until, since + longest_s)
+        self.demand(late_s <= _SLACK_S, f"{host} is to wait {late_s:.0f} s longer than it was told")
 
 
 class DeclinedForTheBetter(ScheduleChecker):
@@ -185,28 +156,3 @@ class DeclinedForTheBetter(ScheduleChecker):
         self.demand(alive or not self._never_stepped, f"{host} is to wait for {by}, silent for {silent_s:.0f} s")
         obstacle = misfit(spec, by, at_best(self._asked[by]), self.hosts.get(by, {}))
         self.demand(obstacle is None, f"{host} is to wait for {by}, which does not fit: {obstacle}")
-
-
-class WaitsAreWritten(ScheduleChecker):
-    """The rows of who waits say what was told, and no more: none of a host that got a job."""
-
-    def asked(self, seen: Observation, request: Any, reply: ClaimReply) -> None:
-        host, told = request.host_id, reply.declined
-        waits = {kind: row for (name, kind), row in seen.after.waits.items() if name == host}
-        if reply.claim_id is not None:
-            self.demand(not waits, f"{host} got a job, and a row says that it waits")
-        elif told is not None:
-            now = self.witness.receiver.clock.now()
-            class_id, priority = _kind(seen.after.jobs[told.job_id])
-            by, open_at = waits.get(f"{class_id}:{priority}", ("nobody", math.inf))
-            self.demand(by == told.by, f"{host} was told to wait for {told.by}, and a row says {by}")
-            later_s = open_at - max(told.open_at, now)
-            self.demand(not self.clock_is_true or later_s <= _SLACK_S, f"a row lets {host} wait {later_s:.0f} s longer")
-
-
-def _kind(facts: Facts) -> Kind:
-    return facts.class_id, facts.priority
-
-
-def _is_scheduled(facts: Facts) -> bool:
-    return facts.status == "pending" and not facts.held_by and not facts.avoid_host

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 _FASTEST, _SLOWEST = 1 / 16, 3.0  # of a machine, as factors of a job's time: almost fifty-fold
@@ -35,29 +34,10 @@ def slowest(seed: int) -> float:
     return _SLOWEST if is_unlike(seed) else 1.0
 
 
-@dataclass(frozen=True)
-class Pace:
-    """The time that schedules take to make, and how they are made meanwhile."""
-
-    at_once: int  # kinds × slots; of more a schedule is made in pieces
-    piece: int
-    rest_s: float  # between two pieces, at most
-    cost_s: float  # of a piece, at most, as the receiver measures it
-    crowd: int  # waiting claims that new jobs wake only when a schedule is made
-
-
-def pace(seed: int) -> Pace:
-    """Return how quickly schedules are made: at once and for nothing, or, in two of five, slowly enough to be out of
-    date."""
-    chance = random.Random(f"{seed}/pace")
-    if seed % 10 not in (5, 7):
-        return Pace(10**6, 10**6, 0.0, 0.0, chance.choice([1, 10**6]))
-    piece, rest_s, cost_s = (
-        chance.choice([1, 20, 400]),
-        chance.choice([0.0, 0.05, 1.0]),
-        chance.choice([0.0, 0.01, 0.5]),
-    )
-    return Pace(0, piece, rest_s, cost_s, chance.choice([1, 10**6]))
+def making_s(seed: int) -> float | None:
+    """Return how long a schedule takes to make at most; None: it is made at the ask, at once."""
+    chance = random.Random(f"{seed}/making")
+    return chance.choice([0.0, 0.05, 1.0, 20.0]) if seed % 10 in (5, 7) else None
 
 
 def calibration(seed: int, machine: str) -> dict[str, Any]:

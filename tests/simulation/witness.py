@@ -84,7 +84,6 @@ _FACTS = f"SELECT {', '.join(Facts._fields)} FROM jobs ORDER BY seq"
 _LIVE = f"SELECT {', '.join(Live._fields)} FROM attempts WHERE ended_at IS NULL ORDER BY claim_id"
 _REMOVED = "SELECT 1 FROM removals WHERE what = 'bundle' AND back_at IS NULL AND subject = ?"
 _OUT = "SELECT host, cause FROM quarantines WHERE ended_at IS NULL"
-_WAITS = "SELECT host, kind, by_host, open_at FROM declines WHERE ended_at IS NULL"
 _EVENTS = (
     "SELECT seq, job_id, transition, from_status, to_status, attempt, host, detail FROM events "
     "WHERE seq > ? ORDER BY seq"
@@ -99,7 +98,6 @@ class Snapshot:
     live: dict[str, Live]  # by claim id
     event_seq: int
     out: dict[str, str]  # hosts that are taken out → cause
-    waits: dict[tuple[str, str], tuple[str, float]]  # host and kind → for whom, and until when by its clock
 
 
 @dataclass(frozen=True)
@@ -158,7 +156,7 @@ class Witness:
         self._seers = [checker.see for checker in checkers if type(checker).see is not Checker.see]
         self._rows_changed = -1  # by all that the receiver's connection ever did, when the tables were last read
         self.receiver: Coordinator
-        self.now = Snapshot({}, {}, 0, {}, {})  # as last committed
+        self.now = Snapshot({}, {}, 0, {})  # as last committed
         self._staged = self.now
         self._pending: list[Observation] = []
         self._refused = False
@@ -255,8 +253,7 @@ class Witness:
             jobs = known.jobs
         if live == known.live:
             live = known.live
-        waits = {(host, kind): (by, open_at) for host, kind, by, open_at in self.rows(_WAITS)}
-        return Snapshot(jobs, live, seq, dict(self.rows(_OUT)), waits), events
+        return Snapshot(jobs, live, seq, dict(self.rows(_OUT))), events
 
     def _say(self, event: Event) -> None:
         source = event.source or "–"

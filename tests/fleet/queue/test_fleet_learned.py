@@ -212,7 +212,7 @@ def test_the_size_of_a_data_set_is_asked_again_once_something_was_learned() -> N
     world.queue.sync([a_job(name, seed=n, dataset="d" * 64) for n, name in enumerate("abc")])
     learned = Learned(world.queue.db, data_bytes=lambda _: size[0])
     kinds = Kinds(world.queue.db, world.queue.classes, learned)
-    one = next(kinds.waiting()).job_class
+    one = next(kinds.waiting(0.0)).job_class
     kinds.renew()
     before = kinds.work(one)
     size[0] = 1e9
@@ -228,7 +228,7 @@ def test_a_word_is_taken_anew_as_its_attempt_goes_on_and_counts_once() -> None:
     """Of an attempt that began afresh: where an earlier one stopped it tells nothing of the whole."""
     world, desk = World(1), Machine("desk")
     kinds = Kinds(world.queue.db, world.queue.classes, Learned(world.queue.db))
-    one = next(kinds.waiting()).job_class
+    one = next(kinds.waiting(0.0)).job_class
 
     def live(epoch: int, heard_s: float, *, afresh: bool = True) -> Live:
         said = {"epoch": epoch, "epochs": 20, "seconds": heard_s}

@@ -775,9 +775,8 @@ def test_the_pages_examples_are_whole(name: str, text: str) -> None:
 
 
 def test_a_waiting_claim_gets_its_job_when_the_schedule_is_made(receiver: Receiver) -> None:
-    """The schedule is made in pieces, between calls; nothing else happens that would wake the claim."""
+    """It is made beside the calls; nothing else happens that would wake the claim."""
     receiver.read = replace(receiver.read, scheduling=Scheduling.SOONEST)
-    receiver.service.queue.ahead.at_once = receiver.service.queue.ahead.piece = 0
     receiver.add(a_job("mlp-oracle"), a_job("gbt-oracle", model="gbt"))
     claimed(receiver.client("desktop"))
     assert receiver.client().ask(a_capability(), wait_s=30).name is not None

@@ -41,10 +41,6 @@ SOME_OF_EACH = {
         "at, what, subject, number, size, why, done_at",
         "1, 'log', job_id, attempt, 9, 'old', 1 FROM attempts WHERE end_reason = 'trainer_failed'",
     ),
-    "declines": (
-        "host, kind, job_id, by_host, at, begins_at, ends_at, here_until, open_at, ended_at",
-        "'pi', '1:0', job_id, 'desk', 1, 2, 3, 4, 5, 6 FROM jobs LIMIT 1",
-    ),
     "watches": ("host, checkpoint, model, since, heard_at, every_s", "'pi', '5f', 'gbt realistic', 1, 2, 900"),
     "incidents": (
         INCIDENT,
@@ -223,10 +219,6 @@ UNTOLD = {
     "plan_in_force": dict.fromkeys(["one", "edition"], NOBODY),
     "notice_cursor": dict.fromkeys(["one", "events", "quarantines"], NOBODY),
     "removals": dict.fromkeys(["seq", "at", "size", "why", "newest", "done_at", "back_at"], NOBODY),
-    "declines": dict.fromkeys(
-        ["seq", "host", "kind", "job_id", "by_host", "at", "begins_at", "ends_at", "here_until", "open_at", "ended_at"],
-        NOBODY,
-    ),
     "watches": dict.fromkeys(["host", "checkpoint", "model", "since", "heard_at", "every_s"], TOLD_BY_WATCH),
     "incidents": dict.fromkeys(["seq", *INCIDENT.split(", ")], TOLD_BY_WATCH),
     "host_changes": dict.fromkeys(["seq", *CHANGE.split(", "), "closed_at", "closed_by"], TOLD_BY_WATCH),

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.rolling import Promise, Rolling
-from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule, to_the_end
+from training.fleet.scheduling.rolling import Rolling
+from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule
 
 HOSTS = ["desk", "laptop", "pi"]
 seconds = st.dictionaries(st.sampled_from(HOSTS), st.floats(1, 1e4), max_size=3)
@@ -57,23 +57,8 @@ def test_on_each_slot_a_higher_priority_comes_first(kinds: list[Kind], slots: li
 def test_a_schedule_that_is_kept_ends_no_later_than_a_new_one(
     kinds: list[Kind], before: list[Slot], slots: list[Slot]
 ) -> None:
-    kept = schedule(kinds, slots, None, schedule(kinds, before))
+    kept = schedule(kinds, slots, schedule(kinds, before))
     assert kept.end_s <= schedule(kinds, slots).end_s * 1.002
-
-
-@given(drawn_kinds, st.lists(st.tuples(st.sampled_from("abcdefgh"), st.floats(0, 1e4)), max_size=12), st.randoms())
-def test_to_look_at_few_slots_again_decides_as_to_look_at_all(
-    kinds: list[Kind], told: list[tuple[str, float]], chance: random.Random
-) -> None:
-    slots = [Slot(host, chance.choice([ready, 60.0])) for host, ready in told]
-    seconds = {kind.key: {host: chance.choice([60.0, chance.uniform(1, 1e4)]) for host in "abcdefg"} for kind in kinds}
-    kinds = [replace(kind, seconds=seconds[kind.key]) for kind in kinds]
-    made = []
-    for near in (2, 3, len(slots)):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("training.fleet.scheduling.schedule._NEAR", near)
-            made.append(schedule(kinds, slots))
-    assert made[0] == made[1] == made[2]
 
 
 @given(drawn_kinds, drawn_slots, st.sets(st.sampled_from(HOSTS)))
@@ -84,21 +69,22 @@ def test_nobody_waits_for_a_host_that_is_out(kinds: list[Kind], slots: list[Slot
         assert said is None or (said.by if isinstance(said, Decline) else said.instead_of or host) in hosts
 
 
-@given(drawn_kinds.filter(bool), drawn_slots, st.sampled_from(HOSTS))
-def test_what_is_taken_while_a_schedule_is_made_is_not_in_it(kinds: list[Kind], slots: list[Slot], host: str) -> None:
+@given(drawn_kinds.filter(bool), drawn_slots, st.sampled_from(HOSTS), st.booleans())
+def test_what_is_taken_while_a_schedule_is_made_is_not_in_it(
+    kinds: list[Kind], slots: list[Slot], host: str, was_read: bool
+) -> None:
     rolling = Rolling()
     rolling.renew(kinds, slots, 0.0)
-    said = rolling.decide(host, 0.0)
-    steps = rolling.renewing(kinds, slots, 0.0)
-    next(steps)
-    before = rolling.made
+    assert rolling.made is not None
+    said, at_first = rolling.decide(host, 0.0), rolling.made
+    rolling.begin()
+    left = {kind.key: at_first.count(kind.key) for kind in kinds}
     if isinstance(said, Take):
         rolling.took(host, said)
-    to_the_end(steps)
-    assert rolling.made is not before
-    assert rolling.made is not None
-    at_first, after = (sum(each.count for shares in made.shares for each in shares) for made in (before, rolling.made))
-    assert after == at_first - isinstance(said, Take)
+        left[said.kind] -= 1
+    read = [replace(kind, count=left[kind.key] if was_read else kind.count) for kind in kinds]
+    rolling.follow(schedule(read, slots, at_first), 0.0, left.__getitem__)
+    assert {kind.key: rolling.made.count(kind.key) for kind in kinds} == left
 
 
 def test_two_machines_are_near_the_best() -> None:
@@ -125,7 +111,7 @@ def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds: list[Kind], s
             assert slot.host in made.kinds[said.kind].seconds
         elif isinstance(said, Decline):
             assert said.by != slot.host
-            assert said.begin_s <= said.open_s < math.inf
+            assert max(10.0, said.here_s) <= said.open_s < math.inf
         else:
             assert not any(kind.count and slot.host in kind.seconds for kind in kinds)
 
@@ -133,7 +119,7 @@ def test_an_answer_is_a_job_that_fits_or_a_wait_with_an_end(kinds: list[Kind], s
 def test_a_slow_host_waits_for_the_fast_one_and_is_told_for_whom_and_how_long() -> None:
     made = schedule([Kind("net", 1, {"gpu": 60.0, "pi": 6000.0})], [Slot("gpu", 30.0, 45.0), Slot("pi")])
     said = made.decide("pi")
-    assert said == Decline("net", by="gpu", begin_s=30.0, end_s=90.0, here_s=6000.0, open_s=45.0 + 5910.0)
+    assert said == Decline("net", by="gpu", begin_s=30.0, end_s=90.0, here_s=6000.0, open_s=6000.0)
     assert made.decide("gpu") == Take("net")
     later = made.decide("pi", 10.0)
     assert isinstance(later, Decline)
@@ -155,13 +141,13 @@ def test_who_has_nothing_takes_from_the_one_that_ends_last() -> None:
 def test_what_somebody_waits_for_comes_first_on_its_slot() -> None:
     kinds = [Kind("long", 1, {"gpu": 100.0}), Kind("short", 1, {"gpu": 10.0, "pi": 5000.0})]
     assert schedule(kinds, [Slot("gpu")]).decide("gpu") == Take("long")
-    assert schedule(kinds, [Slot("gpu")], {"short": 30.0}).decide("gpu") == Take("short")
+    assert schedule(kinds, [Slot("gpu")], None, {"short": 30.0}).decide("gpu") == Take("short")
 
 
 def test_a_host_that_is_gone_has_no_share() -> None:
     kinds = [Kind("net", 1, {"gpu": 60.0, "pi": 6000.0})]
     before = schedule(kinds, [Slot("gpu"), Slot("pi")])
-    assert schedule(kinds, [Slot("pi")], None, before).decide("pi") == Take("net")
+    assert schedule(kinds, [Slot("pi")], before).decide("pi") == Take("net")
 
 
 @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=8, unique=True), st.integers(1, 4))
@@ -192,7 +178,7 @@ def test_where_nothing_ends_sooner_every_job_stays_with_its_host() -> None:
     kinds = [Kind("net", 1, {"desk": 60.0, "laptop": 60.0}), Kind("tree", 1, {"desk": 60.0, "laptop": 60.0})]
     before = schedule(kinds, [Slot("laptop"), Slot("desk")])
     for slots in itertools.permutations([Slot("desk"), Slot("laptop")]):
-        after = schedule(kinds, slots, None, before)
+        after = schedule(kinds, slots, before)
         assert [after.decide(host) for host in ("desk", "laptop")] == [
             before.decide(host) for host in ("desk", "laptop")
         ]
@@ -218,40 +204,55 @@ def test_a_host_takes_a_more_urgent_job_only_while_it_has_it_done_sooner() -> No
     assert made.decide("pi", 45.0) == Take("own")
 
 
-def test_of_two_hosts_that_wait_for_a_kind_the_one_that_waits_least_counts() -> None:
-    promises = {("pi", "net"): Promise("gpu", 1100.0), ("old", "net"): Promise("gpu", 1010.0)}
-    rolling = Rolling(promises | {("pi", "tree"): Promise("gpu", 1050.0)})
-    kinds = [Kind("net", 1, {"gpu": 10.0}), Kind("tree", 1, {"gpu": 100.0})]
-    rolling.renew(kinds, [Slot("gpu")], 1000.0)
-    assert rolling.decide("gpu", 1000.0) == Take("net")
+def a_wait(here_s: float = 100.0, ready_s: float = 5.0) -> tuple[list[Kind], list[Slot]]:
+    """Return a job that a host with nothing to do leaves to a better one, and their slots."""
+    return [Kind("net", 1, {"gpu": 10.0, "pi": here_s})], [Slot("gpu", ready_s, ready_s), Slot("pi")]
 
 
-def test_what_is_promised_while_a_schedule_is_made_holds_though_the_kind_did_not_wait_when_that_began() -> None:
-    rolling, slots = Rolling(), [Slot("gpu", 5.0, 5.0), Slot("pi", 5.0, 5.0)]
-    net, tree = Kind("net", 1, {"gpu": 10.0, "pi": 100.0}), Kind("tree", 1, {"gpu": 1.0})
-    rolling.renew([net], slots, 0.0)
-    first = rolling.decide("pi", 0.0)
-    assert isinstance(first, Decline)
-    rolling.keep({"tree"})  # somebody has it
-    steps = rolling.renewing([tree], slots, 50.0)
-    next(steps)
-    again = rolling.decide("pi", 50.0)  # it came back
-    assert isinstance(again, Decline)
-    to_the_end(steps)
-    rolling.renew([net], slots, 60.0)
-    last = rolling.decide("pi", 60.0)
-    assert isinstance(last, Decline)
-    assert last.open_s == pytest.approx(again.open_s - 10.0)
+def test_a_wait_ends_when_the_job_would_have_been_done_here_whatever_is_said_meanwhile() -> None:
+    """As of a better host whose progress says for ever that it is ready in a moment."""
+    rolling = Rolling()
+    for now in range(0, 100, 10):
+        rolling.renew(*a_wait(), float(now))
+        said = rolling.decide("pi", float(now))
+        assert isinstance(said, Decline)
+        assert said.open_s == 100.0 - now
+    rolling.renew(*a_wait(), 100.0)
+    assert rolling.decide("pi", 100.0) == Take("net", instead_of="gpu")
 
 
-def test_what_was_promised_is_taken_from_the_host_that_has_it_now() -> None:
-    """Else the job would stay in the schedule of the one that others wait for."""
-    rolling = Rolling({("pi", "net"): Promise("gone", 10.0)})
-    rolling.renew([Kind("net", 1, {"gpu": 10.0, "pi": 1e6})], [Slot("gpu", 5.0, 5.0), Slot("pi")], 0.0)
-    said = rolling.decide("pi", 10.0)
-    assert said == Take("net", instead_of="gpu")
-    rolling.took("pi", said)
-    assert rolling.decide("gpu", 10.0) is None
+def test_no_host_begins_a_long_job_as_one_that_seemed_short_was_waited_for() -> None:
+    rolling = Rolling()
+    rolling.renew(*a_wait(here_s=18.0), 0.0)
+    assert isinstance(rolling.decide("pi", 0.0), Decline)
+    rolling.renew(*a_wait(here_s=1700.0), 30.0)  # by now it is known better
+    said = rolling.decide("pi", 30.0)
+    assert isinstance(said, Decline)
+    assert said.open_s == 1670.0
+
+
+@pytest.mark.parametrize(("silent_s", "left_s"), [(50.0, 50.0), (70.0, 100.0)])
+def test_who_has_not_asked_for_long_begins_to_wait_again(silent_s: float, left_s: float) -> None:
+    rolling = Rolling()
+    rolling.renew(*a_wait(), 0.0)
+    rolling.decide("pi", 0.0)
+    rolling.renew(*a_wait(), silent_s)
+    said = rolling.decide("pi", silent_s)
+    assert isinstance(said, Decline)
+    assert said.open_s == left_s
+
+
+def test_a_wait_is_over_with_a_job_or_when_the_host_is_gone() -> None:
+    for over in (
+        lambda rolling: rolling.took("pi", Take("net")),
+        lambda rolling: rolling.follow(schedule([], []), 1.0),
+    ):
+        rolling = Rolling()
+        rolling.renew(*a_wait(), 0.0)
+        rolling.decide("pi", 0.0)
+        assert rolling.awaited() == {"net": 100.0}
+        over(rolling)
+        assert not rolling.waits
 
 
 def test_durations_that_make_no_sense_are_scheduled_all_the_same() -> None:

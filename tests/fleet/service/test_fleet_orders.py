@@ -157,7 +157,8 @@ def test_the_shares_of_a_host_that_rests_go_to_others_at_once() -> None:
     fleet = house.service.fleet(but="slow")
     assert [host.name for host in fleet.alive] == ["fast"]
     house.service.order("fast", Order.PAUSE, "ada")
-    house.service.think_ahead()
+    making = house.service.begin_schedule()
+    house.service.follow_schedule(making, house.queue.ahead.make(making))
     made = house.queue.ahead.rolling.made
     assert made is not None
     assert {slot.host for slot in made.slots} == {"slow"}

@@ -15,7 +15,6 @@ from training.clock import Clock
 from training.fleet.database.writer import Database, Row
 from training.fleet.queue.ahead import Ahead
 from training.fleet.queue.classes import Classes, JobClass
-from training.fleet.queue.declines import Declined, Declines
 from training.fleet.queue.kinds import ABOVE_ALL, OPEN, Kinds, place_of
 from training.fleet.scheduling import booking
 from training.fleet.scheduling import policy as rules
@@ -25,12 +24,31 @@ from training.fleet.scheduling.resources import Booking
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Decline, Take
 from training.fleet.scheduling.threads import threads_for
+from training.printable import clock_time, left_to
 
-BEING_MADE = "which host trains what is being worked out anew; ask again in a moment"
-RETRY_S = 1.0
+BEING_MADE = "which host trains what is being worked out; ask again in a moment"
+RETRY_S = 1.0  # at least, between two asks without news
 
 Rank = tuple[int, float, int]
 Head = tuple[Rank, str]  # rank and id of a job
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A job that a host does not get now, because another will have it done sooner. Times in epoch seconds."""
+
+    job_id: str
+    name: str
+    by: str  # who will do it …
+    begins_at: float
+    ends_at: float
+    here_until: float  # … and when it would be done here
+    open_at: float  # from then on this host may have it
+
+    def sentence(self, now: float) -> str:
+        """Say it to somebody who reads it ``now``."""
+        done, here, free = (clock_time(at, now) for at in (self.ends_at, self.here_until, self.open_at))
+        return left_to(self.by, self.name, done=done, here=here, free=free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +76,6 @@ class Chooser:
         asking = _Asking(self._db, self._classes, self._ahead.kinds, host, fleet, policy, self._clock)
         # One host alone is done no sooner by any order.
         chosen = asking.first_come() if first_come or not fleet.alive else asking.by_time(self._ahead)
-        if not isinstance(chosen, NoJob):
-            self._ahead.waits_no_more(host.name)
         if not (isinstance(chosen, NoJob) and chosen.reason == BEING_MADE):
             self._ahead.answered(host.name)
         return chosen
@@ -93,8 +109,8 @@ class _Asking:
         self._waits: list[tuple[float, str]] = []  # how long until a job may be had, and why not now
         self._for_room: list[tuple[Rank, Needs, str]] = []  # jobs that come first and wait for room, and why
 
-    def first_come(self) -> str | NoJob:
-        """Choose the oldest job of the highest priority."""
+    def first_come(self, *, gates: bool = True) -> str | NoJob:
+        """Choose the oldest job of the highest priority; without ``gates`` none that avoids a host for now."""
         obstacle: str | None = None
         heads: list[tuple[Head, Needs]] = []
         for each in self._classes.pending():
@@ -106,7 +122,8 @@ class _Asking:
             held = rules.hold(needs, self._host, self._fleet, self._policy)
             open_head = self._head(each.class_id, OPEN, held)
             found = [] if open_head is None else [open_head]
-            found += self._avoiding(each, held)
+            avoiding = self._avoiding(each, held)
+            found += avoiding if gates else []
             if misfit is None:
                 heads += [(head, needs) for head in found]
             else:
@@ -115,69 +132,46 @@ class _Asking:
         return min(free)[1] if free else self._nothing(obstacle)
 
     def by_time(self, ahead: Ahead) -> str | NoJob:
-        """Choose the job that the schedule has for this host.
-
-        Jobs that avoid a host for now are in no schedule: they go to the first other one that asks.
-        """
-        gated = [each for each in self._classes.pending() if each.class_id in self._gates] if self._gates else []
-        avoiding = min((head for each in gated for head in self._avoiding_of(each)), default=None)
-        rolling = ahead.current(self._host, self._fleet, self._policy)
-        verdict, head = self._scheduled(rolling)
-        if head is None and avoiding is None:
-            made = rolling.made
-            rolling = ahead.current(self._host, self._fleet, self._policy, or_idle=True)
-            if rolling.made is not made:  # or it would say the same again
-                self._for_room = []
-                verdict, head = self._scheduled(rolling)
-        if avoiding is not None and (head is None or avoiding[0][0] <= head[0][0]):
-            return avoiding[1]
-        if head is not None:
-            assert isinstance(verdict, Take)
-            rolling.took(self._host.name, verdict)
-            return head[1]
-        if isinstance(verdict, Decline):
-            return self._declined(verdict, rolling, ahead.declines)
-        # The schedule knows of no job for this host; one that came a moment ago it does not know yet.
-        if ahead.awaits(self._host.name):
+        """Choose the job that the schedule has for this host."""
+        rolling, passed_over = ahead.current(self._host, self._fleet.alive, self._policy), set[str]()
+        while (verdict := rolling.decide(self._host.name, self._clock.monotonic(), passed_over)) is not None:
+            if isinstance(verdict, Take):
+                head = self._head_of_kind(verdict)
+                if head is not None:
+                    rolling.took(self._host.name, verdict)
+                    return head[1]
+            elif (row := self._first_of_kind(verdict.kind)) is not None:
+                return self._declined(verdict, row)
+            passed_over.add(verdict.kind)  # this host may have none of them at this moment, or none is left
+        chosen = self.first_come(gates=False)
+        # The schedule has nothing for this host; a job that came a moment ago it does not know yet.
+        if not isinstance(chosen, NoJob) and ahead.awaits(self._host.name):
             return NoJob(BEING_MADE, RETRY_S)
-        return self.first_come()
-
-    def _scheduled(self, rolling: Rolling) -> tuple[Take | Decline | None, Head | None]:
-        """Ask the schedule, and pass over the kinds of which this host may have no job at this moment, or of which none
-        is left."""
-        passed_over: set[str] = set()
-        while True:
-            verdict = rolling.decide(self._host.name, self._clock.monotonic(), passed_over)
-            if verdict is None or (isinstance(verdict, Decline) and self._first_of_kind(verdict.kind) is not None):
-                return verdict, None
-            head = self._head_of_kind(verdict) if isinstance(verdict, Take) else None
-            if head is not None:
-                return verdict, head
-            passed_over.add(verdict.kind)
+        return chosen
 
     def _first_of_kind(self, kind: str) -> Row | None:
         """The row of the oldest job of a kind."""
-        class_id, priority = place_of(kind)
-        row = self._db.one("head", class_id=class_id, avoid_host=OPEN, below=priority + 1)
+        class_id, priority, gate = place_of(kind)
+        row = self._db.one("head", class_id=class_id, avoid_host=gate, below=priority + 1)
         return None if row is None or row["priority"] < priority else row
 
     def _head_of_kind(self, take: Take) -> Head | None:
         """The oldest job of a kind, if this host may have it now. One that is meant for it keeps room for itself."""
-        class_id, priority = place_of(take.kind)
+        class_id, priority, gate = place_of(take.kind)
         needs = self._needs(self._classes.at(class_id))
         misfit = rules.fits(needs, self._host)
         if misfit is not None and not self._waits_for_room(needs):
             return None
+        if gate != OPEN and rules.must_avoid(needs, gate, self._host, self._fleet):
+            return None
         held = rules.hold(needs, self._host, self._fleet, self._policy)
-        head = self._head(class_id, OPEN, held, below=priority + 1, least=priority)
+        head = self._head(class_id, gate, held, below=priority + 1, least=priority)
         if head is not None and misfit is not None and take.instead_of is None:
             self._for_room.append((head[0], needs, misfit))
         may = misfit is None and head is not None and self._may_go_before(needs, head[0])
         return head if may else None
 
-    def _declined(self, verdict: Decline, rolling: Rolling, declines: Declines) -> NoJob:
-        row = self._first_of_kind(verdict.kind)
-        assert row is not None, "of other kinds no job is left"
+    def _declined(self, verdict: Decline, row: Row) -> NoJob:
         told = Declined(
             job_id=row["job_id"],
             name=row["name"],
@@ -187,10 +181,11 @@ class _Asking:
             here_until=self._now + verdict.here_s,
             open_at=self._now + verdict.open_s,
         )
-        declines.note(self._host.name, verdict.kind, told)
-        now = self._clock.monotonic()
-        opens = [each.open_at - now for each in rolling.promised(self._host.name).values()]
-        return NoJob(told.sentence(self._now), max(0.0, min([*opens, *(wait_s for wait_s, _ in self._waits)])), told)
+        class_id, _, _ = place_of(verdict.kind)
+        held = rules.hold(self._needs(self._classes.at(class_id)), self._host, self._fleet, self._policy)
+        waits = [row["claimable_at"] + held.seconds - self._now, *(wait_s for wait_s, _ in self._waits)]
+        again_s = min([verdict.open_s, *(wait_s for wait_s in waits if wait_s > 0)])
+        return NoJob(told.sentence(self._now), max(RETRY_S, again_s), told)
 
     def _needs(self, each: JobClass) -> Needs:
         """Return the needs of a class of jobs: beside others also by what was learned of it."""
@@ -205,12 +200,6 @@ class _Asking:
         return all(
             rank < other or booking.goes_before(needs, waiting, self._host) for other, waiting, _ in self._for_room
         )
-
-    def _avoiding_of(self, each: JobClass) -> list[Head]:
-        needs = self._needs(each)
-        if rules.fits(needs, self._host) is not None:
-            return []
-        return self._avoiding(each, rules.hold(needs, self._host, self._fleet, self._policy))
 
     def _avoiding(self, each: JobClass, held: Hold) -> list[Head]:
         """The best job of each gate of a class: for every host that some job avoids, those that do."""

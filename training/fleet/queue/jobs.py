@@ -500,7 +500,7 @@ class JobQueue:
         return len(stale)
 
     def shift_times(self, step_s: float) -> None:
-        """The wall clock stepped by ``step_s``: leases, holds and promises to hosts that wait move along.
+        """The wall clock stepped by ``step_s``: leases and holds move along.
 
         What was stamped between the step and its discovery has the new time already. It must not move again, so
         nothing is moved further ahead than it can be: heartbeats to now, holds to their longest.
@@ -516,7 +516,6 @@ class JobQueue:
                 avoid_max=claimable_max + self.policy.retry_elsewhere_grace_s,
             )
             self.db.run("shift_hosts", step=step_s, now=now)
-            self.db.run("shift_declines", step=step_s, now=now)
 
     def newest_time(self) -> float:
         """The latest moment at which anything was noted, 0 in an empty queue."""

@@ -33,37 +33,46 @@ LIVE_MOST = 5_000  # attempts that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Pending jobs of one class and priority: a kind of the schedule."""
+    """Pending jobs of one class and priority that avoid no host, or one: a kind of the schedule."""
 
     job_class: JobClass
     priority: int
     count: int
     since: float  # when the oldest became claimable
+    gate: str = OPEN  # the host where they failed …
+    gate_s: float = 0.0  # … and for how long the first of them avoids it yet
 
     @property
     def key(self) -> str:
-        return kind_of(self.job_class.class_id, self.priority)
+        return kind_of(self.job_class.class_id, self.priority, self.gate)
 
 
-def kind_of(class_id: int, priority: int) -> str:
-    """Return the name of the kind of jobs with this class and priority."""
-    return f"{class_id}:{priority}"
+def kind_of(class_id: int, priority: int, gate: str = OPEN) -> str:
+    """Return the name of the kind of jobs with this class and priority that avoid this host."""
+    return f"{class_id}:{priority}:{gate}"
 
 
-def place_of(key: str) -> tuple[int, int]:
-    """Return class and priority of a kind."""
-    class_id, priority = key.split(":")
-    return int(class_id), int(priority)
+def place_of(key: str) -> tuple[int, int, str]:
+    """Return class, priority and gate of a kind."""
+    class_id, priority, gate = key.split(":", 2)
+    return int(class_id), int(priority), gate
 
 
 Places = Mapping[str, tuple[bool, int]]  # host → if it is on the GPUs there, and how many at once
 
 
-def kind(of: JobClass, priority: int, count: int, told: Mapping[str, Prediction], places: Places | None = None) -> Kind:
+def kind(
+    of: JobClass,
+    priority: int,
+    count: int,
+    told: Mapping[str, Prediction],
+    places: Places | None = None,
+    gate: str = OPEN,
+) -> Kind:
     """Make a kind of the schedule, by what is told of the hosts that it fits: of each the mean, not the median."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
     seconds = {host: each.mean for host, each in told.items()}
-    return Kind(kind_of(of.class_id, priority), count, seconds, priority, spread, places or {})
+    return Kind(kind_of(of.class_id, priority, gate), count, seconds, priority, spread, places or {})
 
 
 class AtOnce:
@@ -155,14 +164,24 @@ class Kinds:
         self._works: dict[int, Workload] = {}  # of classes
         self._told: dict[int, dict[Machine, Prediction]] = {}
 
-    def waiting(self) -> Iterator[Waiting]:
-        """Read the kinds of pending jobs that no host avoids, one after the other."""
+    def waiting(self, now: float) -> Iterator[Waiting]:
+        """Read the kinds of pending jobs, one after the other; ``now`` says who avoids a host still."""
+        gates: dict[int, list[tuple[str, float]]] = {}
+        for row in self._db.all("gates", now=now):
+            gates.setdefault(row["class_id"], []).append((row["avoid_host"], row["until"] - now))
         for each in self._classes.pending():
-            below = ABOVE_ALL
-            while (head := self._db.one("head", class_id=each.class_id, avoid_host=OPEN, below=below)) is not None:
-                below = head["priority"]
-                row = self._db.one("waiting_of_kind", class_id=each.class_id, priority=below, most=COUNTED_MOST)
-                yield Waiting(each, below, 0 if row is None else row["n"], head["claimable_at"])
+            for gate, gate_s in ((OPEN, 0.0), *gates.get(each.class_id, ())):
+                below, at = ABOVE_ALL, {"class_id": each.class_id, "avoid_host": gate}
+                while (head := self._db.one("head", **at, below=below)) is not None:
+                    below = head["priority"]
+                    count = self.count(each.class_id, below, gate)
+                    yield Waiting(each, below, count, head["claimable_at"], gate, gate_s)
+
+    def count(self, class_id: int, priority: int, gate: str) -> int:
+        """Count the pending jobs of a kind."""
+        at = {"class_id": class_id, "priority": priority, "avoid_host": gate, "most": COUNTED_MOST}
+        row = self._db.one("waiting_of_kind", **at)
+        return 0 if row is None else int(row["n"])
 
     def live(self) -> list[Live]:
         """Return the attempts under way."""

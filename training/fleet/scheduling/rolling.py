@@ -1,61 +1,66 @@
-"""The schedule between two makings, and the bounds that were promised to hosts that wait. Pure.
+"""The schedule between two makings, and how long each host has waited for a better one. Pure.
 
-A schedule is made anew when something that matters has changed, not at each ask: in between it is kept up with what
-was taken from it. Times are the clock's that the caller reads, in seconds.
+A schedule is made when something that matters has changed, not at each ask: in between it is kept up with what was
+taken from it. Times are the clock's that the caller reads, in seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Steps, Take, scheduling, to_the_end
+from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule
+
+ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent for longer begins its wait again
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A host was declined a kind in favour of another host, and may have it from ``open_at`` on."""
+class Patience:
+    """A host's one wait, whatever it is told meanwhile: of which kind it was told last, since when, until when at
+    least, and when it asked last."""
 
-    by: str
-    open_at: float
+    kind: str
+    since: float
+    until: float
+    asked: float
+    opens: float  # when it may have such a job after all, as it was told last
 
 
 class Rolling:
     """The schedule that is in force."""
 
-    def __init__(self, promises: Mapping[tuple[str, str], Promise] | None = None) -> None:
-        """``promises`` of before, by host and kind."""
+    def __init__(self) -> None:
         self.made: Schedule | None = None
         self.made_at = 0.0
-        self.promises = dict(promises or {})
+        self.waits: dict[str, Patience] = {}
         self._taken: list[tuple[str, Take]] = []  # since the last making began
 
     def renew(self, kinds: Sequence[Kind], slots: Sequence[Slot], now: float) -> None:
-        """Take the steps of :meth:`renewing` at once."""
-        self.keep({kind.key for kind in kinds})
-        to_the_end(self.renewing(kinds, slots, now))
+        """Make the schedule at once, of what is there now."""
+        self.begin()
+        self.follow(schedule(kinds, slots, self.made, self.awaited()), now)
 
-    def renewing(self, kinds: Sequence[Kind], slots: Sequence[Slot], now: float) -> Steps[None]:
-        """Make the schedule anew; what it had given out stays where it is unless that gains something.
-
-        The one of before is in force until the last step. What is taken from that meanwhile is taken from the new one.
-        """
-        waiting, due = {kind.key for kind in kinds}, dict[str, float]()
-        for (_, kind), told in self.promises.items():
-            if kind in waiting:
-                due[kind] = min(due.get(kind, told.open_at - now), told.open_at - now)
+    def begin(self) -> None:
+        """Note that a making begins: what is taken from now on is in the jobs that it reads."""
         self._taken = []
-        made = yield from scheduling(kinds, slots, due, self.made)
-        for host, take in self._taken:
-            made = made.took(host, take.kind, take.instead_of)
-        self.made, self.made_at = made, now
 
-    def keep(self, waiting: Collection[str]) -> None:
-        """Forget what was promised of kinds that do not wait now.
+    def follow(self, made: Schedule, made_at: float, left: Callable[[str], int] | None = None) -> None:
+        """Put a schedule that was made elsewhere into force, without what was taken since its making began.
 
-        Not a part of :meth:`renewing`: until its last step such a kind may wait again, and be promised anew.
+        ``left`` counts the jobs of a kind that wait: what was taken before the maker looked is in it no more.
         """
-        self.promises = {key: told for key, told in self.promises.items() if key[1] in waiting}
+        for host, take in self._taken:
+            if left is None or made.count(take.kind) > left(take.kind):
+                made = made.took(host, take.kind, take.instead_of)
+        self.made, self.made_at = made, made_at
+        self.waits = {host: each for host, each in self.waits.items() if host in made.at}
+
+    def awaited(self) -> dict[str, float]:
+        """Return the kinds that hosts wait for, and until when the first of these waits."""
+        found: dict[str, float] = {}
+        for each in self.waits.values():
+            found[each.kind] = min(each.opens, found.get(each.kind, each.opens))
+        return found
 
     def knows(self, host: str) -> bool:
         """Return True when the host has a slot."""
@@ -65,7 +70,7 @@ class Rolling:
         """Count the jobs that the schedule has for this host; None where it does not know the host."""
         if self.made is None or host not in self.made.at:
             return None
-        return sum(share.count for n in self.made.at[host] for share in self.made.shares[n])
+        return sum(share.count for _, _, share in self.made.own(host))
 
     def only(self, hosts: Collection[str]) -> None:
         """Let nobody wait for another host than these."""
@@ -73,43 +78,24 @@ class Rolling:
             self.made = self.made.only(hosts)
 
     def decide(self, host: str, now: float, without: Collection[str] = ()) -> Take | Decline | None:
-        """Answer a slot of ``host``: a wait is never longer than was said of the same kind before.
+        """Answer a slot of ``host``: a job, or a wait that ends at the latest when one here would have been done twice.
 
-        A kind that was promised is given by now whatever the schedule knows of it: who asks sees if it fits.
+        A host that has waited for as long as the job takes here, and until the better one should have been ready with
+        it, may have it anyway: what is said of durations and progress may be wrong for good.
         """
         verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
-        if isinstance(verdict, Take):
+        if not isinstance(verdict, Decline):
             return verdict
-        for kind, told in self.promised(host).items():
-            if told.open_at <= now and kind not in without:
-                return Take(kind, instead_of=self._holder(kind) or told.by)
-        if verdict is None:
-            return None
-        before = self.promises.get((host, verdict.kind))
-        open_at = now + verdict.open_s if before is None else min(before.open_at, now + verdict.open_s)
-        self.promises[host, verdict.kind] = Promise(verdict.by, open_at)
-        return replace(verdict, open_s=open_at - now)
-
-    def promised(self, host: str) -> Mapping[str, Promise]:
-        """Return what this host waits for: of each kind who will do it, and until when that is waited for."""
-        return {kind: told for (name, kind), told in self.promises.items() if name == host}
+        before = self.waits.get(host)
+        if before is None or now - before.asked > ASKS_S:
+            before = Patience(verdict.kind, now, now + verdict.open_s, now, now)
+        opens = max(before.until, before.since + verdict.here_s)
+        self.waits[host] = replace(before, kind=verdict.kind, asked=now, opens=opens)
+        return replace(verdict, open_s=opens - now) if opens > now else Take(verdict.kind, instead_of=verdict.by)
 
     def took(self, host: str, take: Take) -> None:
         """Note that the host got the job that :meth:`decide` gave it."""
         if self.made is not None:
             self.made = self.made.took(host, take.kind, take.instead_of)
         self._taken.append((host, take))
-
-    def waits_no_more(self, host: str) -> None:
-        """Forget what the host was promised: it got a job, or is gone."""
-        for kind in self.promised(host):
-            del self.promises[host, kind]
-
-    def _holder(self, kind: str) -> str | None:
-        """Return the host that has a job of this kind in the schedule."""
-        if self.made is None:
-            return None
-        for slot, shares in zip(self.made.slots, self.made.shares, strict=True):
-            if any(share.kind == kind for share in shares):
-                return slot.host
-        return None
+        self.waits.pop(host, None)

@@ -3,32 +3,30 @@
 Jobs with equal needs, priority and expected durations are one :class:`Kind` with a count; the schedule is made over
 kinds and slots, never over jobs. From the highest priority down, the kind that would suffer most from losing its best
 slot gets it (sufferage; Maheswaran et al., "Dynamic matching and scheduling of a class of independent tasks onto
-heterogeneous computing systems", 1999). A slot without a job of its own takes one from the slot that ends last, if
-that job then ends sooner by a margin; otherwise it declines, and the decline says who will do the job, when, and
-until when that is waited for.
+heterogeneous computing systems", 1999). Then jobs are moved and swapped to relieve the slot that ends last. A slot
+without a job of its own takes one that it ends sooner by a margin; otherwise it waits, and :class:`Decline` says who
+will do the job, when, and until when that is waited for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import add
-from typing import TypeVar
 
-T = TypeVar("T")
 NEVER = math.inf
 _LONGEST_S = 1e100  # that may be believed
-
-
 _MOVES = 4  # tries for each slot to end sooner, after all is given out
 _GAIN_LEAST = 0.999  # a move that gains less is none
 _SWAPPED_MOST = 300  # shares; of more, a swap of two jobs changes little and the search for one takes long
-_NEAR = 6  # slots of a kind that are looked at each time
-_PARTS = 4  # a kind of many jobs is given out in about so many parts a slot
+_ONE_BY_ONE = 2_500  # pairs of a kind and a slot; of more, each slot is given something before all is compared again
+_PARTS = 2  # a kind of many jobs is given out in about so many parts a slot
 _DOUBT = 0.3  # power of a host's slowness by which it is distrusted, for each unit of spread (bench/makespan.py)
 _GUESS = 1.0  # spread of a kind of which hardly anything is known: by a factor of e either way
+_HARDLY_KNOWN, _FAR_BETTER = 0.75, 2.0  # such a spread, and so many times as long as on the best host
 _MARGIN_LEAST = 0.1  # of a job's time here, that stealing must gain
+_WAIT_LEAST_S = 10.0  # for a better host: by less a wrong duration would give its jobs away
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,94 +147,60 @@ class Schedule:
         """Return when all is done."""
         return max((shares[-1].end_s for shares in self.shares if shares), default=0.0)
 
+    def own(self, host: str) -> Iterator[tuple[int, int, Share]]:
+        """Yield the shares of a host's slots: slot, place on it, share."""
+        return ((n, m, share) for n in self.at.get(host, ()) for m, share in enumerate(self.shares[n]))
+
+    def count(self, kind: str) -> int:
+        """Count the jobs of a kind that are given out."""
+        return sum(share.count for shares in self.shares for share in shares if share.kind == kind)
+
     def decide(self, host: str, at_s: float = 0.0, without: Collection[str] = ()) -> Take | Decline | None:
         """Answer a slot of ``host`` that asks ``at_s`` after the schedule was made: a job, one to wait for, or None if
         it could do none that waits. ``without`` are kinds that it may not take now.
         """
-        own = self._first_of(host, without)
-        if own is not None:
-            # A job of a higher priority goes first, unless the host that is to do it has it done sooner.
-            higher = any(-kind.priority < own[0] for kind in self.kinds.values())
-            above = [
-                (-self.kinds[share.kind].priority, -share.end_s, n, share.kind)
-                for n, share, here_s in (self._doable(host, without) if higher else ())
-                if -self.kinds[share.kind].priority < own[0] and at_s + here_s <= max(share.end_s, at_s + share.each_s)
-            ]
-            if above:
-                _, _, n, kind = min(above)
-                return Take(kind, instead_of=self.slots[n].host)
-            if self.kinds[own[2]].spread > _GUESS:
-                # Nobody knows what this host is like: the shortest of such jobs tells, and costs least if it is slow.
-                short = self._shorter_guess(host, self.kinds[own[2]], without)
-                if short is not None:
-                    return short
-            return Take(own[2])
-        doable = self._doable(host, without)
+        mine = [
+            (-self.kinds[s.kind].priority, s.begin_s, s.kind) for _, _, s in self.own(host) if s.kind not in without
+        ]
+        level, _, own = min(mine, default=(NEVER, NEVER, ""))
+        guess = level < NEVER and self.kinds[own].spread > _GUESS
+        if level < NEVER and not guess and -level == max(kind.priority for kind in self.kinds.values()):
+            return Take(own)
+        others = self._of_others(host, without)
+        if guess:  # Nobody knows what this host is like: the shortest tells, and costs least if it is slow
+            alike = [each for each in others if each[2].spread > _GUESS and -each[2].priority == level]
+            short = min(alike, key=lambda each: (each[3], each[0]), default=None)
+            if short is not None and short[3] < self.kinds[own].seconds[host]:
+                return Take(short[1].kind, instead_of=self.slots[short[0]].host)
+        # Of a higher priority than its own, or any where it has none: from the slot that ends last, what is best here
         better = [
-            (-self.kinds[share.kind].priority, -self.shares[n][-1].end_s, at_s + here_s - share.end_s, n, share.kind)
-            for n, share, here_s in doable
-            if at_s + here_s * (1.0 + max(_MARGIN_LEAST, self.kinds[share.kind].spread / 2)) < share.end_s
+            (-kind.priority, -self.shares[n][-1].end_s, at_s + here_s - share.end_s, n, share.kind)
+            for n, share, kind, here_s in others
+            if -kind.priority < level and at_s + here_s * (1.0 + max(_MARGIN_LEAST, kind.spread / 2)) < share.end_s
         ]
-        if better:  # of the highest priority, from the slot that ends last, the job that is best here
-            _, _, _, n, kind = min(better)
-            return Take(kind, instead_of=self.slots[n].host)
-        if not doable:
+        if better:
+            _, _, _, n, key = min(better)
+            return Take(key, instead_of=self.slots[n].host)
+        if level < NEVER:
+            return Take(own)
+        if not others:
             return None
-        # The job that costs least here, should the better host not come after all.
-        n, share, here_s = min(doable, key=lambda each: (-self.kinds[each[1].kind].priority, each[2], each[0]))
-        begin_s = max(share.begin_s, at_s)
-        end_s = begin_s + share.each_s
-        late_s = self.slots[n].late_s + 2.0 * (share.begin_s - self.slots[n].ready_s)
-        open_s = max(late_s, at_s) + max(0.0, here_s - share.each_s - (begin_s - at_s))
-        # From open_s on waiting can no longer pay.
-        times = (begin_s - at_s, end_s - at_s, here_s, open_s - at_s)
-        if open_s <= at_s:
-            return Take(share.kind, instead_of=self.slots[n].host)
-        return Decline(share.kind, self.slots[n].host, *times)
+        # The job that costs least here, should the better host not come after all
+        n, share, _, here_s = min(others, key=lambda each: (-each[2].priority, each[3], each[0]))
+        begin_s, slot = max(share.begin_s, at_s), self.slots[n]
+        if share.begin_s <= at_s and here_s <= share.each_s:
+            return Take(share.kind, instead_of=slot.host)  # that host could begin it now, and would be no faster
+        late_s = slot.late_s + 2.0 * (share.begin_s + share.each_s - slot.ready_s) - at_s
+        open_s = max(here_s, late_s, _WAIT_LEAST_S)
+        return Decline(share.kind, slot.host, begin_s - at_s, begin_s + share.each_s - at_s, here_s, open_s)
 
-    def _first_of(self, host: str, without: Collection[str] = ()) -> tuple[int, float, str] | None:
-        """Return the host's own share that comes first: its priority, negated, when it begins, and its kind."""
-        own = (
-            (-self.kinds[share.kind].priority, share.begin_s, share.kind)
-            for n in self.at.get(host, ())
-            for share in self.shares[n]
-            if share.kind not in without
-        )
-        return min(own, default=None)
-
-    def _shorter_guess(self, host: str, own: Kind, without: Collection[str]) -> Take | None:
-        """Return the shortest job here of which as little is known as of ``own``, if it is shorter, of another host."""
-        shorter = {
-            key: kind.seconds[host]
-            for key, kind in self.kinds.items()
-            if kind.spread > _GUESS
-            and kind.priority == own.priority
-            and kind.seconds.get(host, NEVER) < own.seconds[host]
-            and key not in without
-        }
-        if not shorter:
-            return None
-        mine = self.at.get(host, ())
-        meant = [
-            (shorter[share.kind], n, share.kind)
-            for n, shares in enumerate(self.shares)
-            if n not in mine
-            for share in shares
-            if share.kind in shorter
-        ]
-        if not meant:
-            return None
-        _, n, kind = min(meant)
-        return Take(kind, instead_of=self.slots[n].host)
-
-    def _doable(self, host: str, without: Collection[str]) -> list[tuple[int, Share, float]]:
+    def _of_others(self, host: str, without: Collection[str]) -> list[tuple[int, Share, Kind, float]]:
         """List the shares of other hosts' slots that this host could do, with the time that a job takes there."""
-        here = {key: kind.seconds[host] for key, kind in self.kinds.items() if host in kind.seconds}
-        own = self.at.get(host, ())
+        here = {key: (kind, kind.seconds[host]) for key, kind in self.kinds.items() if host in kind.seconds}
         return [
-            (n, share, here[share.kind])
+            (n, share, *here[share.kind])
             for n, shares in enumerate(self.shares)
-            if shares and n not in own
+            if self.slots[n].host != host
             for share in shares
             if share.kind in here and share.kind not in without
         ]
@@ -253,85 +217,49 @@ class Schedule:
 
         Of a host's several slots it is the one that would have come to it first.
         """
-        meant = instead_of or host
-        found = [
-            (share.begin_s, n, at)
-            for n in self.at.get(meant, ())
-            for at, share in enumerate(self.shares[n])
-            if share.kind == kind
-        ]
+        found = [(share.begin_s, n, m) for n, m, share in self.own(instead_of or host) if share.kind == kind]
         if not found:
             return self
-        begin_s, n, at = min(found)
+        _, n, m = min(found)
         left = [*self.shares[n]]
-        # Taken by the slot itself, it goes on when this job has ended; taken by another, this much sooner.
-        later = replace(
-            left[at], count=left[at].count - 1, begin_s=begin_s + (left[at].each_s if not instead_of else 0)
+        each_s, count = left[m].each_s, left[m].count - 1
+        # Taken by the slot itself, it goes on when this job has ended; taken by another, the rest begins sooner.
+        before = [replace(left[m], count=count, begin_s=left[m].begin_s + (0.0 if instead_of else each_s))]
+        behind = (
+            [replace(share, begin_s=share.begin_s - each_s) for share in left[m + 1 :]] if instead_of else left[m + 1 :]
         )
-        rest = [later] if later.count else []
-        if instead_of:
-            rest += [replace(share, begin_s=share.begin_s - left[at].each_s) for share in left[at + 1 :]]
-        else:
-            rest += left[at + 1 :]
-        shares = (*self.shares[:n], (*left[:at], *rest), *self.shares[n + 1 :])
-        return replace(self, shares=shares)
-
-
-Steps = Generator[int, None, T]  # after each step how much work it was: times that were compared
-
-
-def to_the_end(steps: Steps[T]) -> T:
-    """Take all steps at once."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            made: T = end.value
-            return made
+        shares = (*left[:m], *(before if count else ()), *behind)
+        return replace(self, shares=(*self.shares[:n], shares, *self.shares[n + 1 :]))
 
 
 def schedule(
     kinds: Sequence[Kind],
     slots: Sequence[Slot],
-    promised: Mapping[str, float] | None = None,
     before: Schedule | None = None,
+    awaited: Mapping[str, float] | None = None,
 ) -> Schedule:
-    """Take the steps of :func:`scheduling` at once."""
-    return to_the_end(scheduling(kinds, slots, promised, before))
-
-
-def scheduling(
-    kinds: Sequence[Kind],
-    slots: Sequence[Slot],
-    promised: Mapping[str, float] | None = None,
-    before: Schedule | None = None,
-) -> Steps[Schedule]:
     """Give every job to a slot: sufferage from the highest priority down, then moves that relieve the fullest slot.
 
-    On its slot a kind of a higher priority comes first, then one that is ``promised`` (kind → until when somebody
-    waits for it), then the longest: what is short fills the end. Of kinds that nobody knows the shortest comes first.
-    The schedule of ``before`` stays, as far as it goes, unless a new one ends sooner, so that a small change of what
-    is known moves few jobs.
+    On its slot a kind of a higher priority comes first, then one that is ``awaited`` (kind → until when a host waits
+    for it), then the longest: what is short fills the end. Of kinds of which nothing is known the shortest comes first.
+    The schedule of ``before`` stays, as far as it goes, unless a new one ends sooner, so that a small change of what is
+    known moves few jobs.
     """
-    rows: dict[str, list[float]] = {}
-    for kind in kinds:
-        rows[kind.key] = _believed(kind, slots)
-        yield 2 * len(slots)
-    made = yield from _scheduled(kinds, slots, promised or {}, rows, None)
+    rows = {kind.key: _believed(kind, slots) for kind in kinds}
+    made = _scheduled(kinds, slots, rows, None, awaited or {})
     if before is None:
         return made
-    kept = yield from _scheduled(kinds, slots, promised or {}, rows, before)
+    kept = _scheduled(kinds, slots, rows, before, awaited or {})
     return made if made.end_s < kept.end_s * _GAIN_LEAST else kept
 
 
 def _scheduled(
     kinds: Sequence[Kind],
     slots: Sequence[Slot],
-    due: Mapping[str, float],
     rows: Mapping[str, list[float]],
     before: Schedule | None,
-) -> Steps[Schedule]:
-    known = {kind.key: kind for kind in kinds}
+    awaited: Mapping[str, float],
+) -> Schedule:
     ends = [slot.ready_s for slot in slots]
     given: list[list[Share]] = [[] for _ in slots]
     homeless: list[str] = []
@@ -339,33 +267,17 @@ def _scheduled(
         level = _Level([kind for kind in kinds if kind.priority == priority and kind.count > 0], rows, ends)
         homeless += level.homeless
         if before is not None:
-            yield from level.keep(before, slots)
-        yield from level.assign()
-        yield from level.relieve()
+            level.keep(before, slots)
+        level.assign()
+        level.relieve()
         for n, counts in enumerate(level.counts):
-            shares = [Share(level.kinds[k].key, count, 0.0, level.times[k][n]) for k, count in counts.items()]
-            given[n] += sorted(shares, key=lambda share: (due.get(share.kind, NEVER), _rank(share, known[share.kind])))
-            yield 50 * len(shares)
-    placed = tuple(_placed(shares, slot.ready_s) for shares, slot in zip(given, slots, strict=True))
-    return Schedule(tuple(slots), placed, tuple(homeless), known)
+            for k in sorted(counts, key=lambda k: (awaited.get(level.kinds[k].key, NEVER), level.rank(k, n))):
+                begin_s = given[n][-1].end_s if given[n] else slots[n].ready_s
+                given[n].append(Share(level.kinds[k].key, counts[k], begin_s, level.times[k][n]))
+    return Schedule(tuple(slots), tuple(map(tuple, given)), tuple(homeless), {kind.key: kind for kind in kinds})
 
 
-def _rank(share: Share, kind: Kind) -> float:
-    """Order what a slot does: the longest first; of what is a mere guess the shortest, because it tells of the rest."""
-    return share.each_s if kind.spread > _GUESS else -share.each_s
-
-
-def _placed(shares: Sequence[Share], begin_s: float) -> tuple[Share, ...]:
-    """Put shares one after the other."""
-    placed = []
-    for share in shares:
-        placed.append(replace(share, begin_s=begin_s))
-        begin_s = placed[-1].end_s
-    return tuple(placed)
-
-
-# A kind's loss without its best slot, its time there, the kind (of equal ones the first), that slot, the next.
-_Choice = tuple[float, float, int, int, int]
+_NO_CHOICE = (-1.0, 0.0, 0)
 
 
 class _Level:
@@ -379,53 +291,56 @@ class _Level:
         self.ends = ends
         self.counts: list[dict[int, int]] = [{} for _ in ends]  # of each slot: kind → jobs
 
-    def keep(self, before: Schedule, slots: Sequence[Slot]) -> Steps[None]:
+    def rank(self, k: int, n: int) -> tuple[bool, float]:
+        """Order what a slot does: the longest first; of what is a mere guess the shortest, as it tells of the rest.
+
+        What is hardly known, and seems to suit another host far better, comes last: by then more is known.
+        """
+        each_s, spread = self.times[k][n], self.kinds[k].spread
+        suits_another = spread > _HARDLY_KNOWN and each_s > _FAR_BETTER * min(self.times[k])
+        return suits_another, each_s if spread > _GUESS else -each_s
+
+    def keep(self, before: Schedule, slots: Sequence[Slot]) -> None:
         """Give jobs to the slots that had them before."""
         known = {kind.key: k for k, kind in enumerate(self.kinds)}
-        had: dict[str, list[tuple[Share, ...]]] = {}
-        for slot, shares in zip(before.slots, before.shares, strict=True):
-            had.setdefault(slot.host, []).append(shares)
+        had = {host: [before.shares[n] for n in reversed(at)] for host, at in before.at.items()}
         for at, slot in enumerate(slots):
-            kept = had[slot.host].pop(0) if had.get(slot.host) else ()
-            yield 20 * len(kept)
-            for share in kept:
+            for share in had[slot.host].pop() if had.get(slot.host) else ():
                 k = known.get(share.kind, -1)
                 if k >= 0 and self.times[k][at] < NEVER and self.left[k]:
-                    self._move(k, at, min(share.count, self.left[k]))
-                    self.left[k] -= min(share.count, self.left[k])
+                    self._give(k, at, min(share.count, self.left[k]))
 
-    def assign(self) -> Steps[None]:
+    def assign(self) -> None:
         """Give every job to a slot: first those that would suffer most without their best one."""
-        left = self.left
         # Parts are measured by the time in which these slots could do it all, each job where it is fastest.
-        span = sum(min(row) * count for row, count in zip(self.times, left, strict=True)) / max(1, len(self.ends))
-        near, choice = dict[int, _Near](), dict[int, _Choice]()
-        for k in [k for k, count in enumerate(left) if count]:
-            near[k] = _Near(k, self.times[k], self.ends)
-            choice[k] = near[k].choice()
-            yield 2 * len(self.ends)
-        while choice:
-            _, _, minus_k, at, _ = max(choice.values())
-            k = -minus_k
-            each_s = max(self.times[k][at], 1e-9)
-            part = min(left[k], max(1, int(span / _PARTS / each_s)))
-            self._move(k, at, part)
-            left[k] -= part
-            if not left[k]:
-                del choice[k]
-            stale = [each for each, (_, _, _, best, second) in choice.items() if at in (best, second)]
-            for each in stale:
-                choice[each] = near[each].choice()
-            yield len(choice) + 20 * len(stale)
+        span = sum(min(row) * count for row, count in zip(self.times, self.left, strict=True)) / max(1, len(self.ends))
+        waiting = [k for k, count in enumerate(self.left) if count]
+        one_by_one = len(waiting) * len(self.ends) <= _ONE_BY_ONE
+        while waiting:
+            first: dict[int, tuple[float, float, int]] = {}  # slot → of the kinds that end first there, the one to go
+            for k in waiting:
+                then = list(map(add, self.ends, self.times[k]))
+                best = min(then)
+                at = then.index(best)
+                then[at] = NEVER
+                loss = min(then) - best
+                first[at] = max(first.get(at, _NO_CHOICE), (loss, self.times[k][at], -k))
+            for at in [max(first, key=first.__getitem__)] if one_by_one else first:
+                _, each_s, k = first[at]
+                self._give(-k, at, min(self.left[-k], max(1, int(span / _PARTS / max(each_s, 1e-9)))))
+            waiting = [k for k in waiting if self.left[k]]
 
-    def relieve(self) -> Steps[None]:
+    def relieve(self) -> None:
         """Move a job away from the slot that ends last, or swap it, while all then ends sooner."""
         swaps = sum(map(len, self.counts)) <= _SWAPPED_MOST
         for _ in range(_MOVES * len(self.ends)):
-            full = max(range(len(self.ends)), key=self.ends.__getitem__, default=0)
-            yield 3 * len(self.counts[full]) * (len(self.ends) + swaps * sum(map(len, self.counts))) if self.ends else 1
-            if not self.ends or not (self._move_one(full) or (swaps and self._swap_one(full))):
+            full = max(range(len(self.ends)), key=self.ends.__getitem__)
+            if not (self._move_one(full) or (swaps and self._swap_one(full))):
                 return
+
+    def _give(self, k: int, at: int, count: int) -> None:
+        self._move(k, at, count)
+        self.left[k] -= count
 
     def _move(self, k: int, at: int, count: int) -> None:
         self.counts[at][k] = self.counts[at].get(k, 0) + count
@@ -472,51 +387,10 @@ def _believed(kind: Kind, slots: Sequence[Slot]) -> list[float]:
     that turns out far slower ends last of all; where the same is wrong on a fast machine little is lost.
     """
     row = [*map(kind.time_on, slots)] if kind.places else [kind.seconds.get(slot.host, NEVER) for slot in slots]
-    best = min(row, default=NEVER)
-    if kind.spread <= 0 or best == NEVER or best <= 0:
+    best, doubt = min(row, default=NEVER), _DOUBT * kind.spread
+    if doubt <= 0 or best == NEVER or best <= 0:
         return row
-    doubt = _DOUBT * kind.spread
-    return [each if each == NEVER else _longer(each, each / best, doubt) for each in row]
-
-
-def _longer(seconds: float, times: float, doubt: float) -> float:
-    """Return a time that is longer by so many ``times``, to the power of ``doubt``; never so long as :data:`NEVER`."""
     try:
-        longer: float = seconds * times**doubt
-        return min(longer, _LONGEST_S)
+        return [min(each * (each / best) ** doubt, _LONGEST_S) if each < NEVER else NEVER for each in row]
     except OverflowError:  # by durations that make no sense, which workers may report
-        return _LONGEST_S
-
-
-class _Near:
-    """The slots on which a kind's next job might end first: while slots only fill, few are to be looked at again."""
-
-    def __init__(self, k: int, row: list[float], ends: list[float]) -> None:
-        self._k, self._row, self._ends = k, row, ends
-        self._look_at_all()
-
-    def _look_at_all(self) -> None:
-        then = list(map(add, self._ends, self._row))
-        order = sorted(range(len(then)), key=then.__getitem__)
-        self._slots = sorted(order[:_NEAR])  # in order, as of equal ends the first slot is chosen
-        self._bound = then[order[_NEAR]] if len(order) > _NEAR else NEVER  # on no other slot does one end before
-
-    def choice(self) -> _Choice:
-        best, second, at, then = self._two()
-        if second >= self._bound < NEVER:
-            self._look_at_all()
-            best, second, at, then = self._two()
-        return second - best if second < NEVER else NEVER, self._row[at], -self._k, at, then
-
-    def _two(self) -> tuple[float, float, int, int]:
-        """Return the two earliest ends among these slots, and the slots."""
-        row, ends = self._row, self._ends
-        best = second = NEVER
-        at = then = self._slots[0]
-        for slot in self._slots:
-            end = ends[slot] + row[slot]
-            if end < best:
-                second, then, best, at = best, at, end, slot
-            elif end < second:
-                second, then = end, slot
-        return best, second, at, then
+        return [min(each, _LONGEST_S) if each < NEVER else NEVER for each in row]

@@ -307,6 +307,10 @@ class HostRegistry:
         """Count the open claims that wait for work."""
         return sum(list(self._waiting.values()))
 
+    def waiting_hosts(self) -> list[str]:
+        """Return the hosts with an open claim that waits for work."""
+        return list(self._waiting)
+
     def wait_ends(self, host: str) -> None:
         self._waiting[host] -= 1
         if not self._waiting[host]:

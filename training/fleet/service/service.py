@@ -16,6 +16,7 @@ import msgspec
 
 from training.contract import spec_hash
 from training.fleet.database.writer import Database
+from training.fleet.queue.ahead import Made, Making
 from training.fleet.queue.attempts import Stored
 from training.fleet.queue.choose import NoJob
 from training.fleet.queue.durations import Learned
@@ -83,7 +84,6 @@ from training.printable import duration
 
 SPARE_HOSTS_KEPT = 2_000  # hosts remembered that never had a job …
 SPARE_HOSTS_STEP = 50  # … checked after so many new ones
-CROWD = 32  # waiting claims
 BUNDLES_MAX = 3  # of one attempt
 FULL_RETRY_S = 10.0  # seconds until a host with all its slots taken asks again
 
@@ -126,7 +126,6 @@ class Service:
         self._new_round = new_round
         self.policy = queue.policy
         self._dataset_store = dataset_store
-        self.crowd = CROWD
         self._clock = queue.clock
         self._watch = Watch.begin(self._clock.now(), self._clock.monotonic(), self.policy)
         self._last_watch = self._watch  # before the last look
@@ -1014,19 +1013,21 @@ class Service:
         if behind > self.policy.clock_step_s:
             self.queue.shift_times(-behind)
 
+    # ── the schedule, where a thread makes it beside the calls ──────────────────────────────
+
     @property
-    def is_crowded(self) -> bool:
-        """Return True when so many claims wait that a schedule is made before they are told of new jobs."""
-        return self.plan.scheduling is Scheduling.SOONEST and self.host_registry.waiting_claims() >= self.crowd
+    def must_schedule(self) -> bool:
+        """Return True when a schedule is to be made. For any thread."""
+        return self.plan.scheduling is Scheduling.SOONEST and self.queue.ahead.is_due(self.policy)
 
-    def think_ahead(self) -> bool:
-        """Begin the schedule that the first of those who wait would ask for; returns whether there is more to do."""
-        self.queue.ahead.renew(self.fleet(out=taken_out(self.queue.db, self.host_registry)).alive, self.policy)
-        return self.queue.ahead.being_made
+    def begin_schedule(self) -> Making:
+        """Note what a schedule is to be made of, for :meth:`Ahead.make`."""
+        return self.queue.ahead.begin(self.fleet(out=taken_out(self.queue.db, self.host_registry)).alive, self.policy)
 
-    def think(self) -> bool:
-        """Make a piece of the schedule that is being made, if there is one; returns whether there is more to do."""
-        return self.queue.ahead.go_on()
+    def follow_schedule(self, making: Making, made: Made) -> list[str]:
+        """Put a schedule into force; returns the hosts with an open claim that would get a job by it."""
+        self.queue.ahead.follow(making, made)
+        return self.queue.ahead.called(self.host_registry.waiting_hosts())
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 

@@ -43,7 +43,10 @@ class Wakes:
             return []
         service, ahead, now = self.service, self.service.queue.ahead, self.service.queue.clock.monotonic()
         sleepers = [Sleeper(host, *self._tried(host, now)) for host in macs]
-        waiting = {each.key: each for _, each in zip(range(KINDS_MAX), ahead.kinds.waiting(), strict=False)}
+        waiting = {
+            each.key: each
+            for _, each in zip(range(KINDS_MAX), ahead.kinds.waiting(service.queue.clock.now()), strict=False)
+        }
         if not waiting:
             return []
         awake = service.fleet(out=taken_out(service.queue.db, service.host_registry)).alive

@@ -32,9 +32,9 @@ WHERE class_id = :class_id AND avoid_host = :avoid_host
   AND priority < :below
 ORDER BY priority DESC, claimable_at, seq LIMIT 1
 
--- name: waiting_of_kind — how many jobs of a class and priority wait that avoid no host, of very many so many
+-- name: waiting_of_kind — how many jobs of a class, gate and priority wait, of very many so many
 SELECT count(*) AS n FROM (SELECT 1 FROM waiting
-  WHERE class_id = :class_id AND avoid_host = '' AND priority = :priority
+  WHERE class_id = :class_id AND avoid_host = :avoid_host AND priority = :priority
   LIMIT :most)
 
 -- name: attempts_live — what runs, for schedule and forecast
@@ -44,25 +44,6 @@ SELECT a.claim_id, a.host, a.heard_s, a.paused, a.progress, a.granted_at, a.book
     AND (b.host = a.host OR b.resumable) AND b.attempt < a.attempt) AS afresh
 FROM attempts AS a JOIN jobs AS j ON j.job_id = a.job_id JOIN classes AS c ON c.class_id = j.class_id
 WHERE a.ended_at IS NULL ORDER BY a.host LIMIT :most
-
--- name: add_decline — a host waits for another that will have a job done sooner
-INSERT INTO declines (host, kind, job_id, by_host, at, begins_at, ends_at, here_until, open_at)
-VALUES (:host, :kind, :job_id, :by_host, :now, :begins_at, :ends_at, :here_until, :open_at)
-
--- name: end_decline — it waits no more
-UPDATE declines SET ended_at = :now WHERE host = :host AND kind = :kind AND ended_at IS NULL
-
--- name: end_declines_of — a host waits for nothing any more
-UPDATE declines SET ended_at = :now WHERE host = :host AND ended_at IS NULL
-
--- name: decline — whom a host waits for
-SELECT by_host, open_at FROM declines WHERE host = :host AND kind = :kind AND ended_at IS NULL
-
--- name: shorten_decline — it waits no longer than until then
-UPDATE declines SET open_at = :open_at WHERE host = :host AND kind = :kind AND ended_at IS NULL
-
--- name: declines_open — who waits for whom
-SELECT host, kind, by_host, open_at FROM declines WHERE ended_at IS NULL
 
 -- name: gates — hosts that some job of a class avoids for now ('' is the open gate); few, because failures are rare
 WITH avoiding AS MATERIALIZED (  -- grouped afterwards, or the planner walks jobs_ready in group order instead
@@ -406,10 +387,6 @@ WHERE status IN ('pending', 'claimed', 'running')
 -- name: shift_hosts — as above
 UPDATE hosts SET last_seen = min(last_seen + :step, :now)
 
--- name: shift_declines — as above; one that was noted after the step has the new time already
-UPDATE declines SET at = at + :step, begins_at = begins_at + :step, ends_at = ends_at + :step,
-  here_until = here_until + :step, open_at = open_at + :step
-WHERE ended_at IS NULL AND at + :step <= :now
 
 -- name: newest_time — when anything was noted last; before that the clock cannot be
 SELECT max(at) AS at FROM (

@@ -362,22 +362,6 @@ CREATE TABLE removals (             -- what the plan's [retention] took away, wh
 CREATE UNIQUE INDEX removals_standing ON removals (what, subject, number) WHERE back_at IS NULL;
 CREATE INDEX removals_unfinished ON removals (what) WHERE done_at IS NULL AND back_at IS NULL;
 
-CREATE TABLE declines (            -- a host that waits, or waited, because another will have a job done sooner
-  seq        INTEGER PRIMARY KEY,
-  host       TEXT NOT NULL,
-  kind       TEXT NOT NULL,         -- class and priority of the jobs that it waits for …
-  job_id     TEXT NOT NULL,         -- … and the oldest of them, when the wait began
-  by_host    TEXT NOT NULL,
-  at         REAL NOT NULL,
-  begins_at  REAL NOT NULL,         -- as foretold: there …
-  ends_at    REAL NOT NULL,
-  here_until REAL NOT NULL,         -- … and here
-  open_at    REAL NOT NULL,         -- it waits no longer than until then
-  ended_at   REAL,                  -- NULL: it waits
-  seal INTEGER
-) STRICT;
-CREATE UNIQUE INDEX declines_open ON declines (host, kind) WHERE ended_at IS NULL;
-CREATE INDEX declines_by_time ON declines (at);
 
 CREATE TABLE watches (              -- hosts that are watched with a model, and when each watch was heard; receiver's clock
   host       TEXT NOT NULL,
@@ -455,7 +439,6 @@ INSERT INTO seals (tbl, n, unsealed) VALUES
   ('classes', 0, 0),
   ('curve_points', 0, 0),
   ('deaths', 0, 0),
-  ('declines', 0, 0),
   ('events', 0, 0),
   ('host_changes', 0, 0),
   ('host_orders', 0, 0),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -22,6 +23,7 @@ from training.fleet.receiver.metrics.tally import Tally, newest_event
 from training.fleet.receiver.security.authentication import Authenticator
 from training.fleet.receiver.security.authority import Authority
 from training.fleet.scheduling.job import TRANSITIONS, JobStatus
+from training.fleet.scheduling.policy import Scheduling
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
@@ -46,6 +48,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DISK_THREADS = 4
+_REST = 2.0  # after a schedule was made, in units of the time that it took
 FOLD_SOON_BYTES = 4 * 1024**2  # of new output
 PREVIEWS_MAX = 4
 _LARGE_BODIES = 4  # JSON of megabytes that is read at once
@@ -73,33 +76,38 @@ class Settings:
 
 
 class WaitingRoom:
-    """The claims that wait for a job. Making a job claimable wakes all; each then asks again."""
+    """The claims that wait for a job. Each asks again when it is woken: all of them, or those of some hosts."""
 
     def __init__(self) -> None:
         self.closed = False
         self._news = 0
-        self._bell = asyncio.Event()
+        self._of: Counter[str] = Counter()  # news for single hosts
+        self._bells: dict[str, asyncio.Event] = {}
 
-    @property
-    def news(self) -> int:
+    def news(self, host: str) -> int:
         """Rises at every wake. Read it before asking, so that no wake is missed while the queue answers "nothing"."""
-        return self._news
+        return self._news + self._of[host]
 
-    def wake(self) -> None:
-        self._news += 1
-        self._bell.set()
-        self._bell = asyncio.Event()
+    def wake(self, hosts: Iterable[str] | None = None) -> None:
+        if hosts is None:
+            self._news += 1
+        else:
+            self._of.update(hosts)
+        for host in [*self._bells] if hosts is None else hosts:
+            if host in self._bells:
+                self._bells.pop(host).set()
 
     def close(self) -> None:
         """End all waits, also later ones."""
         self.closed = True
         self.wake()
 
-    async def wait(self, news: int, timeout_s: float, gone: asyncio.Future[object]) -> None:
-        """Wait until there is news, the time is over, or ``gone`` is done."""
-        if self.closed or self._news != news:
+    async def wait(self, host: str, news: int, timeout_s: float, gone: asyncio.Future[object]) -> None:
+        """Wait until there is news for a host, the time is over, or ``gone`` is done."""
+        if self.closed or self.news(host) != news:
             return
-        bell: asyncio.Future[object] = asyncio.ensure_future(self._bell.wait())
+        rings = self._bells.setdefault(host, asyncio.Event()).wait()
+        bell: asyncio.Future[object] = asyncio.ensure_future(rings)
         try:
             await asyncio.wait((bell, gone), timeout=timeout_s, return_when="FIRST_COMPLETED")
         finally:
@@ -190,14 +198,14 @@ class Context:
         self._forecasting = 0
         self._previewing = 0  # plans that are being judged, or wait for that
         self._fired = self._made_pending()
-        self._thinking: asyncio.Future[None] | None = None  # holds on to the task
+        self._scheduling: asyncio.Future[None] | None = None  # holds on to the task
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="schedule")
+        self.service.queue.ahead.make_beside(self.reader, self.service.learned(self.reader))
         self.halted: str | None = None  # set when no write would last: the reason
 
     async def call(self, decide: Callable[[], T]) -> T:
         """Run ``decide`` on the writer's thread; its effects are durable when this returns."""
-        outcome: _Awaited[T] = _Awaited()
-        self.writer.post(decide, outcome)
-        result = await outcome.future
+        result = await self._written(decide)
         self._notice()
         crashpoint("receiver.answering")
         return result
@@ -276,36 +284,40 @@ class Context:
         return await asyncio.get_running_loop().run_in_executor(self._hashing, work)
 
     def _notice(self) -> None:
-        """Wake the waiting claims when a job became claimable since the last look, and the folding of much output."""
+        """Have the schedule made when something happened, else wake the waiting claims when a job became claimable; and
+        have much output folded."""
         fired = self._made_pending()
         if fired != self._fired:
             self._fired = fired
-            if self._thinking is None and self.service.is_crowded:
-                self._thinking = asyncio.ensure_future(self._think(self.service.think_ahead, then_wake=True))
-            else:
+            if self.service.plan.scheduling is not Scheduling.SOONEST:
                 self.room.wake()
-        if self._thinking is None and self.service.queue.ahead.being_made:
-            self._thinking = asyncio.ensure_future(self._think(self.service.think))
+        if self._scheduling is None and self.service.must_schedule:
+            self._scheduling = asyncio.ensure_future(self._schedule())
         appended = self.service.queue.attempts.appended_bytes
         if appended - self._appended >= FOLD_SOON_BYTES:
             self._appended = appended
             self.much_output.set()
 
-    async def _think(self, begin: Callable[[], bool], *, then_wake: bool = False) -> None:
-        """Let a schedule that takes long be made in pieces, with calls between them; then wake who waits for it.
-
-        Where very many wait, new jobs wake them only then: each would ask twice.
-        """
+    async def _schedule(self) -> None:
+        """Have the schedule made beside the calls, and wake who gets a job by it."""
+        service = self.service
         try:
-            more = await asyncio.wrap_future(self.writer.submit(begin))
-            while more:
-                more = await asyncio.wrap_future(self.writer.submit(self.service.think))
-        except DatabaseError as error:  # the next claim begins anew
+            making = await self._written(service.begin_schedule)
+            made = await asyncio.get_running_loop().run_in_executor(self._maker, service.queue.ahead.make, making)
+            self.room.wake(await self._written(lambda: service.follow_schedule(making, made)))
+            await asyncio.sleep(_REST * made.cost_s)
+        except DatabaseError as error:  # the next call begins another
             logger.info("the schedule was not made: %s", error)
         finally:
-            self._thinking = None
-            if then_wake or self.service.queue.ahead.is_awaited:
-                self.room.wake()
+            self._scheduling = None
+        if service.must_schedule:
+            self._notice()
+
+    async def _written(self, decide: Callable[[], T]) -> T:
+        """Run ``decide`` on the writer's thread."""
+        outcome: _Awaited[T] = _Awaited()
+        self.writer.post(decide, outcome)
+        return await outcome.future
 
     def _made_pending(self) -> int:
         fired = self.service.queue.events.fired
@@ -397,4 +409,5 @@ class Context:
         self._disk.shutdown(wait=True)
         self._plans.shutdown(wait=True, cancel_futures=True)
         self._foretelling.shutdown(wait=True, cancel_futures=True)
+        self._maker.shutdown(wait=True, cancel_futures=True)
         self._hashing.shutdown(wait=True)

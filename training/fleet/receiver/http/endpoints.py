@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RETRY_LEAST_S = 0.05  # between two looks for one waiting claim
+_RETRY_LEAST_S = 1.0  # between two looks for one waiting claim without news
 Endpoint = Callable[[Context, Request], Awaitable[Response]]
 _WORKERS_AND_DATA = (uploads, enrolment, datasets, states)
 _NEIGHBOURS = (*_WORKERS_AND_DATA, notify, pages, plans, login, acts, results, gc, forecasts, incidents)
@@ -101,7 +101,7 @@ def endpoints() -> dict[str, Endpoint]:
 async def claim(context: Context, request: Request) -> Response:
     """Grant a job; with ``wait_s``, keep the claim waiting until there is one or the time is over."""
     body = await read_json(context, request, ClaimRequest)
-    news = context.room.news
+    news = context.room.news(body.host_id)
     answer = await _ask(context, request, body)
     wait_s = min(body.wait_s, WAIT_S_MAX)
     if answer.job_id is None and wait_s > 0 and not answer.ask_again:
@@ -133,10 +133,10 @@ async def _wait_for_job(
             if left <= 0:
                 break
             pause = left if answer.retry_after_s is None else min(left, answer.retry_after_s)
-            await context.room.wait(news, max(pause, _RETRY_LEAST_S), gone)
+            await context.room.wait(body.host_id, news, max(pause, _RETRY_LEAST_S), gone)
             if gone.done():
                 break
-            news = context.room.news
+            news = context.room.news(body.host_id)
             answer = await _ask(context, request, body, poll)
     finally:
         context.service.wait_ends(body.host_id)
