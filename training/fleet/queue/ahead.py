@@ -103,7 +103,7 @@ class Ahead:
             return Made(schedule((), ()), self.stopwatch() - begun)
         machines = {host.name: Machine.of(host) for host in hosts}
         live = [each for each in self.kinds.live() if each.host in machines]
-        self.kinds.look((each, machines[each.host]) for each in live)
+        self.kinds.look((of.job_class for of in waiting), ((each, machines[each.host]) for each in live))
         busy: dict[str, list[Busy]] = {}
         for each in live:
             ends = self.kinds.left(each, machines[each.host])

@@ -21,7 +21,6 @@ from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.job import Host, Needs
 from training.fleet.scheduling.policy import Fleet, Hold, Policy
 from training.fleet.scheduling.resources import Booking
-from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Decline, Take
 from training.fleet.scheduling.threads import threads_for
 from training.printable import clock_time, left_to
