@@ -30,7 +30,7 @@ from scipy.sparse import coo_matrix
 
 from training.fleet.scheduling.calibrations import MIXED, Calibrations
 from training.fleet.scheduling.durations import Machine, Speeds
-from training.fleet.scheduling.forecast import Forecast, Question, Work, forecast
+from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, WaitingKind, forecast
 from training.fleet.scheduling.predictions import Prediction, remaining
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Decline, Kind, Slot, Take
@@ -258,10 +258,10 @@ class Ours:
         self.hear(world)
         asked = []
         for job, kind in zip(world.waiting, self._kinds(world), strict=True):
-            asked.append(Work(kind, (kind.key,), works[job].family, self.told(job, world)))
+            asked.append(WaitingKind(kind, (kind.key,), works[job].family, self.told(job, world)))
         machines = range(world.estimate.shape[1])
         training = [str(world.running[n][0]) if n in world.running else None for n in machines]
-        return forecast(Question(asked, [self._slot(n, world) for n in machines], training))
+        return forecast(ForecastQuestion(asked, [self._slot(n, world) for n in machines], training))
 
 
 class Learning(Ours):

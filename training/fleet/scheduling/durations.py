@@ -4,7 +4,7 @@ The logarithm of the seconds is fitted a family at a time: the host's time for t
 job's sizes (its numeric hyperparameters), jointly, by ridge regression in closed form (:class:`_Fit`). A host's time
 is shrunk towards its calibration and the family's mean; an attempt that fits nothing weighs little (Huber). A kind's
 own deviation, and that of its very settings on one host, are means of what the fit leaves over, shrunk. A host that
-never trained a family is expected to be as fast there as with others (:class:`_Hosts`).
+never trained a family is expected to be as fast there as with others (:class:`_HostEffects`).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Speeds:
     attempts: dict[str, Attempts] = field(default_factory=dict)
     awaited: dict[str, dict[str, float]] = field(default_factory=dict)  # of families that nobody trained: middle sizes
     _fits: dict[str, _Fit] = field(default_factory=dict, init=False, compare=False, repr=False)
-    _hosts: _Hosts | None = field(default=None, init=False, compare=False, repr=False)
+    _hosts: _HostEffects | None = field(default=None, init=False, compare=False, repr=False)
 
     def learn(self, work: Workload, on: Machine, seconds: float, unsure: float = 0.0) -> None:
         """Take in an attempt that trained for so long. Nonsense (NaN, negative) is passed over.
@@ -156,9 +156,9 @@ class Speeds:
             self._fits[family] = _Fit(family, self.attempts.get(family, {}), self.calibrations, awaited)
         return self._fits[family]
 
-    def _beside(self) -> _Hosts:
+    def _beside(self) -> _HostEffects:
         if self._hosts is None:
-            self._hosts = _Hosts({family: self._fit(family) for family in self.attempts}, self.calibrations)
+            self._hosts = _HostEffects({family: self._fit(family) for family in self.attempts}, self.calibrations)
         return self._hosts
 
 
@@ -275,7 +275,7 @@ class _Fit:
             self._known[work] = sizes, log_s, unsure, unlike
         return self._known[work]
 
-    def predict(self, work: Workload, host: str, hosts: _Hosts) -> Prediction:
+    def predict(self, work: Workload, host: str, hosts: _HostEffects) -> Prediction:
         sizes, log_s, everywhere, unlike = self._everywhere(work)
         if host in self.hosts:
             mean, here, of_sizes = self.hosts[host]
@@ -308,7 +308,7 @@ class _Fit:
         return _shrunk(told, 0.0, max(self._unlike, mean**2))  # what is far away is not shrunk
 
 
-class _Hosts:
+class _HostEffects:
     """Hosts beside each other over all families: what one takes for a family that it never trained."""
 
     def __init__(self, fits: Mapping[str, _Fit], calibrations: Calibrations) -> None:

@@ -22,7 +22,7 @@ _READY_SPREAD_MOST = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WaitingKind:
     """A kind with its jobs, in the order in which they are granted."""
 
     kind: Kind
@@ -32,10 +32,10 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ForecastQuestion:
     """All that a forecast is made of. Times in seconds."""
 
-    works: Sequence[Work]
+    works: Sequence[WaitingKind]
     slots: Sequence[Slot]
     training: Sequence[str | None] = ()  # the job that each slot trains now
     first_come: bool = False  # the first of ``works`` of the highest priority goes to the first host that asks
@@ -55,7 +55,7 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class HostWait:
     """A host that has nothing to do from ``at_s`` on, since another host will have this job done sooner."""
 
     host: str
@@ -73,10 +73,10 @@ class Forecast:
     low_s: float  # … these
     high_s: float
     nowhere: tuple[str, ...] = ()
-    waits: tuple[Waits, ...] = ()  # one of each such host
+    waits: tuple[HostWait, ...] = ()  # one of each such host
 
 
-def forecast(question: Question) -> Forecast:
+def forecast(question: ForecastQuestion) -> Forecast:
     """Answer a question."""
     works, slots = question.works, question.slots
     made = schedule([work.kind for work in works], slots)
@@ -111,7 +111,7 @@ def forecast(question: Question) -> Forecast:
     return Forecast(tuple(stays), end_s, *_range(end_s, deviation), nowhere, tuple(_waits(question, free, last)))
 
 
-def _in_turn(made: Schedule, works: Sequence[Work]) -> Iterator[tuple[int, int]]:
+def _in_turn(made: Schedule, works: Sequence[WaitingKind]) -> Iterator[tuple[int, int]]:
     """Yield each job's kind and slot, as scheduled."""
     known = {work.kind.key: k for k, work in enumerate(works)}
     for n, shares in enumerate(made.shares):
@@ -120,7 +120,7 @@ def _in_turn(made: Schedule, works: Sequence[Work]) -> Iterator[tuple[int, int]]
                 yield known[share.kind], n
 
 
-def _first_come(question: Question, free: Sequence[float]) -> Iterator[tuple[int, int]]:
+def _first_come(question: ForecastQuestion, free: Sequence[float]) -> Iterator[tuple[int, int]]:
     """Yield each job's kind and slot: the slot that is free next takes the first that fits."""
     works = question.works
     order = sorted(range(len(works)), key=lambda k: -works[k].kind.priority)
@@ -136,7 +136,7 @@ def _first_come(question: Question, free: Sequence[float]) -> Iterator[tuple[int
             heapq.heappush(asks, (free[n], n))
 
 
-def _waits(question: Question, free: Sequence[float], last: Mapping[int, Stay]) -> Iterator[Waits]:
+def _waits(question: ForecastQuestion, free: Sequence[float], last: Mapping[int, Stay]) -> Iterator[HostWait]:
     """Yield the hosts that have nothing to do while jobs that they could do wait for another."""
     done = dict[str, tuple[float, int]]()
     for n, slot in enumerate(question.slots):
@@ -150,12 +150,12 @@ def _waits(question: Question, free: Sequence[float], last: Mapping[int, Stay]) 
         ]
         here_s, k = min(waits, default=(math.inf, 0))
         if here_s < math.inf:
-            yield Waits(host, at_s, last[k], here_s)
+            yield HostWait(host, at_s, last[k], here_s)
 
 
 @dataclass(slots=True)
 class _Load:
-    """Work on one slot, or all, and how unsure its time is."""
+    """The work on one slot, or on all, and how unsure its time is."""
 
     seconds: float = 0.0
     _own: float = 0.0  # sum of squares of independent deviations, in seconds

@@ -21,7 +21,7 @@ from training.fleet.queue.foresee import name_of
 from training.fleet.queue.kinds import AtOnce, Kinds, Live, kind, places_of
 from training.fleet.scheduling import policy as rules
 from training.fleet.scheduling.durations import Machine
-from training.fleet.scheduling.forecast import Forecast, Question, Stay, Work, forecast
+from training.fleet.scheduling.forecast import Forecast, ForecastQuestion, Stay, WaitingKind, forecast
 from training.fleet.scheduling.job import Host, JobStatus, Needs
 from training.fleet.scheduling.orders import PAUSE_MAX_S, Out
 from training.fleet.scheduling.schedule import Busy
@@ -243,7 +243,7 @@ class _Answer:
         slots, on = [slot for slot, _ in places], [None if n is None else busy[slot.host][n] for slot, n in places]
         first_come = self.registry.plan.scheduling is rules.Scheduling.FIRST_COME
         training = [None if each is None else each.job.job_id for each in on]
-        made = forecast(Question(works, slots, training, first_come=first_come))
+        made = forecast(ForecastQuestion(works, slots, training, first_come=first_come))
         by_id = {each.job_id: each for each in (*asked, *(each.job for each in trained))}
         begun = {each.job.job_id: each.attempt for each in on if each is not None}
         firsts = {slot.host: n for n, slot in reversed([*enumerate(slots)])}
@@ -261,7 +261,7 @@ class _Answer:
             nowhere=self._nowhere([by_id[job] for job in made.nowhere[:NOWHERE_MAX]]),
         )
 
-    def _works(self, asked: Sequence[_Asked], busy: Collection[str]) -> list[Work]:
+    def _works(self, asked: Sequence[_Asked], busy: Collection[str]) -> list[WaitingKind]:
         """Group the jobs into the kinds of the schedule."""
         groups: dict[tuple[int, int], list[_Asked]] = {}
         for each in asked:
@@ -273,7 +273,7 @@ class _Answer:
             fits = {name: self.machines[name] for name, host in hosts.items() if rules.fits(of.needs, host) is None}
             told = self.kinds.predictions(of, fits)
             made = kind(of, priority, len(jobs), told, at_once.of(self.kinds.needs(of), hosts.values()))
-            works.append(Work(made, tuple(each.job_id for each in jobs), self.kinds.work(of).family, told))
+            works.append(WaitingKind(made, tuple(each.job_id for each in jobs), self.kinds.work(of).family, told))
         return works
 
     def _job(self, stay: Stay, job: _Asked, slot: int, attempt: Live | None) -> ForetoldJob:
