@@ -20,7 +20,7 @@ class Clock(Protocol):
         ...
 
     def awake(self) -> float:
-        """Seconds that never step and stand still while the machine sleeps, where the system can tell."""
+        """Seconds that never step and stand still while the machine sleeps, where the system offers such a clock."""
         ...
 
 

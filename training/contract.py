@@ -96,7 +96,7 @@ THEN = ("training.trainer.session",)
 
 
 def reads(spec: Mapping[str, Any], path: str) -> bool:
-    """Return True for a file of a data set that the trainer of a job dict reads; one of one's own may read any.
+    """Return True for a file of a data set that the trainer of a job dict reads; an own trainer may read any.
 
     Both modes read the same files: each window lies there with the channels of both.
     """
@@ -106,7 +106,7 @@ def reads(spec: Mapping[str, Any], path: str) -> bool:
 
 
 def outputs(spec: Mapping[str, Any]) -> Sequence[str]:
-    """The files that a trainer of one's own promises to leave; empty for ours."""
+    """The files that an own trainer promises to leave; empty for ours."""
     own = spec.get("trainer") or {}
     model, mode = str(spec.get("model")), str(spec.get("mode"))
     return [filled_in(str(name), model, mode) for name in own.get("outputs") or ()]
@@ -139,15 +139,15 @@ IDENTITY_KEYS = ("model", "mode", "hyper", "split_recipe", "train_hosts", "seed"
 
 
 def job_identity(spec: Mapping[str, Any]) -> str:
-    """The id of what a job dict asks for: SHA-256 of what determines the model.
+    """The id of the training that a job dict describes: SHA-256 of what determines the model.
 
-    A data set, hosts to test on and the command of a trainer of one's own are part of it where they are named.
+    A data set, hosts to test on and the command of an own trainer are part of it where they are named.
     """
     return digest(identity_of(spec))
 
 
 def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that determines the model of a job dict, of which its id is the digest."""
+    """Everything that determines the model of a job dict; its digest is the job's id."""
     own = spec.get("trainer")
     command = own.get("command") if isinstance(own, Mapping) else None
     return _asked(spec) | ({"command": list(command)} if command else {})

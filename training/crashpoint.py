@@ -16,7 +16,7 @@ VARIABLE = "CIS490_CRASH_AT"
 
 
 def armed(environment: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    """Read what the variable asks for: place → (passes left, signal). Raises ValueError when it makes no sense."""
+    """Parse the variable's value: place → (passes left, signal). Raises ValueError when it makes no sense."""
     wanted = environment.get(VARIABLE)
     if not wanted:
         return {}
@@ -29,7 +29,7 @@ _armed = armed(os.environ)
 
 
 def crashpoint(name: str, detail: str = "") -> None:
-    """Pass the place ``name``, or ``name.detail`` where one line stands for several."""
+    """Pass the place ``name``, or ``name.detail`` where one line marks several places."""
     if not _armed:
         return
     place = f"{name}.{detail}" if detail else name

@@ -1,4 +1,5 @@
-"""The eight families, each declared once: its flags, and what trainers, fleet and documentation must know of it.
+"""The eight families, each declared once: its flags, and the facts about it that trainers, fleet and documentation
+share.
 
 The command line, ``--describe`` and docs/trainer-contract.md follow from ``FAMILIES``, and so do the fleet's choice of
 a GPU, threads and files. Standard library only: a family's library is imported when it trains.
@@ -259,7 +260,7 @@ OWN = Family(module="", hyper=())  # what is taken for true of a trainer of one'
 
 
 def family_of(model: str) -> Family:
-    """Return the family of a model; of a trainer of one's own what is taken for true."""
+    """Return the family of a model; for an own trainer, the assumed values."""
     return FAMILIES.get(model, OWN)
 
 

@@ -256,7 +256,7 @@ def test_a_class_that_only_calibrated_never_trained():
     ],
 )
 def test_an_attack_that_always_comes_last_is_noted(kinds, said):
-    """A channel that only drifted caught 77 % where each recording ended with the attack, and nothing was said."""
+    """A channel that only drifted caught 77 % where each recording ended with the attack, and the report was silent."""
     y = np.tile([int(kind) for kind in kinds], 8)
     episode = np.repeat([f"e{number}" for number in range(8)], 6)
     t_start = np.arange(48.0)
@@ -371,7 +371,7 @@ def test_a_host_with_benign_windows_of_several_classes_is_still_benign_alone():
     ],
 )
 def test_a_host_on_which_attacks_pass_unseen_is_named(caught, said):
-    """Everything caught on one host and nothing on the other was *catches 51 %*, and no word of hosts."""
+    """Everything caught on one host and nothing on the other was **catches 51 %*, without a word on hosts."""
     made = changed(tpr=(0.81, [0.6, 0.9]))
     host = made["per_host"]["lab-c"]
     made["per_host"]["lab-c"] = host | {"tpr": {"value": 0.99, "ci95": [0.75, 1.0]}}

@@ -1,4 +1,4 @@
-"""A Dask cluster that somebody started. Its scheduler itself gives the tasks of a lost worker to others."""
+"""A Dask cluster that runs already. Its scheduler itself gives the tasks of a lost worker to others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def dask(address: str, jobs: int | None) -> Engine:
     from distributed.versions import VersionMismatchWarning
 
     gone = (
-        f"the Dask scheduler at {address} went away: start it again, run the same command, and it resumes where it was"
+        f"the Dask scheduler at {address} is gone: start it again and run the same command, which resumes where it "
+        "stopped"
     )
     no_workers = (
         f"the Dask scheduler at {address} has no workers: start some (dask worker {address} --nthreads 1), and run it "

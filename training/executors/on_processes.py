@@ -58,7 +58,7 @@ def _verdict(error: BaseException) -> Exception:
 def end_with_parent() -> None:
     """End this process of a pool when its parent is gone.
 
-    The pool's own pipes do not tell it: every process holds both of their ends, and waits for work for ever.
+    The pool's own pipes do not show it: every process holds both of their ends, and waits for work without end.
     """
     threading.Thread(target=_outlive, name="end with parent", daemon=True).start()
 

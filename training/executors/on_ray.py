@@ -1,4 +1,4 @@
-"""A Ray cluster that somebody started. Ray itself does the tasks of a lost worker again."""
+"""A Ray cluster that runs already. Ray itself does the tasks of a lost worker again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ray(address: str, jobs: int | None) -> Engine:
     import ray as package
 
     errors = package.exceptions
-    gone = f"the Ray cluster at {address} went away: start it again, run the same command, and it resumes where it was"
+    gone = f"the Ray cluster at {address} is gone: start it again and run the same command, which resumes"
     try:
         package.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:

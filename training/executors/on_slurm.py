@@ -1,6 +1,6 @@
-"""A partition of a Slurm cluster: each chunk of tasks is a job, whose files lie in a folder that all machines share.
+"""A partition of a Slurm cluster: each chunk of tasks is a job, with its files in a folder that all machines share.
 
-submitit writes and submits the jobs. Their states are asked of ``squeue``, which every cluster answers: accounting, of
+submitit writes and submits the jobs. Their states are asked of ``squeue``, which every cluster answers: accounting,
 which submitit would ask, is absent on small ones. Options of ``sbatch`` that a cluster demands are given by its own
 variables: SBATCH_ACCOUNT, SBATCH_QOS, SBATCH_TIMELIMIT and others.
 """
@@ -36,7 +36,7 @@ HOPELESS = {  # reasons for which a job waits for ever, with what to do
     "InvalidQOS": "the quality of service is unknown: set SBATCH_QOS",
     "QOSNotAllowed": "the quality of service is not allowed: set SBATCH_QOS",
 }
-LOST_OFTEN = "Slurm ended jobs one after the other with the same tasks ({}): mend that, and run it again to resume"
+LOST_OFTEN = "Slurm ended several jobs with the same tasks ({}): fix the cause and run it again to resume"
 
 
 class SlurmJobs(Executor):
@@ -68,7 +68,7 @@ class SlurmJobs(Executor):
                 if unanswered >= DEAF:
                     raise EngineError(f"Slurm's controller does not answer ({reason}): run it again later")
                 if reason in HOPELESS:
-                    raise EngineError(f"job {job.job_id} waits for ever in Slurm: {HOPELESS[reason]}")
+                    raise EngineError(f"job {job.job_id} waits without end in Slurm: {HOPELESS[reason]}")
                 ended = 0 if not state or state in UNDER_WAY else ended + 1
                 if ended >= GONE:
                     raise TaskLost(f"state {state}, {_log(job.paths.stderr)}")
@@ -142,4 +142,4 @@ def _asked(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no word")
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")

@@ -1,8 +1,8 @@
 """Tasks on their way to a worker and back: plain bytes, which are checked there before they are unpacked.
 
 An engine carries ``pickle.loads`` and bytes, and so needs nothing of ours. The bytes call :func:`work` at the worker
-with what was expected of it as text, and with the tasks still packed: a worker with other code says so, rather than
-unpack what it does not know. Results and errors come back as bytes too, the same way on every engine.
+with the expected versions as text, and with the tasks still packed: a worker with other code refuses, instead of
+unpacking bytes it cannot read. Results and errors come back as bytes too, the same way on every engine.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def work(expect: str, tasks: bytes) -> bytes:
 
 @functools.lru_cache(8)
 def _check(expect: str) -> None:
-    """Raise EngineError where this process is not what was expected."""
+    """Raise EngineError where this process differs from the expected one."""
     if expect and (why := _unlike(json.loads(expect))) is not None:
         raise EngineError(f"the worker on {platform.node()} {why}")
 
@@ -94,7 +94,7 @@ def _unlike(expect: Mapping[str, Any]) -> str | None:
     if expect["python"] != _python():
         return f"runs Python {_python()}, and here it is {expect['python']}: start workers with the same Python"
     if expect["code"] != code_digest():
-        return "has another version of this project: bring it to the same commit, and start the workers anew"
+        return "has another version of this project: bring it to the same commit, and restart the workers"
     for name, wanted in expect["libraries"].items():
         if _version(name) != wanted:
             own = _version(name) or "none"

@@ -1,4 +1,4 @@
-"""Tasks spread over an engine: in chunks, with results in order; what was lost with its worker is sent again."""
+"""Tasks spread over an engine: in chunks, with results in order; a task lost with its worker is sent again."""
 
 from __future__ import annotations
 

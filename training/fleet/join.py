@@ -73,7 +73,7 @@ def join(wanted: JoinRequest, clock: Clock, connect: Connect = connect) -> str:
     days = round(float(answer["valid_s"]) / 86_400)
     return (
         f"{wanted.name} has joined {wanted.url}; its certificate is in {wanted.folder}, "
-        f"good for {days} days and renewed by itself"
+        f"good for {days} days and renewed automatically"
     )
 
 
@@ -133,7 +133,7 @@ def _is_meant(authority: str, wanted: JoinRequest) -> bool:
 
 
 def default_folder(role: Role, name: str) -> Path:
-    """Return the folder in which its program looks for it; a reader's is looked for by nobody."""
+    """Return the folder in which its program looks for it; no program looks for a reader's."""
     if role is Role.OPERATOR:
         return Path.home() / ".config" / "cis490" / "tls"
     if role is Role.READER:
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     roles = parser.add_mutually_exclusive_group()
     roles.add_argument("--operator", action="store_true", help="join as an operator, not as a host")
     roles.add_argument("--reader", action="store_true", help="join as one who only looks, such as Prometheus")
-    roles.add_argument("--watcher", action="store_true", help="join as a watched host, which tells of its incidents")
+    roles.add_argument("--watcher", action="store_true", help="join as a watched host, which reports its incidents")
     parser.add_argument("--code", required=True, help="as printed; works once, within 15 minutes")
     parser.add_argument("--fingerprint", required=True, help="as printed: sha256:…")
     parser.add_argument(

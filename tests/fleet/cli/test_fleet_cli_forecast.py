@@ -55,7 +55,7 @@ def test_who_trains_what_when_and_when_all_is_done() -> None:
     assert questions == [None]
     flat = " ".join(said.split())
     assert said.startswith("4 jobs are done in about 1 h 07 min, at ")
-    assert f"foretold at {clock(NOW, NOW)}" in flat
+    assert f"computed at {clock(NOW, NOW)}" in flat
     assert "laptop takes no part: not seen for 3 h" in flat
     assert "waits: desk will have cnn done at" in flat
     assert "big is trained nowhere: desk: vram_free 8.0 < 24.0 GiB" in flat
@@ -126,7 +126,7 @@ def test_the_picture_has_the_width_of_the_terminal(width: int, encoding: str) ->
 
 def test_nothing_to_do_and_nothing_known_are_said() -> None:
     nothing = {**ANSWER, "done_at": None, "jobs": [], "count": 0, "hosts": [], "nowhere": {}, "held": 0}
-    assert asked(answer=nothing)[0] == f"Nothing is to be trained.\n\nforetold at {clock(NOW, NOW)}\n"
+    assert asked(answer=nothing)[0] == f"No job waits for training.\n\ncomputed at {clock(NOW, NOW)}\n"
     assert asked(answer={**nothing, "nowhere": {"a": "no host"}})[0].startswith("No job that waits can be trained now.")
     assert sentence({**ANSWER, "learned_from": 0}).endswith("so this is a guess.")
     assert sentence({**ANSWER, "left_out": 7}).startswith("The first 4 jobs are done")
@@ -134,7 +134,7 @@ def test_nothing_to_do_and_nothing_known_are_said() -> None:
 
 def test_an_answer_of_another_release_or_of_nonsense_is_shown_all_the_same() -> None:
     odd = {"jobs": [{"host": None, "begins_at": "soon", "ends_at": 1e18}], "hosts": [{"host": 3}], "done_at": "x"}
-    assert asked(answer=odd)[0].startswith("Nothing is to be trained.")
+    assert asked(answer=odd)[0].startswith("No job waits for training.")
 
 
 def test_the_demos_last_screen_shows_its_forecasts_whole_in_80_columns() -> None:

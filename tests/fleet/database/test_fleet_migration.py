@@ -17,7 +17,7 @@ from training.fleet.database.sqlite import SCHEMA_VERSION, SqliteDatabase
 from training.fleet.database.writer import DatabaseError
 from training.fleet.queue.jobs import JobQueue
 
-REMEDY = "run `cis490-jobs rebuild --force`, which puts it aside and brings the completed jobs back from the store"
+REMEDY = "run `cis490-jobs rebuild --force`, which renames it and restores the completed jobs from the store"
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ def test_nobody_at_the_address() -> None:
     said = install_system.ask(f"http://127.0.0.1:{port}", SystemClock()).trouble
     assert said is not None
     assert f"nothing listens at http://127.0.0.1:{port}" in said
-    assert "mend the DNS" in str(install_system.ask("http://no-such-host.invalid", SystemClock()).trouble)
+    assert "fix the DNS" in str(install_system.ask("http://no-such-host.invalid", SystemClock()).trouble)
 
 
 # -- the plan on Linux, carried out below a folder ---------------------------------------------------------------------
@@ -370,7 +370,7 @@ def test_a_step_that_fails_ends_it_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(InstallError, match="does not stay up: the state directory is full"):
         do(WISH, machine, tmp_path)
     machine.fails = {"is-active": Ran(3), journal: Ran(0)}
-    with pytest.raises(InstallError, match="does not stay up: nothing was said; it is tried again"):
+    with pytest.raises(InstallError, match="does not stay up: no output; it is tried again"):
         do(WISH, machine, tmp_path)
     machine.fails = {"capability": Ran(126, "python: permission denied")}
     with pytest.raises(InstallError, match="chmod -R"):
@@ -399,7 +399,7 @@ def test_words_about_a_machine_and_about_finished_work() -> None:
     device = probe.CudaDevice("RTX 4070", 8.0, 7.5)
     found = probe.Capability("desk", cpu_cores=8, ram_total_gib=31.25, cuda_available=True, cuda_devices=(device,))
     assert capability_words(json.dumps(found.to_dict())) == "8 cores, 31.2 GiB RAM, RTX 4070 with 8.0 GiB"
-    assert capability_words("Segmentation fault") == "it could not be told"
+    assert capability_words("Segmentation fault") == "it could not be determined"
     assert undelivered('{"delivery": {"assignment": {"job_id": "abc"}}}') == "abc"
     assert undelivered('{"delivery": null}') is undelivered("[[") is None
 

@@ -234,7 +234,7 @@ def test_a_junction_is_a_link_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_cannot_be_closed_gets_no_key(fails: str, tmp_path: Path) -> None:
     disk = Disk()
     disk.fails = fails
-    with pytest.raises(InstallError, match=r"Access is denied.; if somebody else made .* remove it"):
+    with pytest.raises(InstallError, match=r"Access is denied.; if another user made .* remove it"):
         install(disk, tmp_path)
     assert [argv for argv in disk.ran if argv[0] != "icacls"] == []
 

@@ -828,7 +828,7 @@ def test_a_command_written_as_one_text_is_shown_as_the_list_that_runs():
         ('kind = "webhook"', "notify.x", "lacks its url"),
         ('kind = "webhook"\nurl = "https://hook/s3cret"', "notify.x.url", "is a secret"),
         ('kind = "webhook"\nurl_file = "relative"', "notify.x.url_file", "absolute path"),
-        ('kind = "webhook"\nurl_file = "/a"\nurl_env = "B"', "notify.x.url_env", "stands beside url_file"),
+        ('kind = "webhook"\nurl_file = "/a"\nurl_env = "B"', "notify.x.url_env", "cannot be given with url_file"),
         ('kind = "webhook"\nurl_file = "/a"\ntoken_file = "/b"', "notify.x.token_file", "has no key `token_file`"),
         ('kind = "pigeon"', "notify.x.kind", "no kind of channel `pigeon`"),
         ('kind = "command"\ncommand = "tell"', "notify.x.command", "must be a list"),

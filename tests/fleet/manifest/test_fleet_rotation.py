@@ -71,7 +71,7 @@ def test_a_job_without_test_hosts_keeps_its_id_and_its_dict():
         (SPLIT + 'rotate = "hosts"', "rotate", "needs train_hosts", "add train_hosts"),
         (SPLIT + 'train_hosts = ["a"]\nrotate = "hosts"', "rotate", "has a alone", "two hosts or more"),
         (SPLIT + 'train_hosts = ["a", "b", "a"]\nrotate = "hosts"', "train_hosts[2]", "a is there twice", "remove one"),
-        (ROTATED + 'test_hosts = ["a"]', "rotate", "stands beside test_hosts", "remove one"),
+        (ROTATED + 'test_hosts = ["a"]', "rotate", "cannot be given with test_hosts", "remove one"),
         (SPLIT + HOSTS + 'rotate = "host"', "rotate", "no rotation `host`", "did you mean `hosts`"),
         (SPLIT + HOSTS + "rotate = true", "rotate", "must be a rotation", "known: hosts"),
         ('rotate = "hosts"\n' + HOSTS, "rotate", 'split_recipe "sample" does not', 'split_recipe = "host"'),

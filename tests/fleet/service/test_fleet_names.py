@@ -266,7 +266,7 @@ def test_a_push_is_told_what_its_name_was_and_what_that_means() -> None:
         "processed was dddddddddddd, which stays under its id",
         "the plan names processed: the next reload creates 14 jobs again, trained on this one",
         (
-            "1 job not finished will train on dddddddddddd all the same; after the reload "
+            "1 job not finished will train on dddddddddddd; after the reload "
             "`cis490-jobs cancel --removed` takes such jobs out"
         ),
     ]

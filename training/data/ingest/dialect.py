@@ -263,7 +263,7 @@ class Cells:
 
 
 def has_words(column: pl.Series) -> bool:
-    """Tell whether some cell is no number in any spelling, and no word for nothing."""
+    """True if some cell is neither a number in any spelling nor an empty value."""
     text = column.to_frame().select(text=_without_words(pl.col(column.name))).to_series().drop_nulls()
     odd = text.filter(text.cast(pl.Float64, strict=False).is_null())
     return not odd.str.contains(f"{ENGLISH}|{COMMA_DECIMAL}|{THOUSANDS}").all()

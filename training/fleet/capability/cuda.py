@@ -2,9 +2,9 @@
 
 Questions with different prices. What torch can use needs torch, takes seconds and changes only with torch, the driver
 or the cores: it is asked in a short child process and its answer is kept. So is the calibration, the host's speed in
-what trainers do, measured in the same child: it takes about a second more, once, and is there when the host first
-asks for work, so that its first job is already chosen by it. Free memory changes by the minute and costs a millisecond
-through NVML: it is asked afresh every time. The daemon itself never imports torch.
+what trainers do, measured in the same child: it takes about a second more, once, and the result is there before the
+host first asks for work, so even its first job is chosen with it. Free memory changes by the minute and costs a
+millisecond through NVML: it is asked afresh every time. The daemon itself never imports torch.
 """
 
 from __future__ import annotations

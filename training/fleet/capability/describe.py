@@ -129,7 +129,7 @@ class ProcessDescriber:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End the running command and start no more; from any thread or signal handler."""
+        """End the running command and start no further one; from any thread or signal handler."""
         self._stopped.set()
 
     def __call__(self, command: Sequence[str]) -> Description:

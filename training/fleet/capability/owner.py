@@ -1,6 +1,7 @@
 """The probe of what a machine's owner does with it: hours, battery, a person, other programs' load, temperature.
 
-Best effort: what the system does not tell is None, and nothing here raises. Only what is asked for is looked at.
+Best effort: a value that the system does not report is None, and nothing here raises. Only what is asked for is looked
+at.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The findings of a look; None: the system does not tell, or it was not asked for."""
+    """The findings of a look; None: the system does not report it, or the caller did not ask."""
 
     minute: int
     on_battery: bool | None = None
@@ -83,7 +84,7 @@ class Observer:
 
 
 def on_battery() -> bool | None:
-    """Return whether the machine runs on its battery; None where there is none, or nobody says."""
+    """Return whether the machine runs on its battery; None where there is none or the system does not report it."""
     import psutil
 
     with contextlib.suppress(Exception):  # a sensor's file may vanish, or hold nonsense
@@ -105,7 +106,7 @@ def celsius() -> float | None:
 
 
 def idle_s(run: Callable[[Sequence[str]], str | None], now: float) -> float | None:
-    """Return for how long nobody has touched the machine; None where the system does not tell."""
+    """Return for how long the machine has had no input; None where the system does not report it."""
     if sys.platform == "win32":
         return _windows_idle_s()
     listed = run(["loginctl", "list-sessions", "--no-legend", "--no-pager"])

@@ -91,7 +91,7 @@ def detect(
     """Look at this machine as it is now.
 
     ``venv_python`` is the interpreter that trainers are started with (default: this one), ``repo_root`` the checkout
-    whose commit is reported (default: the one this file lies in).
+    whose commit is reported (default: the one that contains this file).
     """
     limits = _attempt(cgroup_limits, CgroupLimits())
     probe = _cuda_probe(Path(venv_python or sys.executable))

@@ -51,7 +51,7 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[FleetClient], lis
 
 
 class _Quoted(str):
-    """A completion in the form in which bash takes it. Typer drops those that do not begin with what was typed."""
+    """A completion in the form in which bash takes it. Typer drops those that do not begin with the typed text."""
 
     __slots__ = ()
 

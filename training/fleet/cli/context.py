@@ -88,7 +88,7 @@ def browse(address: str) -> bool:
 
 
 class CannotError(Exception):
-    """A command cannot do what was asked. The text is one sentence."""
+    """A command cannot do its work. The text is one sentence."""
 
     def __init__(self, sentence: str, code: int = REFUSED) -> None:
         super().__init__(sentence)

@@ -186,7 +186,7 @@ def _summary(points: Points) -> str:
 
 
 def _notes(reply: Reply, mark: str) -> Iterator[Text]:
-    """Say what the picture cannot: of which attempts it is made, that it was thinned, that there is nothing to draw."""
+    """Say what the picture cannot: the attempts it shows, that it was thinned, or that there is nothing to draw."""
     name, attempts = one_line(reply["name"], NAME_MAX), reply["attempts"]
     if not attempts:
         gone = reply.get("removed")

@@ -56,7 +56,7 @@ def push_dataset(
         raise CannotError(str(error)) from None
     line = (
         f"{called} is data set {listing.dataset_id[:12]}: {size(listing.size)} "
-        f"in {counted(len(listing.files), 'files')}, {size(sent)} of which were sent"
+        f"in {counted(len(listing.files), 'files')}, {size(sent)} of them sent"
     )
     context.show(as_json, {**view, "sent": sent}, lambda: "\n".join([line, *moved_lines(view, called)]))
     if not any(file.path == VALIDATION_FILE for file in listing.files):
@@ -82,7 +82,7 @@ def moved_lines(view: Json, name: str) -> list[str]:
     if waiting:
         jobs = counted(waiting, "jobs")
         lines.append(
-            f"{jobs} not finished will train on {was} all the same; after the reload "
+            f"{jobs} not finished will train on {was}; after the reload "
             "`cis490-jobs cancel --removed` takes such jobs out"
         )
     return lines

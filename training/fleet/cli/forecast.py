@@ -54,7 +54,8 @@ def forecast(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Foretell who trains what when, and when all is done. Four of five such forecasts hold what comes."""
+    """Predict which host trains which job when, and when all jobs are done. Four of five such forecasts hold what
+    comes."""
     context: CommandContext = ctx.obj
     hosts: dict[str, dict[str, Any]] = {}
     for each in imagined or ():
@@ -119,7 +120,7 @@ def rendered(answer: Json) -> RenderableType:
     parts: list[RenderableType] = [Text(sentence(answer), "bold")]
     if jobs:
         parts += [Text(), Gantt(jobs, now, number(answer.get("done_at")) or now)]
-    notes = [Text(f"foretold at {clock(now, now)}", "dim"), *_notes(answer, now)]
+    notes = [Text(f"computed at {clock(now, now)}", "dim"), *_notes(answer, now)]
     if notes:
         parts += [Text(), *notes]
     if jobs:
@@ -132,7 +133,7 @@ def sentence(answer: Json) -> str:
     now, done = number(answer.get("now")) or 0.0, number(answer.get("done_at"))
     count = int(number(answer.get("count")) or 0)
     if done is None:
-        return "No job that waits can be trained now." if answer.get("nowhere") else "Nothing is to be trained."
+        return "No job that waits can be trained now." if answer.get("nowhere") else "No job waits for training."
     low, high = (number(answer.get(key)) or done for key in ("done_low_at", "done_high_at"))
     left = int(number(answer.get("left_out")) or 0)
     first = f"The first {counted(count, 'jobs')}" if left else counted(count, "jobs")

@@ -79,7 +79,7 @@ def render(found: Reply) -> RenderableType:
     """Draw what would go: one sentence, then each thing with its size and why."""
     notes = [Text(f"note: {one_line(note, 300)}") for note in found.get("notes") or []]
     if found.get("keeps_all"):
-        return Group(Text("the plan has no [retention]: everything is kept (docs/manifest.md tells its keys)"), *notes)
+        return Group(Text("the plan has no [retention]: everything is kept (its keys are in docs/manifest.md)"), *notes)
     items = found.get("items") or []
     if not items:
         return Group(Text("nothing goes now: all that the plan's [retention] does not keep is gone already"), *notes)

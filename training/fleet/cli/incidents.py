@@ -101,7 +101,7 @@ def state_of(change: Reply) -> str:
 
 
 def rendered(answer: Reply) -> RenderableType:
-    """Lay the answer out for people."""
+    """Format the answer for people."""
     found, watches, now = answer["incidents"], answer["watches"], answer["now"]
     watched: list[RenderableType] = [
         Text(_watch(each, now), style="yellow" if each["silent"] else "dim") for each in watches
@@ -131,7 +131,7 @@ def rendered(answer: Reply) -> RenderableType:
 
 
 def table_of_changes(changes: Sequence[Reply]) -> RenderableType:
-    """Lay out how hosts have changed."""
+    """Format how hosts have changed."""
     made = table("NUMBER", "CHANGED HOST", "REPORTED (UTC)", "MODEL", "HOW", "STATE")
     for each in changes:
         made.add_row(

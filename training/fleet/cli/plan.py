@@ -203,7 +203,7 @@ def _place(answer: Json, file: Path) -> Path:
 
 
 def _put(file: Path, seen: str | None, target: Path, answer: Json) -> Path:
-    """Put FILE in the manifest's place, durably, and keep the earlier one beside it; returns that."""
+    """Put FILE in the manifest's place, durably, and keep the earlier one next to it; returns that."""
     kept = target.with_name(target.name + BEFORE)
     try:
         content, before, mode = file.read_bytes(), target.read_bytes(), target.stat().st_mode & 0o777

@@ -114,7 +114,7 @@ def restore(
     db: Db = None,
     models_dir: ModelsDir = None,
     snapshot: Annotated[str | None, typer.Option(help="Date of the copy; default the newest.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Keep an existing database beside the new one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
     with_keys: Annotated[bool, typer.Option("--with-keys", help="The authority, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -159,7 +159,7 @@ def rebuild(
     db: Db = None,
     models_dir: ModelsDir = None,
     manifest: Annotated[Path, typer.Option(metavar="FILE", help="The plan, for jobs that are not done.")] = MANIFEST,
-    force: Annotated[bool, typer.Option("--force", help="Keep an existing database beside the new one.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Keep an existing database next to the new one.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Rebuild the database from the store and the manifest alone; the receiver must be stopped."""

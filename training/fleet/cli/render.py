@@ -208,7 +208,7 @@ def render_workers(answer: Json) -> RenderableType:
         return Text("no worker has asked for work yet; start one with cis490-trainer-worker")
     data = {str(worker.get("hostname")): _data(worker) for worker in workers}
     some = ["DATA SETS"] if any(data.values()) else []
-    made = table("HOST", "HEARD", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", right=("CORES",))
+    made = table("HOST", "SEEN", "CORES", "RAM FREE", "GPU", *some, "JOBS", "NOTE", right=("CORES",))
     for worker in workers:
         can = worker.get("capability") or {}
         alive = worker.get("alive")
@@ -226,7 +226,7 @@ def render_workers(answer: Json) -> RenderableType:
 
 
 def _note(worker: Json) -> Text:
-    """Collect what the operator should know of a host, the worst first."""
+    """Collect a host's warnings for the operator, the worst first."""
     if worker.get("quarantine"):
         return cell(worker["quarantine"], "bold red", chars_max=500)
     note = worker.get("conflict") or worker.get("resting") or worker.get("obstacle")
@@ -276,7 +276,7 @@ def moved_line(ref: str, answer: Json) -> str:
     if answer.get("held_by"):
         line += f", held by {printable(answer['held_by'])}"
     elif not answer.get("in_manifest", True) and answer["status"] == "pending":
-        line += "; the plan does not name it, and it is trained all the same unless it is cancelled"
+        line += "; the plan does not name it, but it will be trained unless it is cancelled"
     if near:
         others = "1 other job's name or id begins"
         if near > 1:

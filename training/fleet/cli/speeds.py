@@ -1,4 +1,4 @@
-"""``cis490-jobs speeds``: how long jobs take on each host, as learned from what was trained."""
+"""``cis490-jobs speeds``: how long jobs take on each host, as learned from completed jobs."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def models(
     receiver_url: Url = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show which model to believe: figures with intervals, ties, verdicts, and what was never tested."""
+    """Show which model to believe: figures with intervals, ties, verdicts, and pairs that were never tested."""
     context: CommandContext = ctx.obj
     client = context.client(receiver_url)
     reply = client.models()

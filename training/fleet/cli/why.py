@@ -1,4 +1,4 @@
-"""``cis490-jobs plan --why``: the fields of which a job's id is made, and those in which two jobs differ. Pure."""
+"""``cis490-jobs plan --why``: the fields that a job's id is computed from, and those in which two jobs differ. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_THERE = "—"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A job by what it asks for, whether it is known to the receiver or stands in a file."""
+    """A job by its fields, whether the receiver or a file supplies it."""
 
     name: str
     job_id: str
@@ -48,7 +48,7 @@ def why_data(jobs: Sequence[Asked]) -> dict[str, Any]:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """List the fields whose values differ, as JSON tells them apart."""
+    """List the fields whose values differ in JSON."""
     return [key for key in {**one, **other} if _shown(one, key) != _shown(other, key)]
 
 

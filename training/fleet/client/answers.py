@@ -7,7 +7,7 @@ What a call raises::
     │   ├── Stranger       another program answered, or a receiver with another database
     │   └── Damaged        what came is not what was promised                       │
     ├── Unavailable        the receiver said "not now" (busy, starting, disk full)  ┘ safe: every request is repeatable
-    └── Refused            the receiver said no, and will say so again
+    └── Refused the receiver said no, and would say no again
         ├── Superseded     the claim is no longer the live one: stop the trainer, drop the work
         └── Cancelled      the operator cancelled the job: stop the trainer, drop the work
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class ClientError(Exception):
-    """A call did not do what was asked; the message is one sentence for people."""
+    """A call failed; the message is one sentence for people."""
 
 
 class Unreachable(ClientError):  # noqa: N818 - named like the refusals

@@ -42,7 +42,7 @@ def upload(
 
 
 def deliver(caller: Caller, job_id: str, message: DeliverRequest, file: Path) -> CompleteReply:
-    """Deliver a bundle that had been set aside, for a waiting job."""
+    """Deliver a bundle that was kept locally, for a waiting job."""
     try:
         return caller.call("deliver", job_id, body=message)  # type: ignore[no-any-return]
     except Refused as refusal:
@@ -76,7 +76,7 @@ class _Upload:
         try:
             self._offset = int(answer.headers[HEADER_OFFSET.lower()])
         except (KeyError, ValueError):
-            raise Unreachable("the receiver's answer does not say where to go on") from None
+            raise Unreachable("the receiver's answer does not say where to resume") from None
         with self._file.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if self._offset > size:

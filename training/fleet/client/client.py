@@ -1,7 +1,7 @@
 """Typed calls to the receiver, over the standard library only, with one retry table.
 
 The simple form remembers what it must: ``claim`` keeps the claim's id, heartbeats number themselves, an upload asks
-first how much is there and goes on from it::
+first how much is there and resumes there::
 
     client = FleetClient("http://10.100.0.1:8445", host_id="office-print")
     grant = client.claim(capability)
@@ -12,7 +12,7 @@ first how much is there and goes on from it::
 Transport, chance and sleep are injected. Safe to call from several threads.
 
 An answer counts only with the id of its database. About a claim it must be the database that granted it: the client
-remembers that of its own claims, and is told of others' with ``client.about(database_id)``. About anything else it
+remembers that of its own claims, and learns that of others from ``client.about(database_id)``. About anything else it
 must be the one that answered this client first; a worker's client, which lives for months, may take jobs from another.
 
 Each call takes the members of its request by name, and answers with the message that :mod:`training.fleet.wire` has for
@@ -268,11 +268,11 @@ class FleetClient:
         return upload(self._about(held), job_id, headers, Path(path), progress, tries)
 
     def deliver(self, job_id: str, path: str | os.PathLike[str], **members: Any) -> CompleteReply:
-        """Deliver a bundle that had been set aside (``DeliverRequest``); its bytes only if the receiver lacks them."""
+        """Deliver a bundle that was kept locally (``DeliverRequest``); its bytes only if the receiver lacks them."""
         return deliver(self._caller, job_id, DeliverRequest(host_id=self.host_id or "", **members), Path(path))
 
     def watch(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Tell that this host is watched, and of an incident or a change (``WatchRequest`` but for the host)."""
+        """Report that this host is watched, or an incident or a change (``WatchRequest`` without the host)."""
         return self.call("watch", body={"host_id": self.host_id, **told})
 
     @property
@@ -321,11 +321,11 @@ class FleetClient:
         return self.call("act_on_jobs", what=what, jobs=jobs, **wanted)
 
     def plan(self, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Tell what a reload would change (``PlanReply``): of the receiver's manifest, or of this ``PlanRequest``."""
+        """Return what a reload would change (``PlanReply``): of the receiver's manifest, or of this ``PlanRequest``."""
         return self.call("plan") if given is None else self.call("plan_of", body=given)
 
     def forecast(self, question: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Foretell who trains what when (``ForecastReply``); ``question`` is a ``ForecastRequest``."""
+        """Predict which host trains which job when (``ForecastReply``); ``question`` is a ``ForecastRequest``."""
         return self.call("forecast") if question is None else self.call("forecast_of", body=question)
 
     def get_model(

@@ -30,7 +30,7 @@ class ChunkCalls:
         return self._put(self._at(listing.dataset_id), listing.document, tries)
 
     def bring(self, dataset_id: str, chunks: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
-        """Upload chunks (SHA-256, bytes) of what was announced; several in one request."""
+        """Upload chunks (SHA-256, bytes) of the announced data set; several in one request."""
         if len(chunks) > 1 and self._takes_many:
             try:
                 self._put(f"{self._at(dataset_id)}/pieces", batch(chunks), tries, answers=False)

@@ -1,6 +1,6 @@
 """Push a folder as a data set: read it, announce it, send the chunks that the receiver lacks, publish it.
 
-Memory does not grow with the data set but for its listing, some 50 bytes a chunk.
+Memory does not grow with the data set, except for its listing of some 50 bytes a chunk.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Caller:
         return decoded(answer, route.reply or dict)
 
     def again(self, call: Callable[[], T], tries: int | None, advanced: Callable[[], bool] = lambda: False) -> T:
-        """Make the call until it succeeds, is refused for good, or ``tries`` are used up."""
+        """Make the call until it succeeds, is refused permanently, or ``tries`` are used up."""
         most = self._tries if tries is None else tries
         failures = 0
         while True:

@@ -28,7 +28,7 @@ _WORDS = {
     404: "another service on that port, or a proxy that leads elsewhere: check the address",
     407: "a proxy that wants a login: reach the receiver without it",
     429: "a proxy that limits requests: raise that limit",
-    502: "a proxy that does not reach the receiver behind it: start the receiver, or mend the proxy's address of it",
+    502: "a proxy that does not reach the receiver behind it: start the receiver, or correct its address in the proxy",
     503: "a proxy that has no receiver behind it now: start the receiver",
     504: "a proxy that got no answer from the receiver behind it: raise its time-out, or look at the receiver",
 }
@@ -58,7 +58,7 @@ def stranger(answer: Response, granted_by: str | None, before: str | None = None
         )
     return (
         f"the database {shown} answered and {granted_by} granted this: check the receiver's --db; "
-        f"if that one has taken its place for good, restart with --accept-database {shown}"
+        f"if that one has replaced it permanently, restart with --accept-database {shown}"
     )
 
 

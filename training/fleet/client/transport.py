@@ -62,7 +62,7 @@ def _own_file() -> Iterator[None]:
 
 
 class _Body:
-    """A request's body whose failure to be read is told from the network's."""
+    """A request's body; a failure to read it is distinguished from a network failure."""
 
     def __init__(self, file: Readable) -> None:
         self._file = file

@@ -1,9 +1,9 @@
-"""Tell the receiver what a watch of this host says: ``python -m training.fleet.client.watching``, a document on stdin.
+"""Report the results of this host's watch to the receiver: ``python -m training.fleet.client.watching``, a document on
+stdin.
 
-A watch is a trainer's program and knows no fleet: it starts this command for each thing that is to be told. The
-document is that of its hooks (docs/watch.md); beside ``raised`` and ``over`` there are those of a change, and
-``watching``, of neither.
-The certificate is renewed when that is due. Exit codes: 0 told, 1 refused, 2 wrong usage or no certificate, 65 a
+A watch is a trainer's program and knows no fleet: it starts this command for each report. The document is that of its
+hooks (docs/watch.md); beside ``raised`` and ``over`` there are those of a change, and ``watching``, of neither. The
+certificate is renewed when that is due. Exit codes: 0 reported, 1 refused, 2 wrong usage or no certificate, 65 a
 document that the receiver will never take, 75 not reached. An error is one sentence on standard error.
 """
 
@@ -45,7 +45,7 @@ def connect(url: str, host: str, credentials: Credentials | None) -> FleetClient
 
 
 def request_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a hook's document the body of a request, but for its host. Raises ValueError."""
+    """Convert a hook's document to the body of a request, without its host. Raises ValueError."""
     event = document.get("event")
     if event not in ("watching", "raised", "over", *OF_CHANGE):
         raise ValueError("the document says nothing of a watch: its event is none of those that docs/watch.md names")
@@ -78,7 +78,7 @@ def credentials_of(url: str, host: str, folder: Path) -> Credentials | None:
 
 
 def tell(client: FleetClient, credentials: Credentials | None, document: Mapping[str, Any], clock: Clock) -> None:
-    """Tell, and renew the certificate if that is due; a renewal that fails is tried the next time."""
+    """Send the report, and renew the certificate if that is due; a renewal that fails is tried the next time."""
     told = request_of(document)
     if client.watch(told)["number"] is None and "change" in told:
         raise ValueError("the receiver is of a release that keeps no changes of hosts: bring it up to date")
@@ -89,7 +89,9 @@ def tell(client: FleetClient, credentials: Credentials | None, document: Mapping
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=f"python -m {PROGRAM}", allow_abbrev=False, description="Tell the receiver what a watch of this host says."
+        prog=f"python -m {PROGRAM}",
+        allow_abbrev=False,
+        description="Report the results of this host's watch to the receiver.",
     )
     parser.add_argument("--receiver-url", required=True, metavar="URL", help="the receiver")
     parser.add_argument("--host-id", required=True, metavar="NAME", help="name of this host")

@@ -1,8 +1,8 @@
 """A checksum in each row, written by this program only, so that other writers show.
 
-The adapter's own: the queue knows nothing of it. Each connection that writes has temporary triggers, which lay a row's
-checksum into its column ``seal`` and count the rows of each table; nothing is read back, and nothing of them stands in
-the file. What another program, a hand or a failing disk changes, takes out or puts in shows: :func:`look` finds it.
+The adapter's own: the queue knows nothing of it. Each connection that writes has temporary triggers, which write a
+row's checksum into its column ``seal`` and count the rows of each table; nothing is read back, and the file contains
+none of them. What another program, a hand or a failing disk changes, takes out or puts in shows: :func:`look` finds it.
 
 A column that holds its default is not part of the checksum, so that a later version may add one. Rows that were
 written before there were checksums have none, until they change.

@@ -150,7 +150,7 @@ class SqliteDatabase:
     def _other_shape(self, why: str) -> DatabaseError:
         return DatabaseError(
             f"the database {self.path} has another shape than this program's and was left as it was ({why}); run "
-            "`cis490-jobs rebuild --force`, which puts it aside and brings the completed jobs back from the store"
+            "`cis490-jobs rebuild --force`, which renames it and restores the completed jobs from the store"
         )
 
     def gone(self) -> str | None:

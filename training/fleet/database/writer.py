@@ -107,10 +107,10 @@ def named(text: str) -> Iterator[tuple[str, str]]:
 
 
 class Outcome(Protocol):
-    """The place where the end of a call is told, on the writer's thread: a future, or something like it."""
+    """The receiver of a call's outcome, on the writer's thread: a future, or something like it."""
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Return False when nobody waits any more: the call is left out."""
+        """Return False when the caller no longer waits: the call is left out."""
         ...
 
     def done(self) -> bool: ...
@@ -142,7 +142,7 @@ class Writer:
         return future
 
     def post(self, call: Callable[[], Any], outcome: Outcome) -> None:
-        """Run ``call`` as :meth:`submit` does, and tell ``outcome``."""
+        """Run ``call`` as :meth:`submit` does, and pass the result to ``outcome``."""
         with self._door:
             if not self._closed:
                 self._inbox.put((call, outcome))
@@ -150,7 +150,7 @@ class Writer:
         outcome.set_exception(WriterClosed("the receiver is shutting down; repeat in a moment"))
 
     def close(self) -> None:
-        """Finish what was submitted, then end the thread."""
+        """Finish the submitted calls, then end the thread."""
         with self._door:
             if not self._closed:
                 self._closed = True

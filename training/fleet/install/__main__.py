@@ -1,8 +1,8 @@
 """Install the worker (or the receiver) as a service of this machine, or remove it.
 
 The logic behind scripts/install-training-worker.sh and scripts/install-training-worker-windows.ps1; a receiver is
-installed with ``python -m training.fleet.install receiver``. The order is always: look at the machine, judge, stop
-with every reason at once if it will not do, then one step after the other, each told. It may be repeated.
+installed with ``python -m training.fleet.install receiver``. The order is always: look at the machine, judge, stop with
+every reason at once if it will not do, then one step at a time, each announced. It may be repeated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None, *, machine: Machine | None = None, l
         print(f"install: {printable(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ninstall: stopped; the same line goes on where it stopped", file=sys.stderr)
+        print("\ninstall: stopped; run the same line again to resume", file=sys.stderr)
         return 1
 
 
@@ -92,7 +92,7 @@ def _uninstall(args: argparse.Namespace, site: Site) -> int:
         print("Removed. What is left is the checkout itself; delete it when you like.")
     else:
         kept = f"{install_linux.STATE[role]} (jobs and models) and {install_linux.MANIFEST}"
-        print(f"Removed. Kept, because nobody else has them: {kept}.")
+        print(f"Removed. Kept, because there is no other copy: {kept}.")
     return 0
 
 

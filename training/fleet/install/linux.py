@@ -168,7 +168,7 @@ def _of_receiver(request: InstallRequest, example: str, token: str) -> list[Step
                 check,
                 cwd=request.checkout,
                 user=user(Role.RECEIVER),
-                remedy=f"mend {MANIFEST} and repeat",
+                remedy=f"fix {MANIFEST} and repeat",
                 changes=False,
             )
         )

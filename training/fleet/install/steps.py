@@ -21,7 +21,7 @@ LAST_WORDS = 400  # characters shown of a failed command's output
 
 
 class InstallError(Exception):
-    """The installation cannot go on; the text is one sentence with the remedy."""
+    """The installation cannot continue; the text is one sentence with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Ran:
     def last_words(self) -> str:
         """Return the last non-empty line of output."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        silence = f"exit status {self.code}" if self.code else "nothing was said"
+        silence = f"exit status {self.code}" if self.code else "no output"
         return lines[-1][-LAST_WORDS:] if lines else silence
 
 
@@ -244,7 +244,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class StaysUp:
-    """Watch for some seconds that the started service goes on running."""
+    """Check for some seconds that the started service keeps running."""
 
     service: str
     looks: int = 4

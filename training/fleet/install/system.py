@@ -189,7 +189,7 @@ def ask(receiver_url: str, clock: Clock) -> ReceiverSeen:
 
 def _trouble(receiver_url: str, error: Exception) -> str:
     if isinstance(error, socket.gaierror):
-        return f"the name in {receiver_url} is not known here; write the receiver's address, or mend the DNS"
+        return f"the name in {receiver_url} is not known here; write the receiver's address, or fix the DNS"
     if isinstance(error, ConnectionRefusedError):
         return (
             f"nothing listens at {receiver_url}; is the receiver running there, and if it is reached through an SSH "

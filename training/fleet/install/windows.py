@@ -136,7 +136,7 @@ def closing(folder: PurePath, rights: dict[str, str]) -> list[Step]:
             unless=is_closed(folder, rights),
             unless_says="closed",
             changes=False,
-            remedy=f"if somebody else made {folder} or a part of it, remove it and start again",
+            remedy=f"if another user made {folder} or a part of it, remove it and start again",
         ),
     ]
 

@@ -31,7 +31,7 @@ def capability_words(output: str) -> str:
         torch = found["torch_version"]
         return f"{words}, no GPU that torch can use" if torch else f"{words}, no torch"
     except (ValueError, KeyError, TypeError):
-        return "it could not be told"
+        return "it could not be determined"
 
 
 def joining(request: InstallRequest, folder: PurePath, mark: PurePath, as_user: str | None) -> Sequence[Step]:

@@ -1,6 +1,6 @@
 """A channel of the manifest's ``[notify.*]``: its kind, the notices that it carries, and where its secrets stand. Pure.
 
-A secret (a webhook's address, a token, a password) never stands in the manifest: the channel names the file or the
+A secret (a webhook's address, a token, a password) is never written in the manifest: the channel names the file or the
 environment variable that holds it.
 """
 
@@ -15,7 +15,7 @@ from training.strict_json import canonical
 
 
 class ChannelKind(StrEnum):
-    """The ways to reach somebody."""
+    """The ways to notify a person."""
 
     WEBHOOK = "webhook"
     NTFY = "ntfy"
@@ -79,5 +79,6 @@ class Channel:
 
 
 def digests(channels: Iterable[Channel]) -> dict[str, str]:
-    """Map each channel's name to a digest of its table: enough to see an edit, and tells nobody where secrets lie."""
+    """Map each channel's name to a digest of its table: enough to see an edit, without revealing where secrets are
+    kept."""
     return {each.name: hashlib.sha256(canonical(asdict(each)).encode()).hexdigest() for each in channels}

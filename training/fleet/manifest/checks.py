@@ -47,7 +47,7 @@ Defaults = Mapping[str, Any]  # the checked values of [defaults]
 
 @dataclass(frozen=True, slots=True)
 class Trainers:
-    """The models that can be trained, and what was asked of their trainers."""
+    """The models that can be trained, and the descriptions of their trainers."""
 
     flags: Mapping[str, Mapping[str, HyperFlag] | None]  # hyperparameters of each; None: they are not known
     own: Mapping[str, TrainerSpec] = field(default_factory=dict)
@@ -192,7 +192,7 @@ def _secret(table: Table, key: str, *, required: bool = False) -> Secret | None:
     file = table.take(f"{key}_file", _PATH, None)
     env = table.take(f"{key}_env", _NAME_OF_VARIABLE, None)
     if file is not None and env is not None:
-        table.report((f"{key}_env",), f"stands beside {key}_file", "remove one of the two")
+        table.report((f"{key}_env",), f"cannot be given with {key}_file", "remove one of the two")
         return None
     if file is None and env is None:
         if required and not table.has(f"{key}_file") and not table.has(f"{key}_env"):
@@ -329,11 +329,13 @@ def _rotated(entry: Table, defaults: Defaults) -> Sequence[str]:
         return ()
     if entry.has("test_hosts"):
         entry.report(
-            at, "stands beside test_hosts, and tests each of train_hosts in turn itself", "remove one of the two"
+            at, "cannot be given with test_hosts: it tests each of train_hosts itself", "remove one of the two"
         )
     varied, recipe = entry.values.get("matrix"), entry.values.get("split_recipe", defaults["split_recipe"])
     if isinstance(varied, Mapping) and "split_recipe" in varied:
-        entry.report(at, "stands beside a matrix of split_recipe, and leaves whole hosts out", "remove one of the two")
+        entry.report(
+            at, "cannot be given with a matrix of split_recipe: it leaves whole hosts out", "remove one of the two"
+        )
     elif recipe in {one for one in Recipe if not one.by_host}:
         message = f'leaves whole hosts out, which split_recipe "{recipe}" does not'
         entry.report(at, message, 'set split_recipe = "host" in the job, or remove rotate')
@@ -378,7 +380,7 @@ def _split(table: Table, keys: Mapping[str, Any], defaults: Defaults) -> dict[st
 def _report_no_train_hosts(table: Table, recipe: str) -> None:
     """Report at the job when it rotates or sets the recipe itself; else once, at the defaults."""
     if table.has(matrix.ROTATE):
-        message = "needs train_hosts, the recording hosts of which each is tested in turn"
+        message = "needs train_hosts, the recording hosts that are tested one at a time"
         table.report((matrix.ROTATE,), message, 'add train_hosts = ["…", "…"]', missing=True)
         return
     at: KeyPath = (*table.path, "split_recipe") if table.has("split_recipe") else ("defaults",)

@@ -119,10 +119,10 @@ def check_values(
     """Check a plan that was read elsewhere; raises :class:`ManifestError` with every mistake, without lines.
 
     Only our own trainers are asked for their flags: hyper values of others are checked in their form alone. Channels
-    stay out: those of a file from elsewhere name files on its machine, which nobody shall read here.
+    stay out: those of a file from elsewhere name files on its machine, which must not be read here.
     """
     problems = [
-        Problem(("jobs", index, key), "cannot be sent", "send each of its jobs by itself")
+        Problem(("jobs", index, key), "cannot be sent", "send each of its jobs separately")
         for index, job in enumerate(values.get("jobs", ()))
         for key in ("matrix", "rotate")
         if key in job
@@ -167,13 +167,13 @@ def _with_own(
                 if described in description.bound_by:
                     bound_by[name] = description.bound_by[described]
             except DescribeError as error:
-                hint = "mend the command, or leave `describe` out to skip the check"
+                hint = "fix the command, or leave `describe` out to skip the check"
                 problems.append(Problem(("trainers", name, "describe"), str(error), hint))
     return replace(builtin, flags=flags | dict(builtin.flags), own=own, bound_by=bound_by)
 
 
 def _described(name: str, models: Collection[str]) -> str:
-    """Return the name by which a description tells of an own trainer: its own, or that of the only model in it."""
+    """Return the name of an own trainer in descriptions: its own, or that of the only model in it."""
     if name not in models and len(models) != 1:
         raise DescribeError(f"the description has no model `{name}`")
     return name if name in models else next(iter(models))

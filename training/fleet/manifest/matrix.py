@@ -1,4 +1,4 @@
-"""A job's ``matrix`` and its rotation: one entry of the plan that stands for many jobs. Pure.
+"""A job's ``matrix`` and its rotation: one entry of the plan that expands to many jobs. Pure.
 
 ``matrix = { seed = [0, 1, 2], "hyper.max_depth" = [4, 6] }`` makes the six jobs that a person would write by hand, with
 the same ids; each is called after its values, ``gbt[seed=0,max_depth=4]``. ``rotate = "hosts"`` makes one for each host

@@ -165,7 +165,7 @@ def _command(channel: Channel, message: Message) -> None:
             raise SendError(f"`{channel.command[0]}` did not end within {TIMEOUT_S:.0f} s") from None
         if code:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - ERROR_BYTES_MAX))
-            lines = errors.read().decode(errors="replace").strip().splitlines() or ["no word of why"]
+            lines = errors.read().decode(errors="replace").strip().splitlines() or ["no reason given"]
             raise SendError(f"`{channel.command[0]}` ended with exit code {code}: {one_line(lines[-1], 150)}")
 
 

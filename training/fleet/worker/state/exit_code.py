@@ -67,7 +67,7 @@ def judge(ended: Ended, lines: Sequence[str], complaint: str | None = None) -> F
 
 
 def crowded_out(failure: Failure) -> Failure:
-    """Return the end of a trainer that ran out of memory beside others: nobody's fault, and no word on its needs."""
+    """Return the end of a trainer that ran out of memory beside others: no fault, and no evidence of its needs."""
     text = f"it ran out of memory beside other trainers of its host and is trained alone there next: {failure.error}"
     return Failure(EndReason.INTERRUPTED, text[:ERROR_CHARS_MAX], failure.exit_code)
 
