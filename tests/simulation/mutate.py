@@ -23,7 +23,7 @@ class Mutant:
     old: str
     new: str
     # The simulated fleet that sees it; see test_fleet_simulation.py. `python -m tests.simulation --bugs` finds one.
-    seed: int = 0
+    seed: int | None = 0  # None: no such fleet is known
     also: Mutant | None = None  # where two lines guard the same, both are changed
     # A test that sees it, as `module:function`, where no fleet among many hundred meets what it takes.
     seen_by: str = ""

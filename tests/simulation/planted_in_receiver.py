@@ -121,7 +121,7 @@ RECEIVER_BUGS = (
         seen_by="test_fleet_service:test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three",
     ),
     Mutant("no grace for prefer_cuda", policy.hold, "if needs.prefer_cuda and", "if False and", seed=4),
-    Mutant("low priority first", policy.rank, "return (-level(", "return (level(", seed=300),
+    Mutant("low priority first", policy.rank, "return (-priority,", "return (priority,", seed=300),
     Mutant("no back-off", _Asking._head, "if wait_s <= 0:", "if True:", seed=4),
     # ── ends and budgets ────────────────────────────────────────────────────────────────────
     Mutant("no budget for trainers", policy._end_of_budget, "failures >= policy.max_attempts", "False", seed=11),

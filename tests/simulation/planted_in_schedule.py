@@ -53,14 +53,14 @@ SCHEDULE_BUGS = (
         _Asking.by_time,
         "self._fleet.alive, self._policy)",
         "[each for each in self._fleet.known or () if each.name != self._host.name], self._policy)",
-        seed=59,
+        seed=None,
     ),
     Mutant(
         "a host that is taken out stays in the schedule",
         Service._give,
         "self.fleet(but=host.name, out=out)",
         "self.fleet(but=host.name)",
-        seed=7,
+        seed=None,
     ),
     Mutant(
         "the schedule looks at no fit",
@@ -74,14 +74,14 @@ SCHEDULE_BUGS = (
         Ahead.renew,
         "self.is_due(policy)",
         "self._made is None",
-        seed=5,
+        seed=None,
     ),
     Mutant(
         "an estimate that is no number gets through",
         kind,
         "{host: each.mean for host, each in told.items()}",
         "{host: float('nan') if host == max(told) else each.mean for host, each in told.items()}",
-        seed=21,
+        seed=5,
     ),
     # ── which job ───────────────────────────────────────────────────────────────────────────
     Mutant(
@@ -89,14 +89,14 @@ SCHEDULE_BUGS = (
         Schedule.decide,
         "(-self.kinds[s.kind].priority, s.begin_s, s.kind)",
         "(self.kinds[s.kind].priority, s.begin_s, s.kind)",
-        seed=91,
+        seed=3,
     ),
     Mutant(
         "a kind stands for all priorities of its class",
         _Asking._head_of_kind,
         "below=priority + 1, least=priority",
         "below=priority",
-        seed=1,
+        seed=None,
     ),
     Mutant(
         "taken without looking at fit",
