@@ -22,7 +22,8 @@ from training.contract import digest
 from training.fleet.database.sqlite import SqliteDatabase
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Needs
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.wire.messages import ClaimRequest, FailRequest
 

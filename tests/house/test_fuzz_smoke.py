@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 from fuzz import TARGETS
 from fuzz.mutate import CORPUS, inputs
-from training.fleet.service.service import Service
+from training.fleet.service.claims import Claims
 from training.fleet.wire.messages import ClaimReply, ClaimRequest
 
 RUNS = 3_000
@@ -29,7 +29,7 @@ def target(name: str) -> Any:
 
 _PLANTED: dict[str, tuple[str, Any]] = {
     "renderer": ("training.fleet.cli.render.one_line", lambda text, *_: str(text)),
-    "wire": ("training.fleet.service.service.check_claim", lambda _request: None),
+    "wire": ("training.fleet.service.claims.check_claim", lambda _request: None),
     "index": ("training.fleet.store.index.Index._cut_torn_line", lambda _self: 1 // 0),
     "unpack": ("training.fleet.cli.models._check_sidecars", lambda *_: 1 // 0),
     "manifest": ("training.fleet.manifest.types.Mistake.__str__", lambda _self: "\x1b[2J"),
@@ -51,14 +51,15 @@ def test_thousands_of_inputs_then_a_planted_fault(name: str, monkeypatch: pytest
 
 
 def test_a_call_meets_nothing_that_an_earlier_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim, met = Service.claim, []
+    claim, met = Claims.claim, []
 
-    def claimed(service: Service, request: ClaimRequest) -> ClaimReply:
-        met.append([(host.name, host.session_id) for host in service.known_hosts()])
-        return claim(service, request)
+    def claimed(claims: Claims, request: ClaimRequest) -> ClaimReply:
+        met.append([(host.name, host.session_id) for host in claims._fleet.known_hosts()])
+        return claim(claims, request)
 
+    monkeypatch.setattr(Claims, "claim", claimed)
     target("wire").one_input(b"")  # makes the world, with a claim of its own
-    monkeypatch.setattr(Service, "claim", claimed)
+    met.clear()
     for host in ("pi", "new", "pi"):
         call = b'\0{"host_id": "%b", "instance_id": "i", "session_id": "0000000009-z"}'
         target("wire").one_input(call % host.encode())

@@ -12,7 +12,13 @@ AREAS: dict[str, tuple[str, ...]] = {
     "scheduling": ("scheduling/policy.py", "queue/choose.py", "scheduling/quarantine.py", "scheduling/job.py"),
     "sql": ("database/sql/queries.sql", "database/sql/recovery.sql"),
     "queue": ("queue", "service/hosts.py", "service/output.py", "database"),
-    "service": ("service/service.py", "service/guards.py", "service/views.py"),
+    "service": tuple(
+        f"service/{name}.py"
+        for name in (
+            *("fleet", "sessions", "claims", "heartbeats", "endings", "uploads", "operator_calls"),
+            *("service", "guards", "views"),
+        )
+    ),
     "store": ("store/artifacts.py", "store/errors.py", "store/incoming.py", "store/index.py", "store/mark.py",
               "store/provenance.py", "store/reserve.py", "../files.py", "../locking.py"),
     "outbox": ("worker/outbox.py", "worker/state_folder.py", "worker/state/output.py", "worker/state/reports.py"),

@@ -33,8 +33,9 @@ from training.fleet.service import states
 from training.fleet.service.catalogue import index_rows
 from training.fleet.service.delivery import Delivery
 from training.fleet.service.folding import Folding
+from training.fleet.service.hosts import Plan
 from training.fleet.service.retention import Retention
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.service import Service
 from training.fleet.service.states import SavedStates
 from training.fleet.service.wakes import Wakes
 from training.fleet.store.artifacts import ArtifactStore

@@ -5,11 +5,12 @@ from __future__ import annotations
 from simulation.mutate import Mutant
 from training.fleet.queue.quarantine import Quarantines
 from training.fleet.scheduling import policy, quarantine
-from training.fleet.service.service import Service
+from training.fleet.service.claims import Claims
+from training.fleet.service.endings import Endings
 
 HEALING_BUGS = (
     # ── sick hosts ──────────────────────────────────────────────────────────────────────────
-    Mutant("a host that is taken out gets work", Service._give, "if request.host_id in out:", "if False:", seed=44),
+    Mutant("a host that is taken out gets work", Claims._give, "if request.host_id in out:", "if False:", seed=44),
     Mutant("a sick host is not noticed", quarantine.sick, "if len(jobs) >= enough:", "if False:", seed=6),
     Mutant(
         "the same job thrice is enough",
@@ -69,7 +70,11 @@ HEALING_BUGS = (
     Mutant("one host twice makes a suspect", quarantine.suspect_job, "and each.host not in hosts", "", seed=16),
     # ── memory ──────────────────────────────────────────────────────────────────────────────
     Mutant(
-        "a job that ran out of memory is tried anywhere", Service._widen, "self.queue.widen(job, needs)", "pass", seed=7
+        "a job that ran out of memory is tried anywhere",
+        Endings._widen,
+        "self._queue.widen(job, needs)",
+        "pass",
+        seed=7,
     ),
     Mutant("as much memory as before is enough", policy.has_more_memory, "here <= above", "here < above", seed=0),
     Mutant(
@@ -77,7 +82,7 @@ HEALING_BUGS = (
     ),
     Mutant(
         "a job waits though nobody has more memory",
-        Service._widen,
+        Endings._widen,
         "return quarantine.hopeless(needs, memory, hosts[host], hosts.values())",
         "return None",
         seed=0,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from simulation.mutate import Mutant
 from training.fleet.process.inhibitor import Inhibitor
 from training.fleet.scheduling import wake
+from training.fleet.service.claims import Claims
 from training.fleet.service.hosts import HostRegistry
-from training.fleet.service.service import Service
 from training.fleet.service.wakes import Wakes
 from training.fleet.worker.state import halts, owner, slots, state, trainer
 
@@ -15,7 +15,7 @@ _WORKER = "test_fleet_worker_owner:test_"
 OWNER_BUGS = (
     Mutant(
         "a host under an order is granted work",
-        Service._give,
+        Claims._give,
         "if request.host_id in out:",
         "if request.host_id in sick:",
         seed=72,

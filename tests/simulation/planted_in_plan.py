@@ -8,7 +8,7 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.queue.plan_write import PlanWrite
 from training.fleet.scheduling import edits
 from training.fleet.service import catalogue
-from training.fleet.service.service import Service
+from training.fleet.service.claims import Claims
 
 PLAN_BUGS = (
     Mutant(
@@ -51,7 +51,7 @@ PLAN_BUGS = (
     Mutant("provenance says what the plan says", catalogue.provenance_of, "job = job.granted(attempt)", "pass", seed=8),
     Mutant(
         "a repeated claim is answered with the newest plan",
-        Service._repeat,
+        Claims._repeat,
         "Grant(job.granted(attempt), attempt)",
         "Grant(job, attempt)",
         seed=54,

@@ -8,21 +8,25 @@ from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling import policy
 from training.fleet.scheduling.copies import Line
 from training.fleet.scheduling.policy import Watch
-from training.fleet.service.service import Service
+from training.fleet.service.claims import Claims
+from training.fleet.service.endings import Endings, delivering
+from training.fleet.service.fleet import FleetState
+from training.fleet.service.heartbeats import Heartbeats
+from training.fleet.service.sessions import Sessions
 
 RECEIVER_BUGS = (
     # ── who may act ─────────────────────────────────────────────────────────────────────────
     Mutant(
         "accept any complete",
-        Service.complete,
+        Endings.complete,
         "if not attempt.live and not rules.may_adopt(job, attempt):",
         "if False:",
         seed=2,
-        also=Mutant("", Service._delivering, "raise ended(attempt)", "pass"),
+        also=Mutant("", delivering, "raise ended(attempt)", "pass"),
     ),
-    Mutant("a dead claim's heartbeat counts", Service.heartbeat, "raise ended(attempt)", "pass", seed=2),
-    Mutant("accept any fail", Service.fail, "if not attempt.live:", "if False:", seed=4),
-    Mutant("accept any upload", Service._delivering, "raise ended(attempt)", "pass", seed=2),
+    Mutant("a dead claim's heartbeat counts", Heartbeats.heartbeat, "raise ended(attempt)", "pass", seed=2),
+    Mutant("accept any fail", Endings.fail, "if not attempt.live:", "if False:", seed=4),
+    Mutant("accept any upload", delivering, "raise ended(attempt)", "pass", seed=2),
     Mutant(
         "the heartbeat of a claim renews every job of its host",
         "beat_job",
@@ -60,24 +64,22 @@ RECEIVER_BUGS = (
     Mutant("skip an attempt's number", "grant", "attempt = attempt + 1", "attempt = attempt + 2", seed=0),
     Mutant(
         "a claim's repetition is a new claim",
-        Service._asked_before,
+        Claims._asked_before,
         "if request.request_id is None:",
         "if True:",
         seed=22,
     ),
     Mutant(
         "a repeated claim is told of a whole lease",
-        Service._repeat,
+        Claims._repeat,
         "self._remaining_s(job)",
-        "self.policy.stale_after_s",
+        "self._policy.stale_after_s",
         seed=0,
     ),
-    Mutant(
-        "a repeated claim is answered though it ended", Service._repeat, "if not attempt.live:", "if False:", seed=2
-    ),
+    Mutant("a repeated claim is answered though it ended", Claims._repeat, "if not attempt.live:", "if False:", seed=2),
     Mutant(
         "no guard of the installation",
-        Service._guard_identity,
+        Sessions.guard_identity,
         "if known.instance_id != request.instance_id:",
         "if False:",
         seed=432,
@@ -100,14 +102,14 @@ RECEIVER_BUGS = (
     ),
     Mutant(
         "a claim found on a copied disk is not taken from who asked before",
-        Service._repeat_after_a_crash,
-        "self.queue.attempts.hand_on(attempt, request.session_id)",
+        Claims._repeat_after_a_crash,
+        "self._queue.attempts.hand_on(attempt, request.session_id)",
         "pass",
         seen_by="test_fleet_copies:two_with_one_request",
     ),
     Mutant(
         "a new session leaves the old one's claims",
-        Service._end_older_sessions,
+        Claims._end_older_sessions,
         "if request.session_id is None or request.instance_id is None:",
         "if True:",
         seed=0,
@@ -115,7 +117,7 @@ RECEIVER_BUGS = (
     Mutant("every job fits every host", policy.fits, "return fits_alone", "return None  # fits_alone", seed=0),
     Mutant(
         "a host gets as many jobs as it asks for",
-        Service._give,
+        Claims._give,
         "if full is not None:",
         "if False:",
         seen_by="test_fleet_service:test_a_host_of_two_cores_holds_two_jobs_and_is_told_why_not_three",
@@ -184,10 +186,14 @@ RECEIVER_BUGS = (
     Mutant(
         "a held job is granted",
         "head",
-        "status = 'pending' AND held_at IS NULL AND",
-        "status = 'pending' AND",
+        "FROM waiting\nWHERE",
+        "FROM jobs\nWHERE status = 'pending' AND",
         also=Mutant(
-            "", "grant", "AND held_at IS NULL", "", also=Mutant("", "pending_classes", "AND held_at IS NULL", "")
+            "",
+            "grant",
+            "AND held_at IS NULL",
+            "",
+            also=Mutant("", "pending_classes", "FROM waiting WHERE", "FROM jobs WHERE status = 'pending' AND"),
         ),
         seed=2,
     ),
@@ -238,17 +244,17 @@ RECEIVER_BUGS = (
     # ── time ────────────────────────────────────────────────────────────────────────────────
     Mutant(
         "a lease is reckoned by a clock that just stepped",
-        Service._remaining_s,
-        "if abs(step) > self.policy.clock_step_s:",
+        Claims._remaining_s,
+        "if abs(step) > self._policy.clock_step_s:",
         "if False:",
         seen_by="test_fleet_service:test_nothing_is_promised_by_a_clock_that_stepped_a_moment_ago",
     ),
-    Mutant("leases never end", Service.tick, "if watch.may_sweep else 0", "if False else 0", seed=4),
-    Mutant("sweep without observed time", Service.tick, "if watch.may_sweep else 0", "if True else 0", seed=0),
+    Mutant("leases never end", FleetState.tick, "if watch.may_sweep else 0", "if False else 0", seed=4),
+    Mutant("sweep without observed time", FleetState.tick, "if watch.may_sweep else 0", "if True else 0", seed=0),
     Mutant("sweep at once after a start", Watch.begin, "boot + policy.stale_after_s", "boot", seed=51),
     Mutant("sweep at once after a sleep", Watch.look, "if stepped or slept", "if stepped", seed=0),
     Mutant("sweep at once after a step of the clock", Watch.look, "if stepped or slept", "if slept", seed=2),
-    Mutant("leases do not move with the clock", Service.tick, "if step:", "if False:", seed=32),
+    Mutant("leases do not move with the clock", FleetState.tick, "if step:", "if False:", seed=32),
     Mutant(
         "half a lease is enough",
         JobQueue.sweep_stale,

@@ -8,7 +8,7 @@ from training.fleet.queue.choose import Chooser, _Asking
 from training.fleet.queue.kinds import kind
 from training.fleet.scheduling.rolling import Rolling
 from training.fleet.scheduling.schedule import Schedule
-from training.fleet.service.service import Service
+from training.fleet.service.claims import Claims
 
 SCHEDULE_BUGS = (
     # ── how long a host waits ───────────────────────────────────────────────────────────────
@@ -57,9 +57,9 @@ SCHEDULE_BUGS = (
     ),
     Mutant(
         "a host that is taken out stays in the schedule",
-        Service._give,
-        "self.fleet(but=host.name, out=out)",
-        "self.fleet(but=host.name)",
+        Claims._give,
+        "self._fleet.fleet(but=host.name, out=out)",
+        "self._fleet.fleet(but=host.name)",
         seed=None,
     ),
     Mutant(

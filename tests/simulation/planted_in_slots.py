@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulation.mutate import Mutant
 from training.fleet.scheduling import booking, job, policy, threads
-from training.fleet.service.service import Service
+from training.fleet.service.claims import Claims
 from training.fleet.worker import room
 from training.fleet.worker.state import claims, slots, trainer
 from training.fleet.worker.state_folder import prune
@@ -174,7 +174,7 @@ SLOT_BUGS = (
     ),
     Mutant(
         "a job that goes on after a silence is given to the same host again",
-        Service._goes_on,
+        Claims._goes_on,
         "(*request.delivering, *training)",
         "(*request.delivering,)",
         seen_by="test_fleet_service:test_what_goes_on_is_not_given_again_to_the_host_that_trains_it",

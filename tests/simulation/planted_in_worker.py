@@ -6,8 +6,9 @@ from simulation.mutate import Mutant
 from training.fleet.client import answers, strangers
 from training.fleet.client.client import FleetClient
 from training.fleet.queue.attempts import Attempts
+from training.fleet.service.endings import Endings
 from training.fleet.service.output import keep_points
-from training.fleet.service.service import Service
+from training.fleet.service.uploads import Uploads
 from training.fleet.wire.telemetry import Telemetry
 from training.fleet.worker.outbox import Outbox
 from training.fleet.worker.state import claims as worker_claims
@@ -37,7 +38,7 @@ WORKER_BUGS = (
     ),
     Mutant(
         "work that is brought by hand completes the generation before a requeue",
-        Service.deliver,
+        Uploads.deliver,
         "(made.attempt, made.generation) != place",
         "made.attempt != again.attempt",
         seen_by="test_fleet_set_aside:test_work_by_hand_is_no_result_of_the_generation_before_a_requeue",
@@ -170,9 +171,9 @@ WORKER_BUGS = (
     ),
     Mutant(
         "late output is taken for a sign of life of the claim",
-        Service.output,
+        Endings.output,
         "return OutputReply(",
-        "self.queue.readopt(*self.claimed(job_id, request.claim_id, request.host_id))\n    return OutputReply(",
+        "self._queue.readopt(*self._fleet.claimed(job_id, request.claim_id, request.host_id))\n    return OutputReply(",
         seed=0,
     ),
     Mutant(

@@ -41,7 +41,7 @@ from training.fleet.process.ended import Ended
 from training.fleet.recovery.doctor_rows import look_at_rows
 from training.fleet.recovery.doctor_seals import look_at_seals
 from training.fleet.service.catalogue import index_rows
-from training.fleet.service.service import Plan
+from training.fleet.service.hosts import Plan
 from training.fleet.service.views import Views
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.worker.state.events import Assignment, Event

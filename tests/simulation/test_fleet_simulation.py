@@ -25,7 +25,8 @@ from simulation.run import run_seed
 from simulation.witness import Checker
 from simulation.world import Violation, World
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.service.wakes import Wakes
 
 OTHERS = range(75, 105)  # where a bug's own fleet shows it no more: of every sort some

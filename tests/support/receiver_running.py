@@ -26,7 +26,8 @@ from training.fleet.receiver.security.tls import Security
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.findings import Level
 from training.fleet.scheduling.policy import Policy, Scheduling
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import ArtifactStore
 from training.fleet.store.datasets import DatasetStore

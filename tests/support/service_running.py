@@ -12,7 +12,8 @@ from fakes import Counting, FakeClock, FakeShelf
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.scheduling.policy import Policy
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.wire.messages import ClaimReply, ClaimRequest, ProblemType, Refusal, ReloadReply
 

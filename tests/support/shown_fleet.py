@@ -16,8 +16,9 @@ from receiver_running import Receiver
 
 from training.fleet.queue.results import Kept
 from training.fleet.scheduling.policy import Scheduling
+from training.fleet.service.hosts import Plan
 from training.fleet.service.results import kept_of
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.service import Service
 from training.fleet.store.artifacts import Artifact
 from training.fleet.wire.incidents import WatchRequest
 from training.fleet.wire.messages import CompleteRequest, OutputRequest, Usage

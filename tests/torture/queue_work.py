@@ -14,7 +14,8 @@ from fakes import FakeClock, FakeShelf
 from training.fleet.database.writer import DatabaseError, DatabaseLost, Writer
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.policy import Policy
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.wire.messages import Refusal
 
 POLICY = Policy(backoff_s=1.0, retry_elsewhere_grace_s=1.0, prefer_cuda_grace_s=1.0)

@@ -16,8 +16,9 @@ from training.contract import spec_hash
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.job import FINAL, LIVE, TRANSITIONS, EndReason, JobStatus
 from training.fleet.scheduling.policy import Policy, Scheduling
+from training.fleet.service.hosts import Plan
 from training.fleet.service.membership import readable
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.service import Service
 from training.fleet.service.wakes import Wakes
 from training.fleet.wire.messages import ClaimReply, DeliverRequest, ProblemType, Refusal
 

@@ -21,9 +21,9 @@ from training.fleet.cli.context import CommandContext
 from training.fleet.client.client import Refused
 from training.fleet.manifest.channels import Channel, ChannelKind, Secret
 from training.fleet.receiver.http.notify import Notifier
+from training.fleet.service.hosts import Plan
 from training.fleet.service.notify.rules import Message
 from training.fleet.service.notify.secret import SendError
-from training.fleet.service.service import Plan
 
 
 def run(receiver: Receiver, *words: str) -> tuple[int, str]:

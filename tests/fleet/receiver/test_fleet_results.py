@@ -18,8 +18,8 @@ from training.fleet.recovery.backup import Backup
 from training.fleet.recovery.doctor import examine
 from training.fleet.recovery.rebuild import rebuild
 from training.fleet.recovery.restore import Restore
+from training.fleet.service.hosts import Plan
 from training.fleet.service.retention import note_removed
-from training.fleet.service.service import Plan
 from training.fleet.service.state import State
 from training.fleet.store.artifacts import Artifact, Removed
 from training.fleet.wire import results

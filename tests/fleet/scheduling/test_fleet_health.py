@@ -31,7 +31,8 @@ from training.fleet.scheduling import quarantine
 from training.fleet.scheduling.job import EndReason, JobStatus
 from training.fleet.scheduling.policy import LOSS_BUDGET, TRAINER_BUDGET, Policy, fits
 from training.fleet.scheduling.quarantine import Death, Weight, assess, sick, suspect_job
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.wire.messages import ClaimReply, ProblemType, Refusal
 

@@ -13,7 +13,8 @@ from fakes import Counting, FakeClock, FakeShelf
 
 from training.fleet.queue import curves
 from training.fleet.queue.jobs import JobQueue
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.service.views import CURVE_POINTS, Views
 from training.fleet.wire.constants import LOG_LINE_CHARS_MAX
 from training.fleet.wire.messages import CurveReply, HeartbeatRequest, LogLines, OutputRequest, Usage

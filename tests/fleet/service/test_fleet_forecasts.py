@@ -14,7 +14,8 @@ from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.scheduling.job import Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service.forecasts import Forecasts
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.wire.forecasts import ForecastReply, ForecastRequest, ImaginedHost
 from training.fleet.wire.messages import ProblemType
 

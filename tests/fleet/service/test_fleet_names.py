@@ -22,9 +22,10 @@ from training.fleet.scheduling.job import Host, Needs
 from training.fleet.service.audit import AuditLog
 from training.fleet.service.data_use import NameMoved, check_unused, name_moved
 from training.fleet.service.guards import the_one_meant
+from training.fleet.service.hosts import Plan
 from training.fleet.service.plan import Reloader, load_plan
 from training.fleet.service.references import References
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.service import Service
 from training.fleet.wire.dataset_listing import Catalogue
 from training.fleet.wire.messages import ProblemType, Refusal
 

@@ -13,10 +13,11 @@ from training.fleet.manifest.channels import NoticeKind
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.quarantine import Cause
+from training.fleet.service.hosts import Plan
 from training.fleet.service.notify import notices
 from training.fleet.service.notify.notices import CERTIFICATE_S, Notices
 from training.fleet.service.notify.outbox import Outbox
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.service import Service
 
 DAY_S = 86400.0
 

@@ -23,7 +23,8 @@ from training.fleet.scheduling.wake import AGAIN_S, START_S, TRIES_MAX, Sleeper,
 from training.fleet.service import acts
 from training.fleet.service.audit import Act, AuditLog
 from training.fleet.service.forecasts import Forecasts
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.service.terms import terms_of
 from training.fleet.service.views import Views
 from training.fleet.service.wakes import Wakes

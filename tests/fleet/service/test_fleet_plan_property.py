@@ -20,8 +20,8 @@ from training.fleet.scheduling.job import Job
 from training.fleet.scheduling.policy import Policy
 from training.fleet.service.catalogue import provenance_of
 from training.fleet.service.changes import told
-from training.fleet.service.hosts import HostRegistry
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import HostRegistry, Plan
+from training.fleet.service.service import Service
 from training.fleet.wire.messages import ReloadReply
 
 JOBS = ("one", "two", "three", "four")  # the last is in no first plan

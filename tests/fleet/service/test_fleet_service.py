@@ -17,9 +17,10 @@ from training.fleet.database.writer import DatabaseFull
 from training.fleet.queue.attempts import Stored
 from training.fleet.queue.quarantine import quarantines
 from training.fleet.scheduling.job import EndReason, JobStatus
-from training.fleet.service import service
+from training.fleet.service import claims
 from training.fleet.service.catalogue import first_delivery
-from training.fleet.service.service import SPARE_HOSTS_STEP, Plan
+from training.fleet.service.claims import SPARE_HOSTS_STEP
+from training.fleet.service.hosts import Plan
 from training.fleet.wire.constants import SET_ASIDE_TOLD
 from training.fleet.wire.messages import (
     Action,
@@ -93,7 +94,7 @@ def test_of_hosts_that_never_got_a_job_the_last_heard_are_remembered(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = 300
-    monkeypatch.setattr(service, "SPARE_HOSTS_KEPT", kept)
+    monkeypatch.setattr(claims, "SPARE_HOSTS_KEPT", kept)
     receiver.granted("pi")  # the first of all, and it has an attempt
     aside = [SetAsideWork(job_id="id-one", name="one", size=1, why="cancelled")]
     receiver.claim(a_claim("keeper", set_aside=aside))

@@ -13,7 +13,8 @@ from training.fleet.queue.jobs import Claimant, Grant, JobQueue
 from training.fleet.scheduling.job import EndReason, Host
 from training.fleet.scheduling.policy import NOBODY_ELSE
 from training.fleet.service import speeds
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.service.views import Views
 from training.fleet.wire.messages import SpeedsOfKind
 

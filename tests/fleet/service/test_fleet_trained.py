@@ -46,7 +46,7 @@ def completed(service: Service, name: str, record: dict[str, Any] | None) -> Non
     assert reply.name == name
     artifact = name[-1] * 64
     ticket = service.upload_permission(str(reply.job_id), reply.claim_id, None)
-    service._dataset_store.put(artifact, model=ticket.model, mode=ticket.mode)  # type: ignore[attr-defined]
+    service.facts.store.put(artifact, model=ticket.model, mode=ticket.mode)  # type: ignore[attr-defined]
     service.upload_done(ticket, artifact, 10)
     request = a_completion(str(reply.claim_id), artifact, record=record)
     service.complete(str(reply.job_id), request)

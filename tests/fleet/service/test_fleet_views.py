@@ -19,7 +19,8 @@ from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.policy import Policy
 from training.fleet.scheduling.retention import Rules
 from training.fleet.scheduling.workload import Workload
-from training.fleet.service.service import Plan, Service
+from training.fleet.service.hosts import Plan
+from training.fleet.service.service import Service
 from training.fleet.service.views import JobFilter, Place, Views
 from training.fleet.wire.messages import JobsReply, JobView, ProblemType, Refusal
 

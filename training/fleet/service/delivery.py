@@ -22,7 +22,8 @@ from training.fleet.queue.results import Kept
 from training.fleet.scheduling.job import Attempt, Job
 from training.fleet.service import catalogue
 from training.fleet.service.results import kept_of
-from training.fleet.service.service import Service, UploadPermission
+from training.fleet.service.service import Service
+from training.fleet.service.uploads import UploadPermission
 from training.fleet.store.artifacts import Artifact, ArtifactStore
 from training.fleet.store.errors import Damaged, OffsetMismatch, StoreError
 from training.fleet.store.incoming import Part

@@ -1,0 +1,292 @@
+"""The claim of a worker: who asks, what it holds already, and the best job for it.
+
+No HTTP and no SQL. A call runs inside one transaction of the writer and either returns a reply or raises
+:class:`training.fleet.wire.messages.Refusal`; what was written before a refusal is undone with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+
+import msgspec
+
+from training.fleet.queue.choose import NoJob
+from training.fleet.queue.jobs import Claimant, Grant
+from training.fleet.scheduling import booking
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import Attempt, EndReason, Host, Job, JobStatus
+from training.fleet.scheduling.policy import Scheduling
+from training.fleet.scheduling.resources import Held
+from training.fleet.service.fleet import FleetState, held_of
+from training.fleet.service.guards import (
+    CRASHED_CLAIMS_MAX,
+    check_claim,
+    ended,
+)
+from training.fleet.service.hosts import KnownHost
+from training.fleet.service.out import at_rest
+from training.fleet.service.sessions import Sessions
+from training.fleet.wire.constants import SET_ASIDE_TOLD
+from training.fleet.wire.messages import (
+    BookedView,
+    ClaimReply,
+    ClaimRequest,
+    DeclinedView,
+    ProblemType,
+    Refusal,
+)
+
+SPARE_HOSTS_KEPT = 2_000  # hosts remembered that never had a job …
+SPARE_HOSTS_STEP = 50  # … checked after so many new ones
+FULL_RETRY_S = 10.0  # seconds until a host with all its slots taken asks again
+
+
+class Claims:
+    """Grants jobs to hosts that ask."""
+
+    def __init__(self, fleet: FleetState, sessions: Sessions) -> None:
+        """Share the fleet's state and sessions."""
+        self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
+        self._hosts, self._clock = fleet.host_registry, fleet.clock
+        self._sessions = sessions
+
+    def claim(self, request: ClaimRequest) -> ClaimReply:
+        """Grant the best job for this host, answer a repeated request alike, or give the reason for none."""
+        check_claim(request)
+        return self._asked(request, anew=True)
+
+    def _asked(self, request: ClaimRequest, *, anew: bool) -> ClaimReply:
+        try:
+            return self._claim(request, anew=anew)
+        finally:
+            self._note_life(request)
+
+    def claim_again(self, request: ClaimRequest, poll: int) -> ClaimReply:
+        """Claim for a request that waits (``poll``: its number of :meth:`wait_begins`), unless a newer one waits.
+
+        Two open claims of one host, whose capability changed between them, would otherwise undo each other's word on
+        every turn, and each change of a host makes a new schedule, after which both ask again.
+        """
+        if self._hosts.is_overtaken(request.host_id, poll, request.slot):
+            reason = f"a newer request of host {request.host_id} waits for work"
+            return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)
+        return self._asked(request, anew=False)
+
+    def _claim(self, request: ClaimRequest, *, anew: bool) -> ClaimReply:
+        before = self._asked_before(request)
+        if before is not None and before.session_id in (None, request.session_id):
+            return self._repeat(before)
+        held_back = self._sessions.guard_identity(request)
+        if held_back is not None:
+            return held_back
+        if before is not None:
+            return self._repeat_after_a_crash(before, request)
+        claimant = Claimant(request.instance_id, request.session_id, request.slot, request.request_id)
+        self._note(request, claimant)
+        if anew:  # what has waited does not know what was said since
+            self._hosts.rests(request.host_id, request.resting)
+        held = self._end_older_sessions(request)
+        self._guard_slot(request, held)
+        slots = self._fleet.slots(self._hosts.known[request.host_id])
+        return msgspec.structs.replace(
+            self._give(request, claimant, held), slots=slots, terms=self._fleet.terms(request.host_id)
+        )
+
+    def _give(self, request: ClaimRequest, claimant: Claimant, held: list[Attempt]) -> ClaimReply:
+        """Give the best job to a host that may claim and holds these attempts, or the reason for none."""
+        if not self._fleet.may_grant:
+            return ClaimReply(reason="the receiver's disk is low; free some space there", retry_after_s=60.0)
+        sick = self._queue.quarantines.checked_in(request.host_id, request.capability)
+        out = {**at_rest(self._queue.db, self._hosts), **sick}
+        if request.host_id in out:
+            reason = f"this host is {out[request.host_id].sentence()}"
+            if request.host_id in sick:
+                return ClaimReply(reason=reason, retry_after_s=60.0)
+            return ClaimReply(reason=reason, retry_after_s=FULL_RETRY_S, ask_again=True)  # who waits counts as idle
+        host = self._fleet.host_of(self._hosts.known[request.host_id])
+        full = rules.is_full(host, held)
+        if full is not None:  # nor does it wait: a waiting host counts as idle
+            return ClaimReply(reason=full, retry_after_s=FULL_RETRY_S, ask_again=True)
+        late = self._goes_on(request)
+        if late is not None:
+            return ClaimReply(reason=late, retry_after_s=FULL_RETRY_S, ask_again=True)
+        first_come = self._fleet.plan.scheduling is Scheduling.FIRST_COME
+        fleet = self._fleet.fleet(but=host.name, out=out)
+        if fleet.waiting:  # they go before with what they have room for
+            there = (self._beside(peer, self._queue.attempts.live_on(peer.name)) for peer in fleet.waiting)
+            fleet = replace(fleet, waiting=tuple(there))
+        outcome = self._queue.grant(self._beside(host, held, request), claimant, fleet, first_come=first_come)
+        if isinstance(outcome, NoJob):
+            return ClaimReply(
+                reason=outcome.reason,
+                retry_after_s=outcome.retry_after_s,
+                declined=None if outcome.declined is None else DeclinedView(**asdict(outcome.declined)),
+                echo=self._sessions.round_of(request.host_id),
+            )
+        return self._granted(outcome, self._policy.stale_after_s)
+
+    def as_booked(self, host: Host, held: Iterable[Attempt]) -> Host:
+        """Return a host with the room that is left of what it has, its attempts having taken all that they may: for
+        those who only tell, as the figures that count come with a claim."""
+        training = [each.booked for each in held if each.heard_s is not None]
+        return booking.beside(host.at_best(), [Held(each, each.ram_gib, each.vram_gib) for each in training])
+
+    def _beside(self, host: Host, held: Iterable[Attempt], request: ClaimRequest | None = None) -> Host:
+        """Return a host with the room beside what it trains, of which its worker's ``request`` says what it uses."""
+        uses = {} if request is None else {each.claim_id: each for each in request.training}
+        training = [each for each in held if each.heard_s is not None]
+        return booking.beside(host, [held_of(each, uses.get(each.claim_id)) for each in training])
+
+    def _goes_on(self, request: ClaimRequest) -> str | None:
+        """Find a job that this worker has in hand though it was given up for lost, and tell why it gets none until the
+        receiver has heard of that: granted again to the same host, what was done of it would be lost.
+        """
+        training = [each.claim_id for each in request.training]
+        for claim_id in (*request.delivering, *training):
+            attempt = self._queue.attempts.by_claim(claim_id)
+            if attempt is None or attempt.live or attempt.instance_id != request.instance_id:
+                continue
+            job, delivers = self._fleet.job(attempt.job_id), claim_id in request.delivering
+            if not rules.may_adopt(job, attempt):
+                continue
+            if delivers:
+                return f"host {attempt.host} first delivers {job.name}, which was given up for lost and may be adopted"
+            if attempt.readoptions < self._policy.max_readoptions:
+                return f"host {attempt.host} still trains {job.name}, which was given up for lost: its heartbeat first"
+        return None
+
+    def _asked_before(self, request: ClaimRequest) -> Attempt | None:
+        """Find the attempt that this request was already granted."""
+        if request.request_id is None:
+            return None
+        return self._queue.attempts.by_request(request.host_id, request.request_id)
+
+    def _repeat(self, attempt: Attempt) -> ClaimReply:
+        job = self._fleet.job(attempt.job_id)
+        if not attempt.live:
+            raise ended(attempt)
+        self._queue.events.repeated("claim_repeat", job)
+        granted = Grant(job.granted(attempt), attempt)
+        return self._granted(granted, self._remaining_s(job), repeated=True)
+
+    def _repeat_after_a_crash(self, attempt: Attempt, request: ClaimRequest) -> ClaimReply:
+        """Repeat an answer that was lost in a crash, to another session, which found the request on its disk.
+
+        The claim is that session's from now on, unless the answer is known to have arrived.
+        """
+        if attempt.live and self._fleet.job(attempt.job_id).status is JobStatus.RUNNING:
+            raise Refusal(
+                ProblemType.LEASE_SUPERSEDED,
+                "another session had the answer to this request and went on; send a new request",
+            )
+        reply = self._repeat(attempt)
+        self._queue.attempts.hand_on(attempt, request.session_id)
+        return reply
+
+    def _remaining_s(self, job: Job) -> float:
+        """Return the rest of a live job's lease, or 0 by a clock that stepped a moment ago."""
+        assert job.heartbeat_at is not None
+        now = self._clock.now()
+        step = self._fleet.watch.step_until(now, self._clock.monotonic())
+        if abs(step) > self._policy.clock_step_s:
+            return 0.0
+        return max(0.0, job.heartbeat_at + self._policy.stale_after_s - now)
+
+    def _granted(self, grant: Grant, lease_s: float, *, repeated: bool = False) -> ClaimReply:
+        return ClaimReply(
+            echo=self._sessions.round_of(grant.attempt.host),
+            job_id=grant.job.job_id,
+            name=grant.job.name,
+            spec=grant.job.spec,
+            env=self._fleet.plan.variables(grant.attempt.host),
+            claim_id=grant.attempt.claim_id,
+            attempt=grant.attempt.attempt,
+            lease_s=lease_s,
+            repeated=repeated,
+            state=self._fleet.state_of(grant.job.job_id),
+            state_every_s=self._policy.state_every_s,
+            booked=BookedView(**grant.attempt.booked.to_dict()),
+        )
+
+    def _note_life(self, request: ClaimRequest) -> None:
+        """Note that the known installation of a host lives: a claim refused or held back is a sign of it, too."""
+        known = self._hosts.known.get(request.host_id)
+        if known is not None and known.instance_id in (None, request.instance_id):
+            self._hosts.heard(known.name, self._clock.now())
+
+    def _note(self, request: ClaimRequest, claimant: Claimant) -> None:
+        now = self._clock.now()
+        self._queue.note_host(
+            request.host_id,
+            request.capability,
+            claimant,
+            request.trainer_digests,
+            [
+                {
+                    "job_id": one.job_id[:128],
+                    "name": one.name[:64],
+                    "size": one.size,
+                    "why": one.why[:300],
+                }
+                for one in request.set_aside[:SET_ASIDE_TOLD]
+            ],
+        )
+        known = self._hosts.known.get(request.host_id)
+        host = known or KnownHost(request.host_id, request.capability, now, now)
+        if request.instance_id not in (None, host.instance_id):
+            host = replace(host, instance_id=request.instance_id, conflict=None, conflict_at=0.0)
+        heard = replace(
+            host,
+            capability=request.capability,
+            last_seen=now,
+            session_id=request.session_id or host.session_id,
+            trainer_digests=request.trainer_digests or host.trainer_digests,
+        )
+        self._hosts.put(heard)
+        if request.instance_id is not None and request.session_id is not None:
+            self._sessions.line(request, self._hosts.known[request.host_id])
+        if known is None and len(self._hosts.known) % SPARE_HOSTS_STEP == 0:
+            self._forget_spare_hosts()
+
+    def _forget_spare_hosts(self) -> None:
+        """Forget the least recent hosts without a job beyond the bound: any loopback caller can invent hosts."""
+        for name in self._queue.forget_spare_hosts(SPARE_HOSTS_KEPT):
+            self._hosts.forget(name)
+            self._sessions.forget(name)
+
+    def _end_older_sessions(self, request: ClaimRequest) -> list[Attempt]:
+        """End the claims of a worker's older sessions, lost by its restart; returns the host's live attempts."""
+        held = self._queue.attempts.live_on(request.host_id)
+        if request.session_id is None or request.instance_id is None:
+            return held
+        held = [self._delivers(attempt, request) for attempt in held]
+        for attempt in list(held):
+            if attempt.instance_id == request.instance_id and attempt.session_id != request.session_id:
+                error = f"the worker on {request.host_id} began anew without this job"
+                self._sessions.lose(request.host_id, attempt)
+                self._queue.settle(self._fleet.job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error)
+                held.remove(attempt)
+        if request.crashed_claims:
+            last_seen = {known.name: known.last_seen for known in self._fleet.known_hosts()}
+            for claim_id in request.crashed_claims[:CRASHED_CLAIMS_MAX]:
+                self._queue.quarantines.crashed(request.host_id, claim_id, last_seen)
+        return held
+
+    def _delivers(self, attempt: Attempt, request: ClaimRequest) -> Attempt:
+        """Note of an attempt that the worker says it delivers, that it trains no more and is this session's."""
+        if attempt.claim_id not in request.delivering or attempt.instance_id != request.instance_id:
+            return attempt
+        if attempt.session_id != request.session_id:
+            self._queue.attempts.hand_on(attempt, request.session_id)
+        return replace(self._queue.attempts.train_no_more(attempt), session_id=request.session_id)
+
+    def _guard_slot(self, request: ClaimRequest, held: list[Attempt]) -> None:
+        if request.session_id is None:
+            return
+        for attempt in held:
+            if attempt.session_id == request.session_id and attempt.slot == request.slot:
+                raise Refusal(
+                    ProblemType.SLOT_BUSY,
+                    f"slot {request.slot} of host {request.host_id} holds job {attempt.job_id}; end that first",
+                )

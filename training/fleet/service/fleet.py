@@ -1,0 +1,175 @@
+"""The fleet as every call sees it: hosts and their plan, clocks and observed time, a job and its caller's attempt.
+
+The service's calls share one :class:`FleetState`. No HTTP and no SQL.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from training.fleet.database.writer import Database
+from training.fleet.queue.durations import Learned
+from training.fleet.queue.jobs import JobQueue
+from training.fleet.queue.orders import orders
+from training.fleet.scheduling import booking
+from training.fleet.scheduling.job import LIVE, Attempt, Host, Job, JobStatus
+from training.fleet.scheduling.policy import Fleet, Watch
+from training.fleet.scheduling.resources import Held
+from training.fleet.service.hosts import HostRegistry, KnownHost, Plan
+from training.fleet.service.terms import terms_of
+from training.fleet.wire.constants import SLOTS_MAX
+from training.fleet.wire.messages import (
+    HostTerms,
+    ProblemType,
+    Refusal,
+    TrainerUse,
+)
+from training.fleet.wire.states import StateView
+
+
+class Store(Protocol):
+    """The store as the service uses it."""
+
+    def has_room(self, incoming_bytes: int = 0) -> bool: ...
+
+    def find(self, artifact_id: str, *, model: str, mode: str) -> object | None: ...
+
+
+class FleetState:
+    """The queue, the known hosts under the plan in force, and the watch over silence."""
+
+    def __init__(self, queue: JobQueue, store: Store, plan: Plan | None) -> None:
+        """Take the hosts from the queue's tables; without a ``plan`` nothing is declared of them."""
+        self.queue, self.store = queue, store
+        self.policy, self.clock = queue.policy, queue.clock
+        self.watch = Watch.begin(self.clock.now(), self.clock.monotonic(), self.policy)
+        self._last_watch = self.watch  # before the last look
+        self._catch_up()
+        known = [KnownHost(row.pop("hostname"), **row) for row in queue.workers()]
+        self.host_registry = HostRegistry(known, plan if plan is not None else Plan())
+        self.data_bytes: Callable[[str], float | None] = lambda _dataset_id: None  # the size of a data set, if known
+        self.state_of: Callable[[str], StateView | None] = lambda _job_id: None  # a job's newest saved state
+
+    @property
+    def plan(self) -> Plan:
+        return self.host_registry.plan
+
+    def learned(self, reader: Database) -> Learned:
+        """Return what the attempts behind a connection teach, with what else is known of data sets and hosts."""
+        return Learned(
+            reader,
+            data_bytes=lambda dataset_id: self.data_bytes(dataset_id),
+            calibrations=lambda: self.host_registry.calibrations,
+        )
+
+    def known_hosts(self) -> list[KnownHost]:
+        """Return every host that ever asked, by name."""
+        return sorted(self.host_registry.known.values(), key=lambda known: known.name)
+
+    def alive(self, known: KnownHost) -> bool:
+        """Return True when the host was last seen within a lease."""
+        return known.last_seen >= self._alive_since()
+
+    def _alive_since(self) -> float:
+        """Return the time since which a host must have been seen to count as alive.
+
+        While a step of the clock is not handled yet: by either time.
+        """
+        now = self.clock.now()
+        step = self.watch.step_until(now, self.clock.monotonic())
+        return now - self.policy.stale_after_s - max(0.0, step)
+
+    def host_of(self, known: KnownHost) -> Host:
+        """Return the host as the decision sees it: detected, cut down to what the manifest declares."""
+        return self.host_registry.host(known)
+
+    def fleet(self, but: str | None = None, out: Iterable[str] = ()) -> Fleet:
+        """List the other hosts for scheduling; those in quarantine (``out``) do not count. For the writer's thread."""
+        without = frozenset(out) if but is None else frozenset((but, *out))
+        return self.host_registry.fleet(**self._times(), without=without, to=but)
+
+    def fleet_beside(self, host: str, out: Iterable[str]) -> Fleet:
+        """Return what :meth:`fleet` tells of a host's others, for any thread."""
+        return self.host_registry.looked_up(**self._times(), without=frozenset((host, *out)), to=host)
+
+    def _times(self) -> dict[str, float]:
+        return {"heard_since": self._alive_since(), "known_since": self.clock.now() - self.policy.gone_s}
+
+    @property
+    def may_grant(self) -> bool:
+        """Return True while there is room for results on the receiver's disk."""
+        return self.store.has_room()
+
+    def terms(self, host: str) -> HostTerms:
+        """Return what a host's owner and operators ask of its worker now."""
+        return terms_of(self.plan.declared(host), orders(self.queue.db).get(host))
+
+    def slots(self, known: KnownHost) -> int:
+        """Return for how many jobs at once a host's worker may ask."""
+        return min(booking.most_at_once(self.host_of(known)), SLOTS_MAX)
+
+    def tick(self) -> int:
+        """Check the clocks and end attempts silent for a lease of *observed* time; returns their number.
+
+        When its commit fails afterwards, :meth:`forget_look` must follow.
+        """
+        watch = self.watch.look(self.clock.now(), self.clock.monotonic(), self.policy)
+        step = watch.step_s
+        if step:
+            self.queue.shift_times(step)
+            self.host_registry.shift(step, self.clock.now())
+        # Not before the write: a step that was not written is found again.
+        self._last_watch, self.watch = self.watch, watch
+        return self.queue.sweep_stale() if watch.may_sweep else 0
+
+    def forget_look(self) -> None:
+        """Forget the last look after its commit failed: the next one finds the same step again."""
+        if self.watch.step_s:
+            self.host_registry.shift(-self.watch.step_s, math.inf)
+        self.watch = self._last_watch
+
+    def _catch_up(self) -> None:
+        """Undo a clock that went back while the receiver was down: a small board without a clock chip starts with the
+        time of its last shutdown, and every lease and hold would seem to end in the future."""
+        behind = self.queue.newest_time() - self.clock.now()
+        if behind > self.policy.clock_step_s:
+            self.queue.shift_times(-behind)
+
+    def job(self, job_id: str) -> Job:
+        job = self.queue.get(job_id)
+        if job is None:
+            raise Refusal(ProblemType.UNKNOWN_JOB, f"no job has the id {job_id[:80]!r}")
+        return job
+
+    def claimed(
+        self, job_id: str, claim_id: str | None, host_id: str | None, *, or_completed: bool = False
+    ) -> tuple[Job, Attempt]:
+        """Find the caller's job and attempt, live or not.
+
+        A caller of the old form names no claim; it is served if its host holds the live attempt (or, with
+        ``or_completed``, delivered the job already).
+        """
+        job = self.job(job_id)
+        if claim_id is None:
+            wanted = LIVE | {JobStatus.COMPLETED} if or_completed else LIVE
+            number = job.attempt if host_id and job.worker_hostname == host_id and job.status in wanted else None
+            found = [each for each in self.queue.attempts.of_job(job_id) if each.attempt == number]
+            attempt = found[0] if found else None
+        else:
+            attempt = self.queue.attempts.by_claim(claim_id)
+        if attempt is None or attempt.job_id != job_id or host_id not in (None, attempt.host):
+            if job.status is JobStatus.CANCELLED:
+                raise Refusal(ProblemType.JOB_CANCELLED, f"job {job.name} was cancelled; stop and drop the work")
+            raise Refusal(
+                ProblemType.LEASE_SUPERSEDED,
+                f"the caller holds no live claim on job {job.name}; drop the work",
+            )
+        self.host_registry.heard(attempt.host, self.clock.now())
+        return job, attempt
+
+
+def held_of(attempt: Attempt, use: TrainerUse | None) -> Held:
+    """Return what an attempt holds of its host; of one whose use nobody tells all that it may hold is still to come."""
+    return Held(attempt.booked) if use is None else Held(attempt.booked, use.ram_gib, use.vram_gib)

@@ -1,0 +1,97 @@
+"""The heartbeat of a trainer under way: it renews the lease and brings orders back. No HTTP and no SQL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from training.fleet.scheduling import booking
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import Attempt, EndReason, Host, Job
+from training.fleet.service.fleet import FleetState, held_of
+from training.fleet.service.guards import (
+    ended,
+    ran_too_long,
+)
+from training.fleet.service.output import keep_lines, keep_progress
+from training.fleet.service.sessions import Sessions
+from training.fleet.wire.messages import (
+    Action,
+    HeartbeatReply,
+    HeartbeatRequest,
+    ProblemType,
+    Refusal,
+)
+
+
+class Heartbeats:
+    """Renews leases, and ends attempts that run too long."""
+
+    def __init__(self, fleet: FleetState, sessions: Sessions) -> None:
+        """Share the fleet's state and sessions."""
+        self._fleet, self._queue, self._policy = fleet, fleet.queue, fleet.policy
+        self._hosts, self._clock = fleet.host_registry, fleet.clock
+        self._sessions = sessions
+
+    def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatReply:
+        """Renew the lease of the live attempt; a host given up for lost may be readmitted."""
+        job, attempt = self._fleet.claimed(job_id, request.claim_id, request.host_id)
+        known = self._hosts.known.get(attempt.host)
+        self._sessions.heard(attempt, request)
+        if attempt.live and self._sessions.handed_on(attempt, request.session_id):
+            raise Refusal(
+                ProblemType.LEASE_SUPERSEDED,
+                f"another session of host {attempt.host} goes on with this attempt; drop the work",
+            )
+        if attempt.end_reason is EndReason.CANCELLED:
+            return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)
+        if not attempt.live:
+            held = self._queue.attempts.live_on(attempt.host)
+            full = known is not None and not self._takes_back(self._fleet.host_of(known), attempt, held)
+            if full or not rules.may_readopt(job, attempt, held, self._policy):
+                raise ended(attempt)
+            job, attempt = self._queue.readopt(job, attempt)
+        attempt = self._heard(job, attempt, request)
+        keep_progress(self._queue, attempt, request.seq, request.progress)
+        self._keep_usage(attempt, request)
+        self._queue.renew(job, attempt, seq=request.seq, progress=request.progress)
+        log_next = keep_lines(self._queue, attempt, request.log)
+        # although its worker goes on
+        limit_s = rules.overran(job.granted(attempt).spec, attempt.heard_s, self._policy)
+        if limit_s is not None:
+            too_long = ran_too_long(attempt.host, attempt.heard_s or 0.0, limit_s)
+            job = self._fleet.job(job_id)
+            settled = self._queue.settle(job, attempt, EndReason.TRAINER_FAILED, error=too_long)
+            self._queue.quarantines.assess(settled)
+            return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=log_next)
+        if known is not None:
+            self._hosts.rests(known.name, request.resting)
+        terms = self._fleet.terms(attempt.host)
+        return HeartbeatReply(
+            action=Action.CONTINUE,
+            lease_s=self._policy.stale_after_s,
+            log_next=log_next,
+            echo=self._sessions.round_of(attempt.host),
+            slots=None if known is None else self._fleet.slots(known),
+            terms=terms,
+        )
+
+    @staticmethod
+    def _takes_back(host: Host, attempt: Attempt, held: list[Attempt]) -> bool:
+        """Check that a host has the place still that an attempt of it had before it was given up for lost."""
+        training = [held_of(each, None) for each in held if each.heard_s is not None]
+        return rules.is_full(host, held) is None and booking.takes_back(attempt.booked, host, training)
+
+    def _heard(self, job: Job, attempt: Attempt, request: HeartbeatRequest) -> Attempt:
+        """Count this heartbeat for the live attempt; a restart of the receiver begins no new count."""
+        stood_s = max(attempt.paused_s, request.paused_s)
+        since_s = self._clock.now() - (job.heartbeat_at or attempt.granted_at) - (stood_s - attempt.paused_s)
+        heard_s = rules.heard_s(attempt.heard_s, since_s, request.progress, self._policy)
+        paused, resumable = request.paused, request.resumable
+        return replace(attempt, heard_s=heard_s, paused=paused, paused_s=stood_s, resumable=resumable)
+
+    def _keep_usage(self, attempt: Attempt, request: HeartbeatRequest) -> None:
+        if request.usage is not None and request.seq > attempt.seq:
+            seconds = max(0.0, self._clock.now() - attempt.granted_at)
+            self._queue.curves.add_sample(attempt, request.seq, seconds, msgspec.structs.asdict(request.usage))

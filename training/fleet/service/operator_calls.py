@@ -1,0 +1,119 @@
+"""The operator's calls on jobs and hosts: cancel, requeue, hold, release, pause and drain. No HTTP and no SQL."""
+
+from __future__ import annotations
+
+from training.fleet.queue.orders import orders
+from training.fleet.queue.quarantine import quarantines
+from training.fleet.scheduling.job import JobStatus
+from training.fleet.scheduling.orders import HostOrder, Order
+from training.fleet.service.fleet import FleetState
+from training.fleet.service.guards import (
+    check_known,
+    check_release,
+    the_one_meant,
+    the_one_to_change,
+)
+from training.fleet.service.out import taken_out
+from training.fleet.wire.messages import (
+    HostOrderReply,
+    MovedReply,
+    ProblemType,
+    Refusal,
+    ReleaseReply,
+)
+
+
+class OperatorCalls:
+    """Carries out what an operator decides."""
+
+    def __init__(self, fleet: FleetState) -> None:
+        """Share the fleet's state."""
+        self._fleet, self._queue, self._hosts = fleet, fleet.queue, fleet.host_registry
+
+    def resolve(self, ref: str) -> str:
+        """Resolve ``ref`` to a job's id: it is an id, a name, or a unique prefix of an id."""
+        return the_one_meant(ref, self._queue.named(ref))
+
+    def resolve_to_change(self, ref: str) -> str:
+        """Resolve more strictly, for a change: an answer alone does not show a change of the wrong job."""
+        return the_one_to_change(ref, self._queue.named(ref))
+
+    def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
+        """Cancel a job for good, or ``as_removed`` (it left the plan) until a plan names it again."""
+        job_id = self.resolve_to_change(ref)
+        job = self._fleet.job(job_id)
+        if as_removed and job.in_manifest:
+            raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} is in the plan; cancel it by its name or its id")
+        if not self._queue.cancel(job_id, by=by, as_removed=as_removed):
+            failed = job.status is JobStatus.FAILED
+            why = "; take it out of the plan and reload first" if failed else "; there is nothing to cancel"
+            raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} is {job.status} already{why}")
+        return self._moved(ref, job_id)
+
+    def requeue(self, ref: str) -> MovedReply:
+        """Queue the job again with the plan's present settings, or the last ones of a job that left it."""
+        job_id = self.resolve_to_change(ref)
+        self._queue.requeue(job_id)
+        return self._moved(ref, job_id)
+
+    def hold(self, ref: str, *, by: str = "operator") -> MovedReply:
+        """Keep the job from being granted until it is unheld; a repetition changes nothing."""
+        job_id = self.resolve_to_change(ref)
+        self._queue.hold(job_id, by=by)
+        return self._moved(ref, job_id)
+
+    def unhold(self, ref: str, *, by: str = "operator") -> MovedReply:
+        """Let the job be granted again."""
+        job_id = self.resolve_to_change(ref)
+        self._queue.unhold(job_id, by=by)
+        return self._moved(ref, job_id)
+
+    def _moved(self, ref: str, job_id: str) -> MovedReply:
+        job = self._fleet.job(job_id)
+        return MovedReply.of(job, near=self._queue.near(ref, job_id))
+
+    def release(self, name: str, by: str) -> ReleaseReply:
+        """Release a host from quarantine."""
+        known = self._hosts.called(name)
+        name = name if known is None else known.name
+        held = quarantines(self._queue.db).get(name)
+        reason = check_release(name, held, self._hosts.known)
+        self._queue.quarantines.release(name, by)
+        return ReleaseReply(host=name, reason=reason)
+
+    def order(self, name: str, order: Order, by: str) -> HostOrderReply:
+        """Put a host under an order of an operator; a repetition changes nothing."""
+        name, before = self._under_order(name)
+        given = self._queue.orders.give(name, order, by)
+        return HostOrderReply(
+            host=name,
+            order=given.order,
+            by=given.by,
+            since=given.since,
+            was=None if before is None else before.order,
+            jobs=[self._fleet.job(each.job_id).name for each in self._queue.attempts.live_on(name)],
+        )
+
+    def resume_host(self, name: str, by: str) -> HostOrderReply:
+        """End the order that a host is under: it gets jobs again, and its paused trainers go on."""
+        name, before = self._under_order(name)
+        ended = self._queue.orders.end(name, by)
+        out = taken_out(self._queue.db, self._hosts).get(name)
+        if before is None or not ended:
+            rest = "it gets work" if out is None else f"it is {out.sentence()}"
+            raise Refusal(ProblemType.WRONG_STATE, f"host {name} is neither paused nor drained; {rest}")
+        return HostOrderReply(
+            host=name,
+            was=before.order,
+            by=before.by,
+            since=before.since,
+            jobs=[self._fleet.job(each.job_id).name for each in self._queue.attempts.live_on(name)],
+            note=None if out is None else out.sentence(),
+        )
+
+    def _under_order(self, name: str) -> tuple[str, HostOrder | None]:
+        """Return a host's name as it is known, and the order that it is under."""
+        given, known = orders(self._queue.db), self._hosts.called(name)
+        name = name if known is None else known.name
+        check_known(name, {*self._hosts.known, *given})
+        return name, given.get(name)

@@ -1,0 +1,203 @@
+"""Permission to upload a bundle, for a live claim and by hand. No HTTP and no SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from training.contract import spec_hash
+from training.fleet.queue.attempts import Stored
+from training.fleet.queue.results import Kept
+from training.fleet.scheduling import policy as rules
+from training.fleet.scheduling.job import Attempt, EndReason, Job, JobStatus
+from training.fleet.service.endings import delivering
+from training.fleet.service.fleet import FleetState
+from training.fleet.service.guards import (
+    check_id,
+    refuse_another,
+)
+from training.fleet.wire.messages import (
+    CompleteReply,
+    DeliverRequest,
+    ProblemType,
+    Refusal,
+)
+
+BUNDLES_MAX = 3  # of one attempt
+
+
+@dataclass(frozen=True, slots=True)
+class UploadPermission:
+    """Permission to upload: the claim is live, or its finished work may still be adopted."""
+
+    job_id: str
+    attempt: int  # 0 by hand
+    claim_id: str
+    model: str
+    mode: str
+    host: str
+    by_hand: bool = False  # for `deliver`: it belongs to no attempt yet
+
+
+class Uploads:
+    """Decides who may bring a bundle, and which attempt it belongs to."""
+
+    def __init__(self, fleet: FleetState) -> None:
+        """Share the fleet's state."""
+        self._fleet, self._queue = fleet, fleet.queue
+        self._hosts, self._clock = fleet.host_registry, fleet.clock
+
+    def upload_permission(
+        self,
+        job_id: str,
+        claim_id: str | None,
+        host_id: str | None,
+        *,
+        sha256: str | None = None,
+        by_hand: bool = False,
+    ) -> UploadPermission:
+        """Permit the upload of a bundle, before its body is read and again at its end.
+
+        Packing an attempt again gives an equal bundle, so many different ones are a fault or malice.
+        """
+        if by_hand and not self._stands(claim_id):
+            job = self._waiting(job_id, claim_id or "", host_id or "")
+            own = _by_hand(claim_id or "", job)  # parts of claims that ended are cleared away
+            return UploadPermission(job.job_id, 0, own, job.model, job.mode, host_id or "", by_hand=True)
+        job, attempt = delivering(self._fleet, job_id, claim_id, host_id)
+        if sha256 is not None:
+            self._check_wanted(attempt, sha256)
+        return UploadPermission(job.job_id, attempt.attempt, attempt.claim_id, job.model, job.mode, attempt.host)
+
+    def _check_wanted(self, attempt: Attempt, sha256: str) -> None:
+        if attempt.end_reason is EndReason.COMPLETED:
+            refuse_another(attempt, sha256)
+        delivered = self._queue.attempts.artifacts_of(attempt)
+        if sha256 not in delivered and len(delivered) >= BUNDLES_MAX:
+            raise Refusal(
+                ProblemType.TOO_LARGE,
+                f"this attempt brought {BUNDLES_MAX} different bundles already; complete the job by one of them",
+            )
+
+    def no_longer_uploading(self, claims: Iterable[str], put_out: Collection[str]) -> set[str]:
+        """List the claims whose attempt can deliver nothing any more, or has ended on a revoked host. A
+        unknown claim is not listed: an older database may have been restored.
+        """
+        over = set()
+        for claim_id in claims:
+            attempt = self._queue.attempts.by_claim(claim_id)
+            if attempt is None:
+                continue
+            may_come = attempt.host not in put_out and rules.may_adopt(self._fleet.job(attempt.job_id), attempt)
+            if not (attempt.live or may_come):
+                over.add(claim_id)
+        return over
+
+    def hosts_of(self, claims: Iterable[str]) -> dict[str, str]:
+        """Map these claims to their hosts; an unknown claim to the empty name."""
+        found = {claim: self._queue.attempts.by_claim(claim) for claim in claims}
+        return {claim: "" if each is None else each.host for claim, each in found.items()}
+
+    def _stands(self, claim_id: str | None) -> bool:
+        """Check that the claim itself permits the upload, so that this is no delivery by hand."""
+        attempt = None if claim_id is None else self._queue.attempts.by_claim(claim_id)
+        return attempt is not None and (attempt.live or rules.may_adopt(self._fleet.job(attempt.job_id), attempt))
+
+    def upload_done(self, permission: UploadPermission, artifact_id: str, size: int) -> Stored | None:
+        """Assign a bundle that is durable in the store to its attempt, if the claim still stands.
+
+        None when retention took an equal bundle away at this moment: it is to be sent once more.
+        """
+        if permission.by_hand:
+            return Stored.KNOWN
+        job, attempt = delivering(self._fleet, permission.job_id, permission.claim_id, None)
+        if attempt.end_reason is EndReason.COMPLETED:
+            refuse_another(attempt, artifact_id)
+        if not self._fleet.store.find(artifact_id, model=permission.model, mode=permission.mode):
+            return None
+        stored = self._queue.attempts.add_artifact(attempt, artifact_id, job.model, job.mode, size)
+        if attempt.live:  # an upload counts as a heartbeat
+            self._queue.renew(job, attempt, seq=attempt.seq)
+        return stored
+
+    def deliverable(self, job_id: str, request: DeliverRequest) -> tuple[Job, Attempt] | None:
+        """Return the waiting job and the attempt for a delivery by hand; None when it was accepted before."""
+        check_id("claim_id", request.claim_id)
+        job = self._fleet.job(job_id)
+        same = (job.artifact_id, job.worker_hostname) == (request.artifact_id, request.host_id)
+        if job.status is JobStatus.COMPLETED and same:
+            return None
+        job = self._waiting(job_id, request.claim_id, request.host_id)
+        if request.spec_hash != spec_hash(job.spec):
+            raise Refusal(ProblemType.SPEC_MISMATCH, f"what was trained is not what job {job.name} asks for")
+        now, number = self._clock.now(), job.attempt + 1
+        trained_under = self._queue.attempts.by_claim(request.claim_id)
+        return job, Attempt(
+            job_id=job.job_id,
+            attempt=number,
+            claim_id=_by_hand(request.claim_id, job),
+            host=request.host_id,
+            generation=job.generation,
+            granted_at=now,
+            artifact_id=request.artifact_id,
+            record={**(request.record or {}), "by_hand": request.claim_id},
+            granted=trained_under.granted if trained_under else None,
+        )
+
+    def deliver(
+        self, job_id: str, request: DeliverRequest, made: Attempt | None, size: int, kept: Kept | None = None
+    ) -> tuple[CompleteReply, bool]:
+        """Complete a waiting job with a bundle that its host had set aside; the flag is False for a repetition.
+
+        ``made`` is the attempt whose provenance lies beside the bundle, which is ``size`` bytes; so does ``kept``.
+        """
+        found = self.deliverable(job_id, request)
+        if found is not None:
+            job, again = found
+            place = (again.attempt, again.generation)
+            if made is None or (made.attempt, made.generation) != place:
+                raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} has gone on meanwhile; deliver once more")
+            if not self._fleet.store.find(request.artifact_id, model=job.model, mode=job.mode):
+                raise Refusal(
+                    ProblemType.NO_ARTIFACT,
+                    f"artifact {request.artifact_id[:12]}… is not in the store; upload it first",
+                )
+            self._queue.deliver(job, made, size)
+            self._queue.results.keep(job.granted(made), made.attempt, kept)
+        reply = CompleteReply(
+            job_id=job_id,
+            status=JobStatus.COMPLETED,
+            artifact_id=request.artifact_id,
+            attempt=self._fleet.job(job_id).attempt,
+        )
+        return reply, found is not None
+
+    def _waiting(self, job_id: str, claim_id: str, host_id: str) -> Job:
+        """Return the job if a bundle of this claim and host may complete it: it waits, and the host may have it."""
+        job = self._fleet.job(job_id)
+        if job.status is JobStatus.CANCELLED:
+            raise Refusal(
+                ProblemType.JOB_CANCELLED,
+                f"job {job.name} was cancelled; requeue it first, with the workers that would take it stopped",
+            )
+        if job.status is not JobStatus.PENDING:
+            raise Refusal(
+                ProblemType.WRONG_STATE,
+                f"job {job.name} is {job.status}: only one that waits is completed by hand; stop the workers that "
+                "would take it, requeue it, and deliver once more",
+            )
+        attempt = self._queue.attempts.by_claim(claim_id)
+        if attempt is not None:
+            if (attempt.job_id, attempt.host) == (job_id, host_id):
+                return job
+            raise Refusal(ProblemType.LEASE_SUPERSEDED, f"that claim was not host {host_id}'s on this job")
+        known = self._hosts.known.get(host_id)  # an older copy of the database may not know the claim
+        no = rules.fits_for_good(job.needs, self._fleet.host_of(known)) if known else "it is not known yet"
+        if no is not None:
+            raise Refusal(ProblemType.WRONG_STATE, f"host {host_id} could not be given job {job.name}: {no}")
+        return job
+
+
+def _by_hand(claim_id: str, job: Job) -> str:
+    """Make the claim id of a delivery by hand."""
+    return f"{claim_id[:100]}-{job.attempt + 1}"
