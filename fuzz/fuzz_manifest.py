@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fuzz import scratch
 from fuzz.checks import shows_nothing_unseen
+from training.families import RUN_MODELS, SSL_MODELS, describe
 from training.fleet.capability.describe import (
     DescribeError,
     Description,
@@ -15,7 +16,6 @@ from training.fleet.capability.describe import (
     parse_description,
 )
 from training.fleet.manifest.load import Manifest, ManifestError, load_manifest
-from training.trainer import flags
 
 WORDS = (
     b"[[jobs]]\n", b"[hosts.a]\n", b"[defaults]\n", b"hyper.", b"hyper.out_dir = \"/etc\"\n", b"[[", b"]]", b"[" * 60,
@@ -33,10 +33,10 @@ class _Table:
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], Description] = {}
         for program, models in (
-            ("training.trainer.run", flags.RUN_MODELS),
-            ("training.trainer.run_ssl", flags.SSL_MODELS),
+            ("training.trainer.run", RUN_MODELS),
+            ("training.trainer.run_ssl", SSL_MODELS),
         ):
-            said = json.dumps(flags.describe(program, models))
+            said = json.dumps(describe(program, models))
             self._known[tuple(describe_command(program))] = parse_description(said)
 
     def __call__(self, command: Sequence[str]) -> Description:

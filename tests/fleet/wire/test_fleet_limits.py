@@ -10,7 +10,7 @@ from places import ROOT
 from training.contract import FINAL_EXITS, Exit
 from training.fleet.receiver.security import authentication, authority, registry
 from training.fleet.scheduling.policy import Policy
-from training.fleet.service import guards, service
+from training.fleet.service import claims, guards
 from training.fleet.store import artifacts, incoming
 from training.fleet.wire import constants
 from training.fleet.worker import attempt, outbox, saved_states, set_aside, state_folder, tail
@@ -61,7 +61,7 @@ SAID = {
     ],
     "protocol.md": [
         f"`capability` and `trainer_digests` hold {guards.DESCRIPTION_MAX / KIB:g} KiB each as JSON",
-        f"(and hold no finished work) the receiver remembers about {service.SPARE_HOSTS_KEPT}",
+        f"(and hold no finished work) the receiver remembers about {claims.SPARE_HOSTS_KEPT}",
         f"may upload at most {WORDS[incoming.PARTS_MAX]} different bundles",
         f"{WORDS[authentication.FAILURES_MAX]} wrong tokens or codes came from this address",
         f"came from this address within {_IN[authentication.FAILURES_S]}",

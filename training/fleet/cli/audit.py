@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from rich.table import Table
 from training.fleet.cli.context import CommandContext
 from training.fleet.cli.options import Url
 from training.fleet.client.client import FleetClient
+from training.fleet.wire import words
 from training.fleet.wire.audit_chain import first_broken
 from training.fleet.wire.constants import DONE, REFUSED
 from training.fleet.wire.messages import AuditEntry
@@ -60,7 +60,7 @@ def _everything(client: FleetClient) -> list[dict[str, Any]]:
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table("WHEN", "WHO", "ACT", "ON", "BEFORE", "AFTER", box=None)
     for row in rows:
-        when = datetime.fromtimestamp(row["at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        when = words.moment(row["at"], "%Y-%m-%d %H:%M:%S UTC")
         cells = (row[name] or "" for name in ("who", "act", "subject", "before", "after"))
         table.add_row(when, *(printable(cell) for cell in cells))
     return table

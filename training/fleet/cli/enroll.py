@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.options import AsJson, Url
+from training.fleet.wire import words
 from training.fleet.wire.constants import DONE, HOST_ID_PATTERN, PLAIN_URL_PATTERN, USAGE
 from training.fleet.wire.identity import FINGERPRINT_PREFIX, Role, parse_fingerprint
 from training.printable import one_line, printable
@@ -177,7 +177,7 @@ def add_token(
     answer = context.client(receiver_url).call("add_token", **body)
     context.show(as_json, answer, lambda: printable(answer["token"]))
     if not (as_json or context.as_json):
-        context.complain(f"it is good until {_when(answer['expires_at'])} and is not shown again")
+        context.complain(f"it is good until {words.moment(answer['expires_at'])} and is not shown again")
     return DONE
 
 
@@ -213,14 +213,9 @@ def _table(rows: list[dict[str, Any]], now: float, *more: str) -> Table | str:
     for row in rows:
         state = "valid"
         if row["revoked_at"] is not None:
-            state = f"revoked {_when(row['revoked_at'])}"
+            state = f"revoked {words.moment(row['revoked_at'])}"
         elif now >= row["expires_at"]:
             state = "expired"
         cells = [printable(row["name"]), *(printable(row[each])[:16] for each in more)]
-        table.add_row(*cells, _when(row["expires_at"]), state)
+        table.add_row(*cells, words.moment(row["expires_at"]), state)
     return table
-
-
-def _when(at: float) -> str:
-    """Format epoch seconds of the receiver's clock."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

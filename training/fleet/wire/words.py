@@ -40,6 +40,9 @@ STYLES: Mapping[str, str] = {
 STATUSES = tuple(state for state in GLYPHS if state != "held")
 
 
+_CALENDAR_ENDS = 253_402_300_800.0  # the year 10000
+
+
 def number(value: object) -> float | None:
     """Read a finite number from the wire; other values count as none."""
     good = isinstance(value, int | float) and not isinstance(value, bool)
@@ -52,10 +55,17 @@ def duration(seconds: object) -> str:
     return "" if known is None else long_time(known)
 
 
+def moment(at: object, form: str = "%Y-%m-%d %H:%M UTC", unknown: str = "an unknown time") -> str:
+    """Write a time in epoch seconds; ``unknown`` for one that no calendar has."""
+    known = number(at)
+    if known is None or not 0 <= known < _CALENDAR_ENDS:
+        return unknown
+    return datetime.fromtimestamp(known, UTC).strftime(form)
+
+
 def day(at: object) -> str:
     """Write the day of a time in epoch seconds."""
-    known = number(at)
-    return "an unknown day" if known is None else datetime.fromtimestamp(known, UTC).strftime("%Y-%m-%d")
+    return moment(at, "%Y-%m-%d", "an unknown day")
 
 
 def typed(job: Json) -> str:
@@ -111,7 +121,7 @@ def carried(why: Sequence[Json]) -> str:
 def changed(one: Json) -> str:
     """Say how a host has changed: ``has changed since 13:40:02 UTC: forks 0.21 → 3.4 and 2 more``."""
     since = number(one.get("since"))
-    when = "" if since is None else f" since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    when = "" if since is None else f" since {moment(since, '%Y-%m-%d %H:%M:%S UTC')}"
     what = "is unlike its reference" if one.get("at_once") else f"has changed{when}"
     named = moved(one)
     return f"{what}: {named}" if named else what
