@@ -6,16 +6,16 @@ import numpy as np
 import polars as pl
 import pytest
 import telemetry_builders as made
-from table_changes import noise, recordings
+from table_changes import in_question, noise, recordings
 
-from training.data import build, understood
+from training.data import build, summary
 from training.data.classes import choose_benign
+from training.data.doubts.label_copies import telling
+from training.data.doubts.spelling import alike_hosts
 from training.data.errors import DataError
 from training.data.ingest.ingested import unite
-from training.data.label_copies import telling
 from training.data.missing import Missing, check_classes, say_missing, stand_in
 from training.data.rows import Rows
-from training.data.spelling import alike_hosts
 from training.data.split import make_split
 
 CUT = ("--window-s", "8")
@@ -220,20 +220,20 @@ def test_a_channel_that_tells_on_one_host_alone_is_no_copy():
     label = np.tile(["benign", "bad"], 20)
     host = np.repeat(["a", "b"], 20)
     X = noise(40 * 8).reshape(40, 1, 8) + 9 * ((label == "bad") & (host == "a"))[:, None, None]
-    found = telling(X, ["x"], label=label, host=host, benign=("benign",))
+    found = telling(in_question(X, label=label, host=host))
     assert (found.states, found.levels) == ((), ())
     also = host == "a"  # which has no benign window: the other host decides
     label[also] = np.where(label[also] == "bad", "worse", "bad")
     X = noise(40 * 8).reshape(40, 1, 8) + 9 * (label != "benign")[:, None, None]
-    assert telling(X, ["x"], label=label, host=host, benign=("benign",)).levels == ("x",)
+    assert telling(in_question(X, label=label, host=host)).levels == ("x",)
 
 
 def test_a_level_of_hosts_that_have_one_class_each_is_no_copy():
     host = np.repeat(["a", "b"], 20)
     X = noise(40 * 8).reshape(40, 1, 8) + 9 * (host == "a")[:, None, None]
-    found = telling(X, ["x"], label=host, host=host, benign=("b",))
+    found = telling(in_question(X, label=host, host=host, benign=("b",)))
     assert (found.states, found.levels) == ((), ())
-    found = telling(X.round(-1), ["x"], label=host, host=host, benign=("b",))
+    found = telling(in_question(X.round(-1), label=host, host=host, benign=("b",)))
     assert found.states == ("x",)
 
 
@@ -262,7 +262,7 @@ def test_recordings_say_what_may_be_no_measurement(tmp_path, capsys):
     assert "moved by up to two windows: moved: made from it?" in said
     validation = tmp_path / "out" / "validation_v1.parquet"
     assert pl.read_parquet(validation)["undeclared"].to_list() == [["extra"]] * 2 + [[]] * 2
-    kept = understood.read(validation)
+    kept = summary.read(validation)
     assert any("lost (-1) in 4 recordings" in note for note in kept.notes)
     assert kept.left_out[-1].startswith("column extra")
 

@@ -11,17 +11,17 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_changes import SAME, noise, recordings, several
+from table_changes import SAME, in_question, noise, recordings, several
 
-from training.data import ingest, understood
+from training.data import ingest, summary
 from training.data.dataset import load_processed
+from training.data.doubts.ids_and_totals import ids_and_totals
+from training.data.doubts.spelling import check_alike
 from training.data.errors import DataError
-from training.data.ingest.columns import Suspects, Wanted, channel_names, check_rounding, judge, suspects
+from training.data.ingest.columns import Wanted, channel_names, check_rounding
 from training.data.ingest.even import rates
 from training.data.ingest.roles import roles_of
-from training.data.rows import Rows
 from training.data.schema import read_schema
-from training.data.spelling import check_alike
 
 CUT = ("--window-s", "8")
 
@@ -242,9 +242,7 @@ def test_noise_is_never_suspected(seed):
     X = np.random.default_rng(seed).normal(size=(12, 2, 8)).astype(np.float32)
     where = {"label": np.array(["a", "b"] * 6), "episode": np.repeat(list("wxyz"), 3)}
     where |= {"host": np.repeat(["h", "i"], 6), "t_start": np.arange(12.0)}
-    found = suspects(X, ["p", "q"], Rows.of(**where))
-    assert found == Suspects()
-    assert judge(found, Wanted()) == []
+    assert ids_and_totals(in_question(X, ["p", "q"], **where)) == []
 
 
 def test_a_second_label_is_no_channel_and_is_said(ingested):
@@ -291,7 +289,7 @@ def test_recordings_and_stretches_too_short_for_a_window_are_said_and_stored(ing
     assert none["host"].unique().to_list() == ["s"]
     assert none["ok"].all()
     assert none["reasons"].to_list() == [["it is shorter than a window"]] * 2
-    kept = understood.read(ingested.out / "validation_v1.parquet")
+    kept = summary.read(ingested.out / "validation_v1.parquet")
     assert "recordings  8, 2 of them without a window: it is shorter than a window" in kept.lines()
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import telemetry_builders as made
 
+from training.data.doubts.cross_episode_checks import judge_together
 from training.data.episode import read
-from training.data.together import judge_together
 from training.data.validate import judge, unreadable
 
 

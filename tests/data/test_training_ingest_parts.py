@@ -12,15 +12,15 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_changes import recordings
+from table_changes import in_question, recordings
 
-from training.data import absent, confounded, identity
+from training.data import absent, identity
 from training.data.absent import lacking_hosts, settled
 from training.data.coded import Coded
+from training.data.doubts import confounded, ids_and_totals
 from training.data.errors import DataError
-from training.data.ingest import columns as channels
 from training.data.ingest import even
-from training.data.ingest.columns import Wanted, suspects
+from training.data.ingest.columns import Wanted
 from training.data.ingest.ingested import Said, without_missing
 from training.data.ingest.rows import Cut
 from training.data.ingest.samples import read_long
@@ -154,19 +154,18 @@ def test_windows_are_judged_alike_in_any_blocks(seed, part):
     X[:, 4] = np.where(rng.random(n) < 0.03, 0.0, X[:, 1].T).T
     X[rng.random((n, 6)) < 0.1] = np.nan
     X = np.concatenate([X, X[:, [0, 2]]], axis=1)
-    rows = Rows.of(
-        episode=recording.astype(str), host=(recording % 2).astype(str), label=np.arange(n) % 2, t_start=np.arange(n)
-    )
-    X = X.astype(np.float32)
+    X, host = X.astype(np.float32), (recording % 2).astype(str)
+    given = {"episode": recording.astype(str), "host": host, "label": np.arange(n) % 2, "t_start": np.arange(n)}
+    windows = in_question(X, names, **given)
 
     def judged():
-        lacks = lacking_hosts(settled(X), rows.host).tolist()
-        return suspects(X, names, rows), confounded.doubled_channels(X, names), lacks
+        lacks = lacking_hosts(settled(X), host).tolist()
+        return ids_and_totals.suspects(windows), confounded.doubled_channels(windows), lacks
 
     once = judged()
     assert len(once[1]) == 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(channels, "PART_BYTES", part)
+        patch.setattr(ids_and_totals, "PART_BYTES", part)
         for module in (absent, confounded):
             patch.setattr(module, "blocks", partial(blocks, part_bytes=part))
         assert judged() == once

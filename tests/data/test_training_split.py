@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.data import split as splitting
-from training.data.deal import deal
 from training.data.rows import Rows
 from training.data.split import Side, Split, SplitError, make_split
+from training.data.stratify import stratify
 
 
 def windows(n_episodes=60, per_episode=8, hosts=("a", "b", "c"), classes=2, seed=0):
@@ -103,7 +103,7 @@ def test_dealing_gives_the_largest_part_every_class_and_no_part_nothing(classes,
     for row, carried in enumerate(classes):
         has_class[row, carried] = True
     host = np.array(["a", "b"])[np.arange(len(classes)) % 2]
-    part = deal(has_class, host, (0.6, 0.15, 0.25), np.random.default_rng(seed))
+    part = stratify(has_class, host, (0.6, 0.15, 0.25), np.random.default_rng(seed))
     assert np.unique(part).tolist() == [0, 1, 2]
     if len(classes) >= 12:  # with fewer, each episode may be the last of some class
         assert (has_class.any(axis=0) == has_class[part == 0].any(axis=0)).all()

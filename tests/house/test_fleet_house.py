@@ -94,7 +94,7 @@ BREAKS: list[tuple[Callable[[Module], object], str, str]] = [
     (house.stays_pure, "training.fleet.scheduling.policy", "import random"),
     (house.stays_pure, "training.fleet.worker.state.step", "from training.clock import SystemClock"),
     (house.stays_pure, "training.data.split", '"""Splits. Pure."""\ndef f(path):\n  return open(path)'),
-    (house.stays_pure, "training.data.still", '"""Values. All functions are pure."""\nimport random'),
+    (house.stays_pure, "training.data.doubts.constant_values", '"""Values. All functions are pure."""\nimport random'),
     (house.stays_pure, "training.fleet.scheduling.job", "from pathlib import Path"),
     (house.writes_files_one_way, "training.trainer.evaluation.report", "part.replace(path)"),
     (house.writes_files_one_way, "training.fleet.client.credentials", "import os\nos.fsync(3)"),

@@ -13,6 +13,18 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
+from training.data.doubts.windows import WindowsInQuestion
+from training.data.rows import Rows
+
+
+def in_question(X, names=("x",), benign=("benign",), sample_hz=1.0, timed=True, exempt=(), **columns):
+    """Windows as detectors of doubts take them, in one recording of one host unless said otherwise."""
+    usual = {name: np.full(len(X), "a") for name in ("label", "host", "episode")} | {"t_start": np.zeros(len(X))}
+    rows = Rows.of(**usual | columns).coded
+    return WindowsInQuestion(
+        X=X, channels=names, rows=rows, benign=benign, sample_hz=sample_hz, timed=timed, exempt=exempt
+    )
+
 
 def noise(count, seed=0):
     return np.random.default_rng(seed).normal(size=count)

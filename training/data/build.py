@@ -47,25 +47,26 @@ from training.data.dataset import (
     other_data_set,
     write_beside,
 )
+from training.data.doubts.constant_values import filled_forward, one_sided
+from training.data.doubts.cross_episode_checks import judge_together
+from training.data.doubts.label_echoes import label_again
+from training.data.doubts.spelling import check_alike, hosts_alike
+from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.episode import EpisodeError, Meta, deeper, find_episodes, without_checksum
 from training.data.errors import DataError
 from training.data.extract import Facts, key, load_facts, remembered
 from training.data.identity import find_kin
-from training.data.label_copies import notes_on_copies, telling
-from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.meter import Meter
 from training.data.placing import Cutting, Lying, Work
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
-from training.data.spelling import check_alike, notes_on_hosts
-from training.data.still import notes_on_filled, notes_on_values, one_sided_values
+from training.data.summary import Understood, counts_of, recordings_of
 from training.data.tensors import read_manifest
-from training.data.together import judge_together
-from training.data.understood import Understood, counts_of, recordings_of
 from training.data.validate import Verdict
 from training.executors.engine import EngineError
 from training.executors.names import SCRATCH, add_executor, spread_over
 from training.streams import replace_unprintable
 
+DETECTORS = (hosts_alike, label_again, one_sided, filled_forward)
 TARGETS = ("malicious", "phase")
 POOL_BYTES = 4 << 20  # of new recordings, from which processes are worth their start
 STEPS = {"reading": 0.3, "references": 0.0, "cutting": 0.6, "judging": 0.1}  # shares of the time, as measured
@@ -184,11 +185,7 @@ def _made(
                 [channel.name for channel in channels], windows.rows.label, windows.rows.host, kept.absent
             ),
             *notes_on_views(verdicts, chosen.views),
-            *notes_on_hosts(windows.rows.host.names.tolist()),
-            *notes_on_channels(windows, channels, benign, sample_hz),
-            *notes_on_filled(
-                windows.X, episode=windows.rows.episode, t_start=windows.rows.t_start, sample_hz=sample_hz, timed=True
-            ),
+            *doubts(in_question(windows, channels, benign, sample_hz), DETECTORS),
             *doubtful(verdicts),
         )
         understood = msgspec.structs.replace(understood, notes=(*understood.notes, *said))
@@ -307,26 +304,22 @@ def doubtful(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
-def notes_on_channels(
+def in_question(
     windows: ManyWindows, channels: Sequence[ChannelSpec], benign: Sequence[str], sample_hz: float
-) -> list[str]:
-    """Sentences on channels that may be the label again, and on values that one class repeats.
+) -> WindowsInQuestion:
+    """The windows for the detectors of doubts; their values are measured against the host's reference.
 
-    The laboratory's privileged channels may well tell the label. Values are measured against the host's reference here.
+    The laboratory's privileged channels may well tell the label.
     """
-    names = [channel.name for channel in channels]
-    seen = {channel.name for channel in channels if Mode.REALISTIC in channel.modes}
-    X, label, host = windows.X, windows.rows.label, windows.rows.host
-    found = telling(X, names, label=label, host=host, benign=benign)
-    named = [name for name in (*found.states, *found.levels) if name in seen]
-    late = echoes(X, names, windows.rows, sample_hz=sample_hz, benign=benign)
-    repeated = one_sided_values(X, names, label=label, host=host, benign=benign)
-    mend = "if so, take it out of each meta.json"
-    return [
-        *notes_on_copies(named, mend),
-        *notes_on_echoes([one for one in late if one in seen and one not in named], mend),
-        *notes_on_values([one for one in repeated if one.channel in seen], "If so, leave it empty"),
-    ]
+    return WindowsInQuestion(
+        X=windows.X,
+        channels=[channel.name for channel in channels],
+        rows=windows.rows,
+        benign=benign,
+        sample_hz=sample_hz,
+        exempt={channel.name for channel in channels if Mode.REALISTIC not in channel.modes},
+        by_flags=False,
+    )
 
 
 def _gather(asked: Sequence[Asked], memory: Path, work: Work) -> list[Kept]:

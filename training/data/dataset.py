@@ -39,9 +39,9 @@ from training.data.parquet_groups import write_groups
 from training.data.rows import CodedRows, Rows
 from training.data.schema import SCHEMA_VERSION, ChannelSpec, FeatureSchema, Timing, read_schema, require_same
 from training.data.scratch import ROOM, Room, blocks, fill, release
+from training.data.summary import Understood, metadata
+from training.data.summary import read as read_understood
 from training.data.tensors import INDEX_COLUMNS, INDEX_SCHEMA, Index, Manifest, Placed, StoredIndex
-from training.data.understood import Understood, metadata
-from training.data.understood import read as read_understood
 from training.files import LocalFs
 
 # Rows are written in groups, and not compressed. A group costs about a tenth of a second for a thousand columns, so

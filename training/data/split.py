@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from training import strict_json
 from training.contract import Recipe
-from training.data.deal import deal
+from training.data.doubts.spelling import alike_hosts
 from training.data.rows import Rows
-from training.data.spelling import alike_hosts
+from training.data.stratify import stratify
 
 IntArray = NDArray[np.int64]
 
@@ -201,7 +201,7 @@ def _choose_test(
         )
     if recipe is Recipe.TIME:
         return _test_by_time(episodes, test_fraction)
-    parts = deal(episodes.has_class, episodes.host, (1 - test_fraction, test_fraction), rng)
+    parts = stratify(episodes.has_class, episodes.host, (1 - test_fraction, test_fraction), rng)
     return np.asarray(parts == 1, dtype=np.bool_)
 
 
@@ -279,7 +279,7 @@ def _carve(
         )
     shares = (1 - val_fraction - cal_fraction, val_fraction, cal_fraction)
     side = np.where(out, -1, list(Side).index(Side.TEST)).astype(np.int64)
-    side[rest] = deal(episodes.has_class[rest], episodes.host[rest], shares, rng)
+    side[rest] = stratify(episodes.has_class[rest], episodes.host[rest], shares, rng)
     return side
 
 

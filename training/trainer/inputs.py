@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data import understood
+from training.data import summary
 from training.data.coded import distinct
 from training.data.dataset import Dataset, Validation, load_processed, load_validation
 from training.data.errors import DataError
@@ -20,7 +20,7 @@ from training.data.features import extract
 from training.data.identity import Kinship, of_two_hosts, window_digests
 from training.data.rows import Rows
 from training.data.split import Split, SplitError, make_split
-from training.data.understood import Understood
+from training.data.summary import Understood
 from training.families import RUN_MODELS, Takes
 from training.trainer.arguments import TrainerArgs
 from training.trainer.contract import BadData
@@ -80,7 +80,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
     named = args.model in RUN_MODELS
     try:
         validation = load_validation(args.validation)
-        found = understood.read(args.validation)
+        found = summary.read(args.validation)
         # The self-supervised trainer may be given no more than the tensors.
         data = load_processed(
             args.summary if named or args.summary.exists() else None,

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.coded import Coded
+from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.roles import NAMES, Role, plain, unit_in
 from training.data.ingest.tables import Stored, read_plain
 from training.data.scratch import ROOM, Room, spans
-from training.data.spelling import tidy
 
 FROM = ("start", "from", "begin", "begins", "started", "startedat", "starttime", "beginn", "von")
 TO = ("end", "to", "until", "stop", "ended", "endedat", "endtime", "ende", "bis")

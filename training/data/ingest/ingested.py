@@ -20,14 +20,14 @@ from training.data.channels import Kind
 from training.data.classes import BENIGN, MALICIOUS, NO_ALARM, Benign, choose_benign, listed, quoted
 from training.data.coded import Coded
 from training.data.dataset import UNLABELLED, Labelling, ManyWindows, Sampling, WindowSet, write_processed
+from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
 from training.data.identity import window_digests
 from training.data.missing import check_classes
 from training.data.rows import CodedRows
 from training.data.schema import ChannelSpec, FeatureSchema, Timing
 from training.data.scratch import PART_BYTES, ROOM, Room, blocks, fill, release
-from training.data.spelling import tidy
-from training.data.understood import NO_WINDOW, Understood, counts_of, recordings_of
+from training.data.summary import NO_WINDOW, Understood, counts_of, recordings_of
 
 NUMBERS = "0 is benign and 1 malicious-like; --benign or --labels says otherwise"
 BOOLEANS = "false is benign and true malicious-like; --benign or --labels says otherwise"

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from training.data.coded import Coded
 from training.data.dataset import UNLABELLED
+from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.columns import Wanted, check_named, check_rounding, check_total
@@ -40,10 +41,9 @@ from training.data.ingest.ingested import (
     own_episodes,
     unite,
 )
-from training.data.ingest.own import marked, marks
+from training.data.ingest.references import marked, marks
 from training.data.missing import judge_stand_ins, labelled, say_missing
 from training.data.schema import Timing
-from training.data.spelling import tidy
 
 ROLES = {
     "X": "windows",

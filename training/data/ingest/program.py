@@ -16,7 +16,7 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,37 +27,42 @@ import msgspec
 from training.clock import SystemClock
 from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
 from training.data.alone import FolderBusy, alone
-from training.data.confounded import confounded, doubled_channels
 from training.data.dataset import finish, other_data_set, remove_leftovers_of_build
+from training.data.doubts.confounded import confounded, doubled_channels
+from training.data.doubts.constant_values import filled_forward, one_sided, padding
+from training.data.doubts.ids_and_totals import ids_and_totals
+from training.data.doubts.label_echoes import label_again
+from training.data.doubts.other_units import other_units
+from training.data.doubts.spelling import hosts_alike
+from training.data.doubts.windows import WindowsInQuestion, doubts
 from training.data.errors import DataError
-from training.data.ingest.columns import Wanted, judge, suspects, unlike_levels
+from training.data.ingest.columns import Wanted
 from training.data.ingest.copies import without_copies
 from training.data.ingest.ingested import Ingested, Said, described, without_missing, write
 from training.data.ingest.like import made_like
 from training.data.ingest.npz import read_npz
-from training.data.ingest.own import set_apart
 from training.data.ingest.recorders.pcp import PcpCut, read_pcp
 from training.data.ingest.recorders.perfmon import read_perfmon
 from training.data.ingest.recorders.prometheus import Asked, read_file, read_server
 from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password
 from training.data.ingest.recorders.sysstat import read_sysstat
+from training.data.ingest.references import set_apart
 from training.data.ingest.roles import MEANINGS, Role
 from training.data.ingest.rows import Cut
 from training.data.ingest.samples import Log, read_long, read_recorded
 from training.data.ingest.tables import PARQUET, TEXT
 from training.data.ingest.times import CHOICES
-from training.data.label_copies import judge_copies, telling
-from training.data.label_echoes import echoes, notes_on_echoes
 from training.data.meter import Meter
 from training.data.missing import Missing, read_missing
 from training.data.schema import FeatureSchema, Timing, read_schema
 from training.data.scratch import ROOM, Room
-from training.data.spelling import notes_on_hosts
-from training.data.still import notes_on_filled, notes_on_padding, notes_on_values, one_sided_values
-from training.data.understood import counts_of
-from training.data.understood import read as read_understood
+from training.data.summary import counts_of
+from training.data.summary import read as read_understood
 from training.streams import replace_unprintable
 
+# Detectors of doubts: those of windows as they were measured, and those of what becomes of them.
+OF_MEASURED = (ids_and_totals, label_again, one_sided, padding, filled_forward, doubled_channels, confounded)
+OF_ALL = (hosts_alike, other_units)
 SUFFIXES = (".npz", PARQUET, *TEXT)
 # Options of tables alone, as the parser stores them.
 OF_TABLES = (
@@ -134,15 +139,16 @@ def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
     if not args.pcp:
         wanted = _wanted(args)
         stand_ins = tuple(dict.fromkeys(one.written for one in wanted.missing))
-        known = (channel.name for channel in windows.channels if channel.transform != "none")
-        windows = _judged(windows, replace(wanted, level=(*wanted.level, *known)), room)
+        known = {channel.name for channel in windows.channels if channel.transform != "none"}
+        asked = _in_question(windows, {*wanted.level, *known})
+        for number, detector in enumerate(OF_MEASURED):
+            windows = _noted(windows, detector(asked))
+            room.progress("judging", (number + 1) / (len(OF_MEASURED) + 2))
     windows = without_copies(windows, allow=args.allow_copies)
     room.progress("judging", 1.0)
     if args.like is not None:
         windows = made_like(windows, _schema(args.like))
-    names = [channel.name for channel in windows.channels]
-    notes = (*notes_on_hosts(windows.host.present.tolist()), *unlike_levels(windows.X, windows.host, names))
-    return replace(windows, notes=(*windows.notes, *notes), stand_ins=stand_ins)
+    return _noted(replace(windows, stand_ins=stand_ins), doubts(_in_question(windows), OF_ALL))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -425,39 +431,22 @@ def _missing_by(args: argparse.Namespace) -> tuple[Missing, ...]:
     return (*args.missing, *(read_missing(one, is_like=True) for one in said))
 
 
-def _judged(windows: Ingested, wanted: Wanted, room: Room) -> Ingested:
-    """The windows, with notes on channels that look like none; the worst are refused."""
-    names = [channel.name for channel in windows.channels]
-    notes = judge(suspects(windows.X, names, windows.rows), wanted)
-    room.progress("judging", 0.4)
-    copies = telling(windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names)
-    notes += judge_copies(copies, wanted.level)
-    said = {*wanted.level, *copies.levels}
-    if windows.timing is Timing.SECONDS:
-        late = echoes(windows.X, names, windows.rows, sample_hz=windows.sample_hz, benign=windows.benign.names)
-        notes += notes_on_echoes([name for name in late if name not in said])
-    room.progress("judging", 0.5)
-    notes += _notes_on_still(windows, names, wanted)
-    room.progress("judging", 0.7)
-    timed = windows.timing is Timing.SECONDS and bool(windows.clock)
-    notes += [*doubled_channels(windows.X, names), *confounded(windows.rows, windows.benign.names, timed=timed)]
+def _in_question(windows: Ingested, exempt: Collection[str] = ()) -> WindowsInQuestion:
+    """The windows for the detectors of doubts."""
+    return WindowsInQuestion(
+        X=windows.X,
+        channels=[channel.name for channel in windows.channels],
+        rows=windows.rows,
+        benign=windows.benign.names,
+        sample_hz=windows.sample_hz,
+        timed=windows.timing is Timing.SECONDS,
+        one_clock=bool(windows.clock),
+        exempt=exempt,
+    )
+
+
+def _noted(windows: Ingested, notes: Iterable[str]) -> Ingested:
     return replace(windows, notes=(*windows.notes, *notes))
-
-
-def _notes_on_still(windows: Ingested, names: Sequence[str], wanted: Wanted) -> list[str]:
-    """Collect the notes on values that stand still where measured ones move."""
-    repeated = one_sided_values(windows.X, names, label=windows.label, host=windows.host, benign=windows.benign.names)
-    return [
-        *notes_on_values([one for one in repeated if one.channel not in wanted.level]),
-        *notes_on_padding(windows.X, windows.label),
-        *notes_on_filled(
-            windows.X,
-            episode=windows.episode,
-            t_start=windows.t_start,
-            sample_hz=windows.sample_hz,
-            timed=windows.timing is Timing.SECONDS,
-        ),
-    ]
 
 
 def _without_effect(args: argparse.Namespace, what: str, *options: str) -> None:

@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from training.data.classes import BENIGN, MALICIOUS, USUAL, Benign, listed, quoted
 from training.data.coded import Coded, numbered
 from training.data.dataset import UNLABELLED
+from training.data.doubts.spelling import tidy
 from training.data.errors import DataError
 from training.data.ingest import times
 from training.data.ingest.columns import Wanted
 from training.data.ingest.ingested import NOT_LABELLED, UNKNOWN_HOST, Said, name_labels, rate_of_step
-from training.data.ingest.own import marked, marks
+from training.data.ingest.references import marked, marks
 from training.data.ingest.roles import Role, plain, plural_of
 from training.data.ingest.tables import NAMES, Held, Stored
 from training.data.missing import NAN, judge_stand_ins, labelled, say_missing
 from training.data.scratch import ROOM, Room, counted, edges_of, median, put, sliced, spans
-from training.data.spelling import tidy
 
 WHOLE_MAX = 2**53  # beyond it not each whole number is a float
 SHOWN = 8  # columns in one sentence

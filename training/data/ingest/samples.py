@@ -51,8 +51,8 @@ from training.data.ingest.ingested import (
     measured,
     unite,
 )
-from training.data.ingest.own import MARK
 from training.data.ingest.recorders.recorded import WINDOW_SAMPLES, Recorded, with_specs
+from training.data.ingest.references import MARK
 from training.data.ingest.roles import Role
 from training.data.ingest.rows import (
     Cut,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 
 
-def deal(
+def stratify(
     has_class: NDArray[np.bool_], host: NDArray[np.str_], shares: tuple[float, ...], rng: np.random.Generator
 ) -> IntArray:
     """The part of each of E episodes; ``has_class`` is (E, K), ``shares`` sum to 1.

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
-from training.data.coded import Coded
+from training.data.doubts.windows import WindowsInQuestion
 from training.data.errors import DataError
 from training.data.scratch import picked
 
@@ -37,21 +37,15 @@ class Telling(NamedTuple):
     levels: tuple[str, ...] = ()  # any others
 
 
-def telling(
-    X: NDArray[np.float32],
-    names: Sequence[str],
-    *,
-    label: NDArray[np.str_] | Coded,
-    host: NDArray[np.str_] | Coded,
-    benign: Sequence[str],
-) -> Telling:
-    """Find the channels of windows ``X`` (N, C, T) that tell the classes. ``benign`` are those that raise no alarm."""
-    classes, of_class = (known := Coded.of(label)).names, known.codes
+def telling(windows: WindowsInQuestion) -> Telling:
+    """Find the channels that tell the classes."""
+    X, benign, label = windows.X, windows.benign, windows.rows.label
+    classes, of_class = label.names, label.codes
     alarm = ~np.isin(classes, benign) if benign else np.arange(classes.size) == 1
     two = bool(benign) or classes.size == 2
     if classes.size < 2:
         return Telling()
-    of_host = Coded.of(host).codes
+    of_host = windows.rows.host.codes
     both = _has_two(alarm[of_class].astype(np.int64) if two else of_class, of_host)
     apart = not both.any()  # each host has one class: of levels its own says nothing
     hosts = _drawn(of_class, np.zeros_like(of_host) if apart else of_host, [True] if apart else both.tolist())
@@ -59,7 +53,7 @@ def telling(
     by_alarm = [alarm[of].astype(np.int64) for of in by_class] if two else []
     states: list[str] = []
     levels: list[str] = []
-    for number, name in enumerate(names):
+    for number, name in enumerate(windows.channels):
         for part in _parts(X.shape[2]):
             # One host rules nearly every channel out, and spares the others.
             if not _tells(*_known(X[:, number, part], hosts[:1], by_class, by_alarm), SLACK):
@@ -157,20 +151,20 @@ def _is_state(samples: Sequence[NDArray[np.float32]], groups: Sequence[Ints], sl
     return bool(at_one >= STATE - slack and min(agree) >= AGREES - slack)
 
 
-def judge_copies(found: Telling, level: Sequence[str]) -> list[str]:
-    """Notes on the channels; raises DataError for a state that follows the label and was not said to be measured."""
-    states = [name for name in found.states if name not in level]
-    if states:
+def notes_on_copies(found: Telling, windows: WindowsInQuestion) -> list[str]:
+    """A sentence on channels of which one alone tells the classes.
+
+    Raises DataError for a state that follows the label, where a flag can say that it is measured.
+    """
+    states, levels = ([name for name in kind if name not in windows.exempt] for kind in found)
+    if states and windows.by_flags:
         raise DataError(
             f"The channel {states[0]!r} has a value for each class in at least {AGREES:.0%} of its samples: it looks "
             f"like a copy of the label; leave it out with --ignore {states[0]}, or say that it is measured with "
             f"--level {states[0]}."
         )
-    return notes_on_copies([name for name in found.levels if name not in level])
-
-
-def notes_on_copies(names: Sequence[str], mend: str = "--ignore NAME; --level NAME if it is measured") -> list[str]:
-    """A sentence on channels of which one alone tells the classes; ``mend`` is what leaves it out."""
-    if not names:
+    named = [*states, *levels]
+    if not named:
         return []
-    return [f"One channel alone tells the classes on every host: {listed(names)}: a copy of the label? ({mend})."]
+    said = f"One channel alone tells the classes on every host: {listed(named)}: a copy of the label?"
+    return [f"{said} ({windows.remedy})."]

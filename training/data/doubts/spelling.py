@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.doubts.windows import WindowsInQuestion
 from training.data.errors import DataError
 
 # What programs write where nothing is known. "none" is no such word for a class: it is a usual name of the benign one.
@@ -48,12 +49,12 @@ def check_alike(names: Iterable[str], what: str) -> None:
             )
 
 
-def notes_on_hosts(names: Iterable[str]) -> list[str]:
+def hosts_alike(windows: WindowsInQuestion) -> list[str]:
     """A sentence on each pair of hosts that may well be one machine under two names."""
     return [
         f"The hosts {first!r} and {other!r} look like one machine: name them equal if they are, or what it did "
         "stands on both sides of a split by host."
-        for first, other in alike_hosts(names)
+        for first, other in alike_hosts(windows.rows.host.present.tolist())
     ]
 
 

@@ -17,7 +17,7 @@ from training.data.errors import DataError
 from training.data.ingest.ingested import Ingested
 from training.data.rows import Rows
 from training.data.scratch import ROOM, Room, spans
-from training.data.understood import counts_of
+from training.data.summary import counts_of
 
 MARK = "(reference)"  # the label, until the windows are set apart
 

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from telemetry_builders import write_episode, write_fleet
 
-from training.data import build, ingest, understood
+from training.data import build, ingest, summary
 from training.data.errors import DataError
-from training.data.understood import Understood
+from training.data.summary import Understood
 
 
 def test_lines_name_what_was_read_and_skip_what_is_not_there():
@@ -71,7 +71,7 @@ def test_ingest_prints_it_and_keeps_it(tmp_path, capsys):
     out = tmp_path / "out"
     assert ingest.main([str(tmp_path / "a.npz"), "--out-dir", str(out)]) == 0
     printed = capsys.readouterr().out.splitlines()
-    kept = understood.read(out / "validation_v1.parquet")
+    kept = summary.read(out / "validation_v1.parquet")
     assert kept is not None
     assert printed[: len(kept.lines())] == kept.lines()
     assert kept.hosts == {"desk": 10, "pi": 10}
@@ -83,7 +83,7 @@ def test_ingest_prints_it_and_keeps_it(tmp_path, capsys):
 def test_build_prints_it_and_keeps_it(tmp_path, capsys):
     write_fleet(tmp_path / "e")
     assert build.main([str(tmp_path / "e"), "--out-dir", str(tmp_path / "out")]) == 0
-    kept = understood.read(tmp_path / "out" / "validation_v1.parquet")
+    kept = summary.read(tmp_path / "out" / "validation_v1.parquet")
     assert kept is not None
     assert capsys.readouterr().out.startswith("\n".join(kept.lines()))
     assert (kept.recordings, kept.baselines, kept.benign) == (6, 2, ("benign",))
@@ -96,7 +96,7 @@ def test_build_says_which_stretches_and_recordings_gave_no_window(tmp_path, caps
     write_episode(tmp_path / "e", number=31, host="h3", duration_s=3.0, started_at=9500.0)
     out = tmp_path / "out"
     assert build.main([str(tmp_path / "e"), "--out-dir", str(out)]) == 0
-    kept = understood.read(out / "validation_v1.parquet")
+    kept = summary.read(out / "validation_v1.parquet")
     assert kept.hosts == {"h0": 21, "h1": 21, "h2": 8, "h3": 0}
     assert kept.recordings == 8
     assert kept.without_window == {"it is shorter than a window": 1}
@@ -106,10 +106,10 @@ def test_build_says_which_stretches_and_recordings_gave_no_window(tmp_path, caps
 def test_a_table_of_before_says_nothing_and_a_torn_one_is_refused(tmp_path):
     path = tmp_path / "validation_v1.parquet"
     pl.DataFrame({"episode_id": ["a"]}).write_parquet(path)
-    assert understood.read(path) is None
-    pl.DataFrame({"a": [1]}).write_parquet(path, metadata={understood.KEY: "nonsense"})
+    assert summary.read(path) is None
+    pl.DataFrame({"a": [1]}).write_parquet(path, metadata={summary.KEY: "nonsense"})
     with pytest.raises(DataError, match="cannot be read"):
-        understood.read(path)
+        summary.read(path)
     path.write_bytes(b"PAR1")
     with pytest.raises(DataError, match="cannot be read"):
-        understood.read(path)
+        summary.read(path)

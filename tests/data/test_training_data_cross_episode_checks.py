@@ -12,7 +12,7 @@ import telemetry_builders as made
 
 from training.contract import SCHEMA_FILE, VALIDATION_FILE, Exit
 from training.data import build as building
-from training.data.together import judge_together
+from training.data.doubts.cross_episode_checks import judge_together
 from training.data.validate import Verdict
 
 

@@ -7,14 +7,15 @@ inside recordings levels do not count. All functions are pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.coded import Coded
-from training.data.rows import CodedRows, Rows
+from training.data.doubts.label_copies import notes_on_copies, telling
+from training.data.doubts.windows import WindowsInQuestion
 from training.data.scratch import picked
 
 Floats = NDArray[np.float64]
@@ -27,11 +28,21 @@ SMOOTHED = (0, 0.5, 1, 2, 4)  # over so many windows
 MOVED = tuple(number / 4 for number in range(-8, 9))  # by so many
 
 
-def echoes(
-    X: NDArray[np.float32], names: Sequence[str], rows: Rows | CodedRows, *, sample_hz: float, benign: Sequence[str]
-) -> list[str]:
-    """Name the channels of windows ``X`` (N, C, T) that follow what raises an alarm, late or smoothed."""
-    rows = rows.coded
+def label_again(windows: WindowsInQuestion) -> list[str]:
+    """Sentences on channels that copy the label, and on others that follow it. Raises DataError for a sure copy."""
+    copies = telling(windows)
+    notes = notes_on_copies(copies, windows)
+    known = {*windows.exempt, *copies.states, *copies.levels}
+    names = [name for name in echoes(windows) if name not in known] if windows.timed else []
+    if names:
+        said = f"Following the label, smoothed or moved by up to two windows: {listed(names)}: made from it?"
+        notes.append(f"{said} ({windows.remedy}).")
+    return notes
+
+
+def echoes(windows: WindowsInQuestion) -> list[str]:
+    """Name the channels that follow what raises an alarm, late or smoothed."""
+    X, names, rows, benign = windows.X, windows.channels, windows.rows, windows.benign
     classes, t_start = rows.label.names, rows.t_start
     if not benign and classes.size != 2:
         return []
@@ -40,7 +51,7 @@ def echoes(
     common, mine, its = 0.0, np.zeros((1, len(names))), np.zeros((1, 1))
     changes = 0
     for here in _recordings_of_both(rows.episode, alarm):
-        place = np.rint((t_start[here] - t_start[here].min()) * sample_hz).astype(np.int64)
+        place = np.rint((t_start[here] - t_start[here].min()) * windows.sample_hz).astype(np.int64)
         here, place = here[place < SAMPLES_MAX], place[place < SAMPLES_MAX]
         at = place[:, None] + np.arange(samples)
         values = np.full((at.max() + 1, len(names)), np.nan)
@@ -83,10 +94,3 @@ def _copies(raised: Floats, samples: int) -> Iterable[Floats]:
         mean = (total[place + 1] - total[low]) / (place + 1 - low)
         for by in MOVED:
             yield mean[np.clip(place - round(by * samples), 0, raised.size - 1)]
-
-
-def notes_on_echoes(names: Sequence[str], mend: str = "--ignore NAME; --level NAME if it is measured") -> list[str]:
-    """A sentence on channels that follow the label; ``mend`` is what leaves them out."""
-    if not names:
-        return []
-    return [f"Following the label, smoothed or moved by up to two windows: {listed(names)}: made from it? ({mend})."]

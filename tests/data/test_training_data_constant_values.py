@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 import telemetry_builders as made
-from table_changes import noise, recordings
+from table_changes import in_question, noise, recordings
 
 from training.data import build
-from training.data.still import notes_on_filled, notes_on_padding, one_sided_values
+from training.data.doubts.constant_values import filled_forward, one_sided_values, padding
 
 CUT = ("--window-s", "8")
 ATTACK = pl.col("label") == "attack"
@@ -40,15 +40,14 @@ def sides(*values):
     """Windows of one channel, the second half of them an attack's."""
     X = np.concatenate([one.reshape(-1, 1, 8) for one in values]).astype(np.float32)
     label = np.repeat(["attack", "benign"], [one.size // 8 for one in values])
-    host = np.full(label.size, "a")
-    return one_sided_values(X, ["x"], label=label, host=host, benign=("benign",))
+    return one_sided_values(in_question(X, label=label))
 
 
 def test_a_value_of_each_host_is_found_where_levels_were_taken_off():
     X = noise(1280).reshape(160, 1, 8)
     label, host = np.tile(["attack", "benign"], 80), np.repeat(list("abcd"), 40)
     X[::2, 0, 3] = np.repeat([0.1, 0.2, 0.3, 0.4], 20)
-    found = one_sided_values(X, ["x"], label=label, host=host, benign=("benign",))
+    found = one_sided_values(in_question(X, label=label, host=host))
     assert [one.channel for one in found] == ["x"]
 
 
@@ -79,12 +78,12 @@ def test_windows_padded_in_one_class_are_noted(ingested, part, word):
 def test_what_is_still_by_nature_is_no_padding():
     label, X = np.tile(["a", "b"], 20), noise(40 * 2 * 12).reshape(40, 2, 12)
     X[::4, :, 6:] = 0
-    assert len(notes_on_padding(X, label)) == 1
+    assert len(padding(in_question(X, ("x", "z"), label=label))) == 1
     either = X.copy()
     either[2::4, :, :6] = 0  # idle at either end
-    assert not notes_on_padding(either, label)
+    assert not padding(in_question(either, ("x", "z"), label=label))
     X[1::4, :, 6:] = 0  # the other class as well
-    assert not notes_on_padding(X, label)
+    assert not padding(in_question(X, ("x", "z"), label=label))
 
 
 # -- filled forward ----------------------------------------------------------------------------------------------------
@@ -100,11 +99,11 @@ def test_data_filled_forward_are_noted_with_their_own_rate(ingested):
 
 def test_archives_without_a_rate_are_judged_window_by_window():
     X = np.repeat(noise(20 * 12), 4).reshape(20, 1, 48)
-    episode, t = np.arange(20).astype(str), np.zeros(20)
-    said = notes_on_filled(X, episode=episode, t_start=t, sample_hz=1.0, timed=False)
+    episode = np.arange(20).astype(str)
+    said = filled_forward(in_question(X, episode=episode, timed=False))
     assert "only at every 4. sample" in said[0]
     rare = np.where(noise(960) > 1, 1.0, 0.0).reshape(20, 1, 48)
-    assert not notes_on_filled(rare, episode=episode, t_start=t, sample_hz=1.0, timed=False)
+    assert not filled_forward(in_question(rare, episode=episode, timed=False))
 
 
 def test_recordings_of_ones_own_are_judged_as_tables_are(tmp_path, capsys):

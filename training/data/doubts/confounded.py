@@ -9,17 +9,18 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from training.data.classes import listed
-from training.data.rows import CodedRows, Rows
+from training.data.doubts.windows import WindowsInQuestion
+from training.data.rows import CodedRows
 from training.data.scratch import blocks
 
 RECORDINGS_LEAST = 2  # of a host, to say that its classes follow each other: one recording has to begin with one
 
 
-def doubled_channels(X: NDArray[np.float32], names: Sequence[str]) -> list[str]:
-    """Name channels that hold the values of another; ``X`` is (N, C, T). One that never changes is named elsewhere."""
+def doubled_channels(windows: WindowsInQuestion) -> list[str]:
+    """Name channels that hold the values of another. One that never changes is named elsewhere."""
+    X, names = windows.X, windows.channels
     low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
     digests = [hashlib.sha256() for _ in names]
     for _, part in blocks(X):
@@ -36,11 +37,11 @@ def doubled_channels(X: NDArray[np.float32], names: Sequence[str]) -> list[str]:
     return notes
 
 
-def confounded(rows: Rows | CodedRows, benign: Sequence[str], *, timed: bool) -> list[str]:
-    """Say where hosts, or times, tell the classes apart; ``timed``: the times are on one clock."""
-    rows = rows.coded
+def confounded(windows: WindowsInQuestion) -> list[str]:
+    """Say where hosts, or times, tell the classes apart."""
+    rows, benign = windows.rows, windows.benign
     found = [*_classes_of_one_host(rows), *_hosts_of_one_side(rows, benign)]
-    return [*found, *_sides_in_time(rows, benign)] if timed else found
+    return [*found, *_sides_in_time(rows, benign)] if windows.timed and windows.one_clock else found
 
 
 def _classes_of_one_host(rows: CodedRows) -> list[str]:

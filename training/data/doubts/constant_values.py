@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from training.data.classes import listed
 from training.data.coded import Coded
+from training.data.doubts.windows import WindowsInQuestion
 from training.data.scratch import picked
 
 Ints = NDArray[np.int64]
@@ -48,26 +49,20 @@ class OneSided(NamedTuple):
     others: str
 
 
-def one_sided_values(
-    X: NDArray[np.float32],
-    names: Sequence[str],
-    *,
-    label: NDArray[np.str_] | Coded,
-    host: NDArray[np.str_] | Coded,
-    benign: Sequence[str],
-) -> list[OneSided]:
-    """Find such a value of each channel of windows ``X`` (N, C, T), on all hosts together or on one.
+def one_sided_values(windows: WindowsInQuestion) -> list[OneSided]:
+    """Find such a value of each channel that is not exempt, on all hosts together or on one.
 
     Idle hours repeat a value as well: in long runs, and next to where the others end. Those are no matter of this.
     """
     found: dict[str, OneSided] = {}
-    label, host = Coded.of(label), Coded.of(host)
+    X, label, host = windows.X, windows.rows.label, windows.rows.host
+    asked = [(number, name) for number, name in enumerate(windows.channels) if name not in windows.exempt]
     every = np.ones(len(label), dtype=np.bool_)
     several = range(min(HOSTS_MAX, host.names.size) if host.names.size > 1 else 0)
     for here in (every, *(host.codes == number for number in several)):
-        for rows, away, classes, others in _sides(label, here, benign):
+        for rows, away, classes, others in _sides(label, here, windows.benign):
             one, other = (picked(X, _few(side, X.shape[2])) for side in (rows, away))
-            for number, name in enumerate(names):
+            for number, name in asked:
                 if name in found:
                     continue
                 value, share = _repeated(one[:, number])
@@ -77,7 +72,7 @@ def one_sided_values(
                 less = float((elsewhere == value).mean())
                 if less <= TENTH * share:
                     found[name] = OneSided(name, value, share, classes, less, others)
-    return [found[name] for name in names if name in found]
+    return [found[name] for _, name in asked if name in found]
 
 
 def _sides(label: Coded, among: Bools, benign: Sequence[str]) -> Iterator[tuple[Ints, Ints, str, str]]:
@@ -127,25 +122,29 @@ def _repeated(windows: NDArray[np.float32]) -> tuple[float | None, float]:
     return value, share
 
 
-def notes_on_values(found: Sequence[OneSided], mend: str | None = None) -> list[str]:
-    """Return a sentence on each; ``mend`` is said instead of the flag where values are not as they were recorded."""
-    return [
-        f"{'One value' if mend else f'The value {one.value:.10g}'} stands for {one.share:.0%} of {one.channel} in "
-        f"windows of {one.classes} and {100 * one.less:.2g} % of it in those of {one.others}: a missing value? "
-        f"{mend or f'Then say --missing={one.channel}={one.value:.10g}'}."
-        for one in found
-    ]
+def one_sided(windows: WindowsInQuestion) -> list[str]:
+    """A sentence on each such value, which is named where windows hold it as it was recorded."""
+    notes = []
+    for one in one_sided_values(windows):
+        what, remedy = "One value", "If so, leave it empty"
+        if windows.by_flags:
+            what, remedy = f"The value {one.value:.10g}", f"Then say --missing={one.channel}={one.value:.10g}"
+        notes.append(
+            f"{what} stands for {one.share:.0%} of {one.channel} in windows of {one.classes} and "
+            f"{100 * one.less:.2g} % of it in those of {one.others}: a missing value? {remedy}."
+        )
+    return notes
 
 
 # -- padding -----------------------------------------------------------------------------------------------------------
 
 
-def notes_on_padding(X: NDArray[np.float32], label: NDArray[np.str_] | Coded) -> list[str]:
-    """Say which class's windows (N, C, T) end, or begin, in a constant stretch over all channels, and no other's do.
+def padding(windows: WindowsInQuestion) -> list[str]:
+    """Say which class's windows end, or begin, in a constant stretch over all channels, and no other's do.
 
     What is still by nature is so at either end; windows that are still as a whole say nothing.
     """
-    label = Coded.of(label)
+    X, label = windows.X, windows.rows.label
     classes = label.names.tolist()
     ends = {
         name: _still_ends(picked(X, _few(np.flatnonzero(label.codes == number), X.shape[2])))
@@ -176,20 +175,14 @@ def _still_ends(X: NDArray[np.float32]) -> tuple[float, float]:
 # -- filled forward ----------------------------------------------------------------------------------------------------
 
 
-def notes_on_filled(
-    X: NDArray[np.float32],
-    *,
-    episode: NDArray[np.str_] | Coded,
-    t_start: NDArray[np.float64],
-    sample_hz: float,
-    timed: bool,
-) -> list[str]:
-    """Say that most channels of windows (N, C, T) change only at every k-th sample of their recording.
+def filled_forward(windows: WindowsInQuestion) -> list[str]:
+    """Say that most channels change only at every k-th sample of their recording.
 
-    Without a rate (``timed``) the distance of windows is unknown, and each is looked at by itself.
+    Without a rate the distance of windows is unknown, and each is looked at by itself.
     """
+    X, t_start, sample_hz, timed = windows.X, windows.rows.t_start, windows.sample_hz, windows.timed
     gaps: list[list[Ints]] = [[] for _ in range(X.shape[1])]
-    of = Coded.of(episode).codes
+    of = windows.rows.episode.codes
     for number in np.argsort(-np.bincount(of), kind="stable")[:RECORDINGS_MAX].tolist():
         rows = _few(np.flatnonzero(of == number), X.shape[2])
         place = np.rint((t_start[rows] - t_start[rows].min()) * sample_hz).astype(np.int64)

@@ -1,0 +1,201 @@
+"""Channels that a detector should not see by their values: row numbers, ids, running totals, the label again.
+
+They are refused with the flags that say otherwise; those of one value are noted. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.classes import listed
+from training.data.doubts.windows import WindowsInQuestion
+from training.data.errors import DataError
+from training.data.scratch import PART_BYTES, blocks, picked, release
+
+RISES_MIN = 10
+FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ran over
+BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset goes on, at once or windows later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspects:
+    """Channels by what their values look like."""
+
+    totals: tuple[str, ...] = ()  # never fall inside a recording
+    reset: tuple[str, ...] = ()  # rise, and rarely start again
+    remainders: tuple[str, ...] = ()  # never rise inside one
+    ids: tuple[str, ...] = ()  # one value a recording, another in the next of the same host
+    labels: tuple[str, ...] = ()  # one value a class
+    of_hosts: tuple[str, ...] = ()  # one value a host
+    of_recordings: tuple[str, ...] = ()  # one value a recording, though not each another
+    constant: tuple[str, ...] = ()
+
+
+def suspects(windows: WindowsInQuestion) -> Suspects:
+    """Collect what is suspicious in the channels."""
+    X, names, rows = windows.X, windows.channels, windows.rows
+    groups = [column.codes for column in (rows.label, rows.host, rows.episode)]
+    several = rows.episode.names.size < len(X)  # windows a recording
+    courses = [Course(*(column.names.size for column in (rows.label, rows.host, rows.episode))) for _ in names]
+    order = np.lexsort((rows.t_start, groups[2]))
+    for rows_of, values in _of_channels(X, order):
+        for course, (here, one) in zip(courses, zip(rows_of, values, strict=True), strict=True):
+            course.add(one, *(group[here] for group in groups))
+    unsure = [number for number, course in enumerate(courses) if course.may_be_reset]
+    if unsure:
+        for rows_of, values in _of_channels(X, order):
+            for number in unsure:
+                courses[number].add_falls(values[number], groups[2][rows_of[number]])
+    found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
+    for name, course in zip(names, courses, strict=True):
+        if kind := course.kind(several=several):
+            found[kind].append(name)
+    return Suspects(**{kind: tuple(names) for kind, names in found.items()})
+
+
+def _of_channels(
+    X: NDArray[np.float32], order: NDArray[np.intp]
+) -> Iterator[tuple[list[NDArray[np.intp]], list[NDArray[np.float32]]]]:
+    """Some windows at a time, in this order: by channel those that have it, by number and with their values (n, T)."""
+    for _, rows in blocks(order, 8 * max(1, PART_BYTES // (4 * X.shape[1] * X.shape[2]))):
+        part = X[rows] if (np.diff(rows) == 1).all() else picked(X, rows)
+        there = ~np.isnan(part[:, :, 0])
+        every = range(X.shape[1])
+        yield [rows[there[:, c]] for c in every], [part[there[:, c], c] for c in every]
+        release(X)
+
+
+class Course:
+    """A channel's values in the order of recordings and time, in little memory however many they are."""
+
+    def __init__(self, classes: int, hosts: int, recordings: int) -> None:
+        """Count nothing yet; the groups are numbered from 0."""
+        self._ranges = [np.tile([[np.inf], [-np.inf]], count) for count in (classes, hosts, recordings)]
+        self._falls = self._rises = self._falls_later = self._rises_later = 0
+        self._last: tuple[int, np.float32] | None = None  # the last window's recording and first value
+        self._last_high: tuple[int, np.float32, np.float32] | None = None
+        self._to_bottom = True
+
+    def add(self, values: NDArray[np.float32], *groups: NDArray[np.integer[Any]]) -> None:
+        """Take the next windows (n, T) and their class, host and recording."""
+        if not len(values):
+            return
+        low, high = values.min(axis=1), values.max(axis=1)
+        for (least, most), group in zip(self._ranges, groups, strict=True):
+            np.minimum.at(least, group, low)
+            np.maximum.at(most, group, high)
+        inside = np.diff(values, axis=1)
+        self._falls += int((inside < 0).sum())
+        self._rises += int((inside > 0).sum())
+        recording, first = groups[2], values[:, 0]
+        if self._last is not None:
+            recording, first = np.r_[self._last[0], recording], np.r_[self._last[1], first]
+        follows, between = recording[1:] == recording[:-1], np.diff(first)
+        self._falls_later += int((follows & (between < 0)).sum())
+        self._rises_later += int((follows & (between > 0)).sum())
+        self._last = int(recording[-1]), first[-1]
+
+    def kind(self, *, several: bool) -> str | None:
+        """The field of :class:`Suspects` that this channel belongs to; ``several``: windows a recording."""
+        least, most = self._ranges[0]
+        if most.max() == -np.inf:
+            return None
+        if least.min() == most.max():
+            return "constant"
+        of_class, of_host, inside = (_values_of(*found) for found in self._ranges)
+        if _each_its_own(of_class):
+            return "labels"
+        if _each_its_own(of_host):
+            return "of_hosts"
+        if several and _each_its_own(inside):
+            return "ids"
+        if inside is not None:
+            return "of_recordings"
+        if self._falls + self._falls_later == 0:
+            return "totals" if self._rises >= RISES_MIN else None
+        if self._rises + self._rises_later == 0:
+            return "remainders" if self._falls >= RISES_MIN else None
+        return "reset" if self.may_be_reset and self._to_bottom else None
+
+    @property
+    def may_be_reset(self) -> bool:
+        """Tell whether it rises, and rarely falls: where to, a second look at all windows says."""
+        falls, rises = self._falls + self._falls_later, self._rises + self._rises_later
+        return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
+
+    def add_falls(self, values: NDArray[np.float32], recording: NDArray[np.integer[Any]]) -> None:
+        """Look at the next windows again: a level sinks a little; a total that was reset goes on at its bottom."""
+        if not len(values):
+            return
+        bottom = np.minimum(self._ranges[2][0], 0.0)
+        window, place = np.nonzero(np.diff(values, axis=1) < 0)
+        low, before, after = bottom[recording[window]], values[window, place], values[window, place + 1]
+        self._to_bottom &= bool((after - low <= BOTTOM * (before - low)).all())
+        # Between two windows it had time to grow again.
+        first, high, least = values[:, 0], values.max(axis=1), values.min(axis=1)
+        if self._last_high is not None:
+            recording = np.r_[self._last_high[0], recording]
+            first, high = np.r_[self._last_high[1], first], np.r_[self._last_high[2], high]
+            least = np.r_[np.float32(0), least]  # of which nothing is asked
+        later = np.flatnonzero((recording[1:] == recording[:-1]) & (np.diff(first) < 0))
+        low, before, after = bottom[recording[later]], high[later], least[later + 1]
+        self._to_bottom &= bool((after - low <= BOTTOM_LATER * (before - low)).all())
+        self._last_high = int(recording[-1]), first[-1], high[-1]
+
+
+def _values_of(least: NDArray[np.float64], most: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The value of each group that has some, where every one has a single value."""
+    there = least <= most
+    return least[there] if (least[there] == most[there]).all() else None
+
+
+def _each_its_own(values: NDArray[np.float64] | None) -> bool:
+    return values is not None and np.unique(values).size == values.size > 1
+
+
+def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
+    """Notes on the channels; raises DataError for one that is nearly surely no channel and was not said to be one."""
+    found = suspects(windows)
+    labels, totals, reset, remainders, ids = (
+        [name for name in kind if name not in windows.exempt]
+        for kind in (found.labels, found.totals, found.reset, found.remainders, found.ids)
+    )
+    if labels:
+        raise DataError(
+            f"The channel {labels[0]!r} has one value for each class: it is the label again; leave it out with "
+            f"--ignore {labels[0]}, or say that it is measured with --level {labels[0]}."
+        )
+    if totals:
+        raise DataError(
+            f"Never falling inside a recording: {listed(totals)}: a row number or a running total tells when, not "
+            "what; make it a rate with --counter NAME, leave it out with --ignore NAME, or keep it with --level NAME."
+        )
+    if reset:
+        raise DataError(
+            f"Rising, and rarely falling to its bottom: {listed(reset)}: a running total that was reset or ran over? "
+            "Make it a rate with --counter NAME (a fall counts as no growth), leave it out with --ignore NAME, or keep "
+            "it with --level NAME."
+        )
+    if remainders:
+        raise DataError(
+            f"Never rising inside a recording: {listed(remainders)}: what only runs down tells when, not what; leave "
+            "it out with --ignore NAME, or keep it with --level NAME."
+        )
+    if ids:
+        raise DataError(
+            f"One value a recording, and another in the next of the same host: {listed(ids)}: an id? Leave it out with "
+            "--ignore NAME, or keep it with --level NAME."
+        )
+    notes = []
+    if found.constant:
+        notes.append(f"Channels that never change: {listed(found.constant)}.")
+    if found.of_hosts:
+        notes.append(f"Channels with one value a host, which name the host and no more: {listed(found.of_hosts)}.")
+    if found.of_recordings:
+        notes.append(f"Channels with one value a recording: {listed(found.of_recordings)}: ids?")
+    return notes

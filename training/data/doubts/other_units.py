@@ -1,0 +1,50 @@
+"""Values that one host reports in another unit than all others. All functions are pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from training.data.doubts.windows import WindowsInQuestion
+from training.data.scratch import picked
+
+OTHER_SIZE = 20.0  # times beyond all of the others
+LEVEL_VALUES, LEVEL_WINDOWS = 1 << 23, 64  # of a host that show it
+
+
+def other_units(windows: WindowsInQuestion) -> list[str]:
+    """Name channels whose values on one host are all of another size than on each other host: another unit?
+
+    Compared are the sizes of what is not zero, without the outermost twentieths; of a host with
+    more than LEVEL_VALUES values windows are drawn evenly.
+    """
+    X, channels = windows.X, windows.channels
+    names, of = windows.rows.host.names, windows.rows.host.codes
+    rows = np.split(np.argsort(of, kind="stable"), np.cumsum(np.bincount(of))[:-1])
+    sizes: list[list[tuple[float, float, float, str]]] = [[] for _ in channels]
+    for name, mine in zip(names.tolist(), rows, strict=True):
+        few = min(mine.size, max(LEVEL_WINDOWS, LEVEL_VALUES // (X.shape[1] * X.shape[2])))
+        part = np.abs(picked(X, mine[np.linspace(0, mine.size - 1, few).astype(np.int64)]))
+        for number, found in enumerate(sizes):
+            size = part[:, number]
+            if (size > 0).any():
+                low, middle, high = np.quantile(size[size > 0], (0.05, 0.5, 0.95)).tolist()
+                found.append((middle, low, high, name))
+    notes = []
+    for channel, found in zip(channels, sizes, strict=True):
+        found.sort()
+        if len(found) < 2:
+            continue
+        (first, _, first_high, least), (second, second_low, _, _) = found[:2]
+        (before, _, before_high, _), (last, last_low, _, most) = found[-2:]
+        if last_low > OTHER_SIZE * before_high:
+            notes.append((channel, most, f"{_round(last / before)} times"))
+        elif second_low > OTHER_SIZE * first_high:
+            notes.append((channel, least, f"1/{_round(second / first)} of"))
+    return [
+        f"Values of {channel} on {name} have about {size} the size of those elsewhere: another unit?"
+        for channel, name, size in notes
+    ]
+
+
+def _round(ratio: float) -> str:
+    return f"{float(f'{ratio:.2g}'):,.0f}"

@@ -1,0 +1,41 @@
+"""The windows that detectors of doubts look at, and the form that all these detectors have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.rows import CodedRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsInQuestion:
+    """N windows of T samples on C channels, with what is known of them."""
+
+    X: NDArray[np.float32]  # (N, C, T)
+    channels: Sequence[str]
+    rows: CodedRows
+    benign: Sequence[str]  # classes that raise no alarm
+    sample_hz: float
+    timed: bool = True  # the rate and the distance of windows are known
+    one_clock: bool = True  # times of different recordings can be compared
+    exempt: Collection[str] = ()  # channels that may tell the label, or repeat a value
+    by_flags: bool = True  # flags mend them, rather than other meta data of the recordings
+
+    @property
+    def remedy(self) -> str:
+        """What leaves a channel out."""
+        if self.by_flags:
+            return "--ignore NAME; --level NAME if it is measured"
+        return "if so, take it out of each meta.json"
+
+
+Detector = Callable[[WindowsInQuestion], list[str]]  # sentences; raises DataError for what is surely wrong
+
+
+def doubts(windows: WindowsInQuestion, detectors: Iterable[Detector]) -> list[str]:
+    """Collect the sentences of all detectors, in their order. Raises DataError."""
+    return [note for detector in detectors for note in detector(windows)]
