@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from training.data import build as building
 from training.data import cut as cutting
-from training.data import placing, scratch, together
+from training.data import placing, scratch
 from training.data.alone import LOCK
 from training.data.dataset import MEMORY_FOLDER, NEW_FOLDER
+from training.data.doubts import cross_episode_checks
 from training.data.scratch import quantile
 from training.data.windows import Grid, placed_rows
 
@@ -205,7 +206,7 @@ def test_windows_lie_where_one_class_covers_them(data):
 @given(st.lists(st.lists(st.integers(0, 30), unique=True, max_size=6), max_size=6), st.integers(1, 9))
 def test_entries_of_several_sketches_are_found_in_parts(sketches, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(together, "SORTED", size)
-        found = together._in_several([np.array(one, dtype="<u8") for one in sketches])
+        patch.setattr(cross_episode_checks, "SORTED", size)
+        found = cross_episode_checks._in_several([np.array(one, dtype="<u8") for one in sketches])
     every = [entry for one in sketches for entry in one]
     assert found.tolist() == sorted({entry for entry in every if every.count(entry) > 1})

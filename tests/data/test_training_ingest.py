@@ -463,7 +463,7 @@ def test_pcp_without_its_program_says_how_to_get_it(tmp_path, capsys, monkeypatc
         (["a.npz", "--episode-s", "9"], "--episode-s has no effect on a .npz file"),
         (["a.npz", "--host-column", "b"], "--host-column has no effect on a .npz file"),
         (["a.npz", "--window-s", "4"], "--window-s has no effect on a .npz file"),
-        (["a.csv", "--every-s", "4"], "--every-s has no effect on a .csv file"),
+        (["a.csv", "--every-s", "4"], "--every-s has no effect on a file"),
         (["--pcp", "a", "--labels", "x,y"], "--labels has no effect on --pcp"),
         (["a.npz", "--hz", "0"], "must be a positive number"),
         (["a.npz", "--labels", "x,x"], "must be different names"),

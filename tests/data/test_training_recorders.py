@@ -8,7 +8,9 @@ monitor's files are made here, in the form that its documentation gives.
 from __future__ import annotations
 
 import csv
+import importlib
 import json
+import pkgutil
 import shutil
 import time
 from dataclasses import replace
@@ -25,15 +27,18 @@ from small_servers import serving
 from training.data import ingest
 from training.data.channels import CHANNELS
 from training.data.errors import DataError
+from training.data.ingest import recorders
 from training.data.ingest.recorders.perfmon import read_perfmon
 from training.data.ingest.recorders.prometheus import STEPS_A_QUERY, Asked, read_file, read_server
 from training.data.ingest.recorders.prometheus_http import fetcher, without_password
 from training.data.ingest.recorders.recorded import ORDER
+from training.data.ingest.recorders.registry import OF_SERVERS, RECORDERS
 from training.data.ingest.recorders.sysstat import read_sysstat
 from training.data.schema import read_schema
 
 HERE = Path(__file__).parent / "recorded"
 SA, SYSSTAT, PROMETHEUS = HERE / "sa23", HERE / "sysstat.json", HERE / "prometheus.json"
+DOCS = Path(__file__).parents[2] / "docs" / "ingest.md"
 SHORT = ("--window-s", "16", "--stride-s", "8")
 
 
@@ -608,6 +613,7 @@ def test_files_of_the_performance_monitor_become_a_data_set_or_are_refused(run, 
         (["--sysstat", "b", "--pcp", "c"], "give one file, or one of"),
         (["--sysstat", "b", "--label", "x"], "--label has no effect on --sysstat"),
         (["--sysstat", "b", "--benign", "x"], "--benign has no effect on --sysstat without --labels-from"),
+        (["--sysstat", "b", "--every-s", "3"], "--every-s has no effect on --sysstat"),
         (["--perfmon", "b", "--query", "a=b"], "--query has no effect on --perfmon"),
         (["--prometheus", "http://a", "--since", "9", "--query", "t"], "must be NAME=PROMQL"),
         (["--prometheus", "http://a", "--since", "soon"], "must be a time such as"),
@@ -616,3 +622,26 @@ def test_files_of_the_performance_monitor_become_a_data_set_or_are_refused(run, 
 )
 def test_options_of_other_sources_are_refused(run, options, sentence):
     assert sentence in refused(run, *options)
+
+
+# -- the registration --------------------------------------------------------------------------------------------------
+
+
+def test_each_module_that_reads_a_recorder_is_registered():
+    package = "training.data.ingest.recorders"
+    names = [module.name for module in pkgutil.iter_modules(recorders.__path__)]
+    readers = [name for name in names if hasattr(importlib.import_module(f"{package}.{name}"), f"read_{name}")]
+    assert sorted(recorder.name for recorder in RECORDERS) == sorted(readers)
+
+
+@pytest.mark.parametrize("recorder", RECORDERS, ids=lambda recorder: recorder.name)
+def test_a_recorder_is_declared_as_a_whole(run, tmp_path, recorder):
+    usage = refused(run)
+    assert recorder.flag in usage
+    assert f"{recorder.flag} " in DOCS.read_text(encoding="utf-8")
+    assert f"--label has no effect on {recorder.flag}" in refused(run, recorder.flag, "a", "--label", "x")
+    values = {"since": "9", "until": "9", "query": "a=b", "match": "a", "every_s": "60"}
+    for option in {*OF_SERVERS} - {*recorder.options("a")}:
+        flag = f"--{option.replace('_', '-')}"
+        assert f"{flag} has no effect on {recorder.flag}" in refused(run, recorder.flag, "a", flag, values[option])
+    assert run(recorder.flag, str(tmp_path / "nowhere"))[0] == 65

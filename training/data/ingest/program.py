@@ -19,8 +19,9 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -41,11 +42,8 @@ from training.data.ingest.copies import without_copies
 from training.data.ingest.ingested import Ingested, Said, described, without_missing, write
 from training.data.ingest.like import made_like
 from training.data.ingest.npz import read_npz
-from training.data.ingest.recorders.pcp import PcpCut, read_pcp
-from training.data.ingest.recorders.perfmon import read_perfmon
-from training.data.ingest.recorders.prometheus import Asked, read_file, read_server
-from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password
-from training.data.ingest.recorders.sysstat import read_sysstat
+from training.data.ingest.recorders.prometheus import Asked
+from training.data.ingest.recorders.registry import OF_SERVERS, RECORDERS, Recorder
 from training.data.ingest.references import set_apart
 from training.data.ingest.roles import MEANINGS, Role
 from training.data.ingest.rows import Cut
@@ -70,8 +68,6 @@ OF_TABLES = (
     *(role.name for role in Role),
 )
 OF_LABELS = ("labels", "benign", "no_benign", "unlabelled", "all_labelled")
-OF_SERVERS = ("since", "until", "query", "match")
-RECORDERS = ("pcp", "prometheus", "sysstat", "perfmon")
 DAY_S = 86_400.0
 DECIMALS = {"comma": ",", "point": "."}
 
@@ -136,7 +132,8 @@ def _prepared(args: argparse.Namespace, room: Room) -> Ingested:
     most = 0.0 if args.drop_nan else args.max_missing
     windows = set_apart(without_missing(_read(args, room), most=most, drop=args.drop_nan, room=room), room)
     stand_ins: tuple[str, ...] = ()
-    if not args.pcp:
+    recorder = _recorder(args)
+    if recorder is None or not recorder.cuts:
         wanted = _wanted(args)
         stand_ins = tuple(dict.fromkeys(one.written for one in wanted.missing))
         known = {channel.name for channel in windows.channels if channel.transform != "none"}
@@ -160,14 +157,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "file", nargs="?", type=Path, help="file of windows or samples: .npz, .parquet, or .csv, .tsv, .txt"
     )
-    parser.add_argument("--pcp", action="append", type=Path, default=[], metavar="ARCHIVE",
-                        help="archive of Performance Co-Pilot to read instead of a file; may be repeated")  # fmt: skip
-    parser.add_argument("--prometheus", metavar="URL|FILE",
-                        help="server to ask for samples, or a file of its answers to range queries")  # fmt: skip
-    parser.add_argument("--sysstat", action="append", type=Path, default=[], metavar="FILE",
-                        help="file of /var/log/sysstat, or what sadf -j writes; may be repeated")  # fmt: skip
-    parser.add_argument("--perfmon", action="append", type=Path, default=[], metavar="FILE",
-                        help="CSV that Windows' relog writes; may be repeated")  # fmt: skip
+    for recorder in RECORDERS:
+        more: dict[str, Any] = {"action": "append", "default": []} if recorder.several else {}
+        parser.add_argument(recorder.flag, metavar=recorder.metavar, help=recorder.help, **more)
     parser.add_argument("--since", type=_moment, metavar="TIME",
                         help="with a server: first time in UTC (default: a day before the last)")  # fmt: skip
     parser.add_argument("--until", type=_moment, metavar="TIME", help="with a server: the last time (default: now)")
@@ -302,30 +294,26 @@ def _missing(text: str) -> list[Missing]:
 
 def _read(args: argparse.Namespace, room: Room) -> Ingested:
     """Choose the reader; an option that the format has no use for is a mistake, not a wish to be ignored."""
-    sources = [option for option in RECORDERS if getattr(args, option)]
-    if len(sources) + (args.file is not None) != 1:
-        _usage(f"give one file, or one of {', '.join(f'--{option}' for option in RECORDERS)}")
-    if not (args.prometheus and is_address(args.prometheus)):
-        _without_effect(args, f"--{sources[0]} {args.prometheus or ''}".strip() if sources else "a file", *OF_SERVERS)
-    if args.pcp:
-        _without_effect(args, "--pcp", *OF_TABLES, *OF_LABELS, "hz", "ignore", "counter", "level", "missing", "t_unit")
-        _say(args, f"reading {len(args.pcp)} archives …")
-        return read_pcp(args.pcp, PcpCut(every_s=args.every_s) if args.every_s else PcpCut())
+    recorder = _recorder(args)
+    if recorder is not None and recorder.cuts:
+        _without_effect(
+            args, recorder.flag, *OF_TABLES, *OF_LABELS, "hz", "ignore", "counter", "level", "missing", "t_unit"
+        )
     if args.rest is not None and args.labels_from is None:
         _usage("--rest has no effect without --labels-from: leave it out")
     log = None if args.labels_from is None else Log(path=args.labels_from, rest=args.rest)
-    if sources:
-        return _read_recorder(args, sources[0], log)
+    if recorder is not None:
+        return _read_recorder(args, recorder, log)
+    _without_effect(args, "a file", *OF_SERVERS)
     suffix = args.file.suffix.lower()
     if suffix not in SUFFIXES:
         _usage(f"{args.file} is none of {', '.join(SUFFIXES)}")
     _say(args, f"reading {args.file} …")
     said = _said(args)
     if suffix == ".npz":
-        _without_effect(args, "a .npz file", "every_s", *OF_TABLES)
+        _without_effect(args, "a .npz file", *OF_TABLES)
         scoring = args.like is not None
         return read_npz(args.file, hz=args.hz, t_unit=args.t_unit, said=said, wanted=_wanted(args), scoring=scoring)
-    _without_effect(args, f"a {suffix} file", "every_s")
     roles = {role: getattr(args, role.name) for role in Role if getattr(args, role.name) is not None}
     return read_long(
         args.file,
@@ -341,35 +329,33 @@ def _read(args: argparse.Namespace, room: Room) -> Ingested:
     )
 
 
-def _read_recorder(args: argparse.Namespace, option: str, log: Log | None) -> Ingested:
+def _recorder(args: argparse.Namespace) -> Recorder | None:
+    """The recorder whose samples are wanted; None for a file."""
+    named = [recorder for recorder in RECORDERS if getattr(args, recorder.name)]
+    if len(named) + (args.file is not None) != 1:
+        _usage(f"give one file, or one of {', '.join(recorder.flag for recorder in RECORDERS)}")
+    return named[0] if named else None
+
+
+def _read_recorder(args: argparse.Namespace, recorder: Recorder, log: Log | None) -> Ingested:
     """Read what another recorder measured. Raises DataError."""
-    _without_effect(
-        args, f"--{option}", *(role.name for role in Role), "counter", "t_unit", "time_format", "columns", "decimal"
-    )
+    given = getattr(args, recorder.name)
+    sources = given if recorder.several else [given]
+    what = recorder.flag if recorder.several else f"{recorder.flag} {given}"
+    heeded = recorder.options(sources[0])
+    _without_effect(args, what, *(option for option in OF_SERVERS if option not in heeded))
+    roles = (role.name for role in Role)
+    _without_effect(args, recorder.flag, *roles, "counter", "t_unit", "time_format", "columns", "decimal")
     if log is None:
-        _without_effect(args, f"--{option} without --labels-from", *OF_LABELS)
-    if option != "prometheus":
-        files = getattr(args, option)
-        _say(args, f"reading {len(files)} file{'s' * (len(files) > 1)} …")
-        found = read_sysstat(files) if option == "sysstat" else read_perfmon(files)
-    elif not is_address(args.prometheus):
-        _say(args, f"reading {args.prometheus} …")
-        found = read_file(Path(args.prometheus))
-    else:
-        base, header = without_password(args.prometheus)
-        until = args.until or SystemClock().now()
-        since = until - DAY_S if args.since is None else args.since
-        if since >= until:
-            _usage("--since must lie before --until")
-        asked = Asked(
-            since=since,
-            until=until,
-            every_s=args.every_s or 60.0,
-            match=args.match,
-            queries=dict(args.query),
-        )
-        _say(args, f"asking {base} for {asked.steps:,} samples of each host …")
-        found = read_server(base, fetcher(base, header), asked)
+        _without_effect(args, f"{recorder.flag} without --labels-from", *OF_LABELS)
+    until = args.until or SystemClock().now()
+    since = until - DAY_S if args.since is None else args.since
+    if since >= until:
+        _usage("--since must lie before --until")
+    asked = Asked(since=since, until=until, every_s=args.every_s or 60.0, match=args.match, queries=dict(args.query))
+    found = recorder.read(sources, asked, partial(_say, args))
+    if isinstance(found, Ingested):
+        return found
     cut = _cut(args, None if args.like is None else _schema(args.like))
     return read_recorded(found, cut, said=_said(args), wanted=_wanted(args), log=log)
 

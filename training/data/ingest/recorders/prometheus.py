@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from training.data.errors import DataError
 from training.data.ingest import even
+from training.data.ingest.recorders.prometheus_http import fetcher, is_address, without_password
 from training.data.ingest.recorders.recorded import Recorded, Recording, is_counter, recorded
 
 STEPS_A_QUERY = 2000  # a server answers 11,000 at most; a host has some hundred series
@@ -106,6 +107,16 @@ class Asked:
     @property
     def steps(self) -> int:
         return int((self.until - self.since) / self.every_s) + 1
+
+
+def read_prometheus(source: str, asked: Asked, say: Callable[[str], None]) -> Recorded:
+    """Read a file of answers, or ask the server at this address. Raises DataError."""
+    if not is_address(source):
+        say(f"reading {source} …")
+        return read_file(Path(source))
+    base, header = without_password(source)
+    say(f"asking {base} for {asked.steps:,} samples of each host …")
+    return read_server(base, fetcher(base, header), asked)
 
 
 def read_server(base: str, fetch: Fetch, asked: Asked) -> Recorded:

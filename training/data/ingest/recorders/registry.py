@@ -1,0 +1,86 @@
+"""The recorders that ingest reads, each declared once: its flag, its options, and how it is read.
+
+The command line, its messages and the choice of a reader follow from ``RECORDERS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.data.ingest.ingested import Ingested
+from training.data.ingest.recorders.pcp import PcpCut, read_pcp
+from training.data.ingest.recorders.perfmon import read_perfmon
+from training.data.ingest.recorders.prometheus import Asked, read_prometheus
+from training.data.ingest.recorders.prometheus_http import is_address
+from training.data.ingest.recorders.recorded import Recorded
+from training.data.ingest.recorders.sysstat import read_sysstat
+
+OF_SERVERS = ("since", "until", "query", "match", "every_s")  # options of recorders, as the parser stores them
+
+Say = Callable[[str], None]
+Read = Callable[[Sequence[str], Asked, Say], Recorded | Ingested]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorder:
+    """A program that records hosts, under the flag ``name``."""
+
+    name: str
+    metavar: str
+    help: str
+    read: Read  # windows only where it ``cuts``; raises DataError
+    several: bool = True  # the flag may be repeated
+    options: Callable[[str], Collection[str]] = lambda _source: ()  # those of OF_SERVERS that a source heeds
+    cuts: bool = False  # samples into windows by itself, all of them benign, which are not judged
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line."""
+        return f"--{self.name}"
+
+
+def _of_files(read: Callable[[Sequence[Path]], Recorded]) -> Read:
+    def read_all(sources: Sequence[str], _asked: Asked, say: Say) -> Recorded:
+        say(f"reading {len(sources)} file{'s' * (len(sources) > 1)} …")
+        return read([Path(source) for source in sources])
+
+    return read_all
+
+
+def _read_archives(sources: Sequence[str], asked: Asked, say: Say) -> Ingested:
+    say(f"reading {len(sources)} archives …")
+    return read_pcp([Path(source) for source in sources], PcpCut(every_s=asked.every_s))
+
+
+RECORDERS = (
+    Recorder(
+        name="pcp",
+        metavar="ARCHIVE",
+        help="archive of Performance Co-Pilot to read instead of a file; may be repeated",
+        read=_read_archives,
+        options=lambda _source: ("every_s",),
+        cuts=True,
+    ),
+    Recorder(
+        name="prometheus",
+        metavar="URL|FILE",
+        help="server to ask for samples, or a file of its answers to range queries",
+        read=lambda sources, asked, say: read_prometheus(sources[0], asked, say),
+        several=False,
+        options=lambda source: OF_SERVERS if is_address(source) else (),
+    ),
+    Recorder(
+        name="sysstat",
+        metavar="FILE",
+        help="file of /var/log/sysstat, or what sadf -j writes; may be repeated",
+        read=_of_files(read_sysstat),
+    ),
+    Recorder(
+        name="perfmon",
+        metavar="FILE",
+        help="CSV that Windows' relog writes; may be repeated",
+        read=_of_files(read_perfmon),
+    ),
+)
