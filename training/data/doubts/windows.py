@@ -27,7 +27,7 @@ class WindowsInQuestion:
 
     @property
     def remedy(self) -> str:
-        """What leaves a channel out."""
+        """The way to leave a channel out."""
         if self.by_flags:
             return "--ignore NAME; --level NAME if it is measured"
         return "if so, take it out of each meta.json"
