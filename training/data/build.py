@@ -56,8 +56,8 @@ from training.data.episode import EpisodeError, Meta, deeper, find_episodes, wit
 from training.data.errors import DataError
 from training.data.extract import Facts, key, load_facts, remembered
 from training.data.identity import find_kin
-from training.data.meter import Meter
-from training.data.placing import Cutting, Lying, Work
+from training.data.meter import on_stderr
+from training.data.placing import Cutting, PlannedWindows, Work
 from training.data.schema import ChannelSpec, FeatureSchema, read_schema
 from training.data.summary import Understood, counts_of, recordings_of
 from training.data.tensors import read_manifest
@@ -74,6 +74,10 @@ LIBRARIES = ("msgspec", "numpy", "polars", "zstandard")  # whose versions may sh
 
 Progress = Callable[[str, float], None]  # the step, and the share of it that is done
 Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wanted: its own without
+
+
+def _unheard(_what: str, _share: float) -> None:
+    """Tell nothing of the progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +102,7 @@ class Summary:
     understood: Understood
 
 
-def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = lambda _what, _share: None) -> Summary:
+def build(episodes: Path, out_dir: Path, options: Options, progress: Progress = _unheard) -> Summary:
     """Build the data set. Raises DataError, with one sentence, when nothing usable would come of it, and FolderBusy."""
     try:
         paths = find_episodes(episodes.absolute())  # workers of an engine have folders of their own
@@ -161,11 +165,11 @@ def _made(
         )
     labels, benign = label_names(facts, options), benign_names(facts, options)
     labelling = Labelling(target=options.target if benign else NO_ALARM, names=labels, benign=benign)
-    lying = Lying.of([e for e in good if not _is_reference(e.facts)], sample_hz, options)
-    if lying is None:
+    planned = PlannedWindows.of([e for e in good if not _is_reference(e.facts)], sample_hz, options)
+    if planned is None:
         raise DataError(f"No episode is long enough for a window of {options.window_s:g} s with a single label.")
-    usual = Lying.of([e for e in good if _is_reference(e.facts)], sample_hz, options)
-    rows = [e.facts.verdict.row(lying.counts[e.facts.verdict.episode_id]) for e in found]
+    usual = PlannedWindows.of([e for e in good if _is_reference(e.facts)], sample_hz, options)
+    rows = [e.facts.verdict.row(planned.counts[e.facts.verdict.episode_id]) for e in found]
     left_out = too_short(facts, sample_hz, options)
     if chosen.dropped:
         left_out.insert(0, f"channels that the schema does not have: {', '.join(chosen.dropped)}")
@@ -175,7 +179,7 @@ def _made(
     with making(out_dir) as new, tempfile.TemporaryDirectory(prefix=SCRATCH, dir=out_dir) as scratch:
         cutting = Cutting(chosen, references, sample_hz, options, new, Path(scratch).absolute(), memory)
         reference = None if usual is None else cutting.references(usual, work)
-        windows, kept = cutting.windows(lying, work)
+        windows, kept = cutting.windows(planned, work)
         understood = understand(windows, channels, left_out, rows, sample_hz, labels, benign, options)
         work.progress("judging", 0.0)
         kin = find_kin(windows.X, [channel.name for channel in channels], windows.rows, kept.digests)
@@ -407,7 +411,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         options = _options(args)
         replaced = other_data_set(args.out_dir, built=True)
-        summary = build(args.episodes, args.out_dir, options, _progress(quiet=args.json))
+        summary = build(args.episodes, args.out_dir, options, _unheard if args.json else on_stderr(STEPS))
     except DataError as error:
         print(f"build: {error}", file=sys.stderr)
         return Exit.BAD_DATA
@@ -440,17 +444,6 @@ def _options(args: argparse.Namespace) -> Options:
     if like is None:
         return own
     return replace(own, window_s=like.window_s, stride_s=like.stride_s, target=like.target, like=like)
-
-
-def _progress(*, quiet: bool) -> Progress:
-    if quiet:
-        return lambda _what, _share: None
-    line = sys.stderr.isatty()
-
-    def tell(words: str) -> None:
-        print(f"\r{words:60}" if line else words, end="" if line else "\n", file=sys.stderr, flush=True)
-
-    return Meter(SystemClock().monotonic, tell, 1.0 if line else 10.0, STEPS)
 
 
 def describe(summary: Summary) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+
+from training.clock import SystemClock
 
 # Shares of the time that a large table takes, as measured.
 STEPS = {
@@ -49,6 +52,16 @@ class Meter:
         self._next = at + self._every_s
         left_s = (at - self._begun) * (1 - self._done) / max(self._done - self._had, 0.01)
         self._tell(f"{self._done:4.0%}  {what}, about {_spoken(left_s)} left")
+
+
+def on_stderr(steps: Mapping[str, float] = STEPS) -> Meter:
+    """Make a meter whose words stand in one line of a terminal, or each in a line of its own."""
+    line = sys.stderr.isatty()
+
+    def tell(words: str) -> None:
+        print(f"\r{words:60}" if line else words, end="" if line else "\n", file=sys.stderr, flush=True)
+
+    return Meter(SystemClock().monotonic, tell, 1.0 if line else 10.0, steps)
 
 
 def _spoken(seconds: float) -> str:

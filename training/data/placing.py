@@ -48,7 +48,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class PlannedWindows:
     """The places of N windows: those of each episode, and a row for each window, in the order of the episodes."""
 
     episodes: list[Kept]
@@ -62,7 +62,7 @@ class Lying:
         return Counter(sizes)
 
     @classmethod
-    def of(cls, episodes: Sequence[Kept], sample_hz: float, options: Options) -> Lying | None:
+    def of(cls, episodes: Sequence[Kept], sample_hz: float, options: Options) -> PlannedWindows | None:
         """Place the windows of episodes in the order of their ids; None where there is none."""
         with_windows: list[tuple[Kept, Places]] = []
         for episode in episodes:
@@ -92,7 +92,7 @@ class Lying:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Laid:
+class CutWindows:
     """All that is known of windows when the last is in its place. Files of ``digests`` and ``absent`` go afterwards."""
 
     index: Index
@@ -120,23 +120,23 @@ class Cutting:
     scratch: Path
     memory: Path
 
-    def references(self, lying: Lying, work: Work) -> tensor_files.Placed:
+    def references(self, planned: PlannedWindows, work: Work) -> tensor_files.Placed:
         """Cut the windows of reference recordings, which have no features."""
-        plan, tasks = self._plan(lying, tensor_files.REFERENCE_TENSORS, None)
-        for _ in work.done("references", Cut(plan), tasks, much=len(lying.rows) >= POOL_WINDOWS):
+        plan, tasks = self._plan(planned, tensor_files.REFERENCE_TENSORS, None)
+        for _ in work.done("references", Cut(plan), tasks, much=len(planned.rows) >= POOL_WINDOWS):
             pass
-        return tensor_files.map_tensors(self._in_place(plan)), Index(lying.rows)
+        return tensor_files.map_tensors(self._in_place(plan)), Index(planned.rows)
 
-    def windows(self, lying: Lying, work: Work) -> tuple[ManyWindows, Laid]:
+    def windows(self, planned: PlannedWindows, work: Work) -> tuple[ManyWindows, CutWindows]:
         """Cut all windows, and write their features. Raises DataError for a window without any value."""
-        size = len(lying.rows)
+        size = len(planned.rows)
         window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
         scratch = Scratch(self.scratch / "digests", self.scratch / "absent")
         for path, length in ((scratch.digests, 8 * window * size), (scratch.absent, width * size)):
             with path.open("wb") as empty:
                 reserve(empty, length)
-        plan, tasks = self._plan(lying, tensor_files.TENSORS, scratch)
-        index = Index(lying.rows)
+        plan, tasks = self._plan(planned, tensor_files.TENSORS, scratch)
+        index = Index(planned.rows)
         digest = tensor_files.begun_sha256(np.dtype("<f4"), (size, width, window))
         new = [task for task in tasks if not task.features(plan).exists()]
         much = len(new) >= POOL_MIN or sum(task.rows.size for task in new) >= POOL_WINDOWS
@@ -156,7 +156,7 @@ class Cutting:
                 yield features_of(plan, task)
 
         features = write_features(self.new, index, self.chosen.channels, parts())
-        laid = Laid(
+        found = CutWindows(
             index=index,
             tensor_sha256=digest.hexdigest(),
             features_sha256=features,
@@ -164,9 +164,9 @@ class Cutting:
             absent=np.memmap(scratch.absent, np.uint8, "r", shape=(size, width)),
             files=frozenset(task.features(plan) for task in tasks),
         )
-        if any(part.all(axis=1).any() for _, part in blocks(laid.absent)):
+        if any(part.all(axis=1).any() for _, part in blocks(found.absent)):
             raise DataError("A window holds no value at all: leave it out.")
-        return ManyWindows(X=tensor_files.map_tensors(self._in_place(plan)), rows=lying.rows), laid
+        return ManyWindows(X=tensor_files.map_tensors(self._in_place(plan)), rows=planned.rows), found
 
     def _in_place(self, plan: Plan) -> Path:
         """Move windows that are all there to where the data set has them.
@@ -179,7 +179,7 @@ class Cutting:
         settle(plan.tensors, target)
         return target
 
-    def _plan(self, lying: Lying, name: str, scratch: Scratch | None) -> tuple[Plan, list[Task]]:
+    def _plan(self, planned: PlannedWindows, name: str, scratch: Scratch | None) -> tuple[Plan, list[Task]]:
         window, width = lengths(self.options, self.sample_hz)[0], len(self.chosen.channels)
         path = self.scratch / name
         plan = Plan(
@@ -187,12 +187,12 @@ class Cutting:
             sample_hz=self.sample_hz,
             window=window,
             tensors=path,
-            begin=tensor_files.begin_tensors(path, (len(lying.rows), width, window)),
+            begin=tensor_files.begin_tensors(path, (len(planned.rows), width, window)),
             memory=self.memory,
             scratch=scratch,
         )
         tasks, first = [], 0
-        for episode, rows in zip(lying.episodes, lying.places, strict=True):
+        for episode, rows in zip(planned.episodes, planned.places, strict=True):
             meta = episode.facts.verdict.meta
             assert meta is not None, "a good episode has been read"
             tasks.append(Task(episode, rows, self.measured.of(meta.host), first))

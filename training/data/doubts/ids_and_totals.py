@@ -6,7 +6,6 @@ They are refused with the flags that say otherwise; those of one value are noted
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,8 @@ FALLING_MAX = 0.05  # of the steps of a running total: where it was reset, or ra
 BOTTOM, BOTTOM_LATER = (0.1, 0.5)  # of its height: where a total that was reset goes on, at once or windows later
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspects:
-    """Channels by what their values look like."""
-
-    totals: tuple[str, ...] = ()  # never fall inside a recording
-    reset: tuple[str, ...] = ()  # rise, and rarely start again
-    remainders: tuple[str, ...] = ()  # never rise inside one
-    ids: tuple[str, ...] = ()  # one value a recording, another in the next of the same host
-    labels: tuple[str, ...] = ()  # one value a class
-    of_hosts: tuple[str, ...] = ()  # one value a host
-    of_recordings: tuple[str, ...] = ()  # one value a recording, though not each another
-    constant: tuple[str, ...] = ()
-
-
-def suspects(windows: WindowsInQuestion) -> Suspects:
-    """Collect what is suspicious in the channels."""
+def suspects(windows: WindowsInQuestion) -> dict[str, list[str]]:
+    """Collect the channels by what is suspicious in them: the words of :meth:`Course.kind`."""
     X, names, rows = windows.X, windows.channels, windows.rows
     groups = [column.codes for column in (rows.label, rows.host, rows.episode)]
     several = rows.episode.names.size < len(X)  # windows a recording
@@ -51,11 +36,11 @@ def suspects(windows: WindowsInQuestion) -> Suspects:
         for rows_of, values in _of_channels(X, order):
             for number in unsure:
                 courses[number].add_falls(values[number], groups[2][rows_of[number]])
-    found: dict[str, list[str]] = {kind: [] for kind in Suspects.__dataclass_fields__}
+    found: dict[str, list[str]] = {}
     for name, course in zip(names, courses, strict=True):
         if kind := course.kind(several=several):
-            found[kind].append(name)
-    return Suspects(**{kind: tuple(names) for kind, names in found.items()})
+            found.setdefault(kind, []).append(name)
+    return found
 
 
 def _of_channels(
@@ -101,7 +86,12 @@ class Course:
         self._last = int(recording[-1]), first[-1]
 
     def kind(self, *, several: bool) -> str | None:
-        """The field of :class:`Suspects` that this channel belongs to; ``several``: windows a recording."""
+        """The way its values look, if that is suspicious; ``several``: windows a recording.
+
+        ``labels`` have one value a class, ``of_hosts`` one a host, ``of_recordings`` one a recording, and ``ids`` one
+        that the next recording of the host has not. ``totals`` never fall inside a recording, ``remainders`` never
+        rise, and ``reset`` rise and rarely start again.
+        """
         least, most = self._ranges[0]
         if most.max() == -np.inf:
             return None
@@ -162,8 +152,8 @@ def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
     """Notes on the channels; raises DataError for one that is nearly surely no channel and was not said to be one."""
     found = suspects(windows)
     labels, totals, reset, remainders, ids = (
-        [name for name in kind if name not in windows.exempt]
-        for kind in (found.labels, found.totals, found.reset, found.remainders, found.ids)
+        [name for name in found.get(kind, ()) if name not in windows.exempt]
+        for kind in ("labels", "totals", "reset", "remainders", "ids")
     )
     if labels:
         raise DataError(
@@ -191,11 +181,9 @@ def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
             f"One value a recording, and another in the next of the same host: {listed(ids)}: an id? Leave it out with "
             "--ignore NAME, or keep it with --level NAME."
         )
-    notes = []
-    if found.constant:
-        notes.append(f"Channels that never change: {listed(found.constant)}.")
-    if found.of_hosts:
-        notes.append(f"Channels with one value a host, which name the host and no more: {listed(found.of_hosts)}.")
-    if found.of_recordings:
-        notes.append(f"Channels with one value a recording: {listed(found.of_recordings)}: ids?")
-    return notes
+    notes = {
+        "constant": "Channels that never change: {}.",
+        "of_hosts": "Channels with one value a host, which name the host and no more: {}.",
+        "of_recordings": "Channels with one value a recording: {}: ids?",
+    }
+    return [note.format(listed(found[kind])) for kind, note in notes.items() if kind in found]

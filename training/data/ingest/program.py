@@ -50,7 +50,7 @@ from training.data.ingest.rows import Cut
 from training.data.ingest.samples import Log, read_long, read_recorded
 from training.data.ingest.tables import PARQUET, TEXT
 from training.data.ingest.times import CHOICES
-from training.data.meter import Meter
+from training.data.meter import on_stderr
 from training.data.missing import Missing, read_missing
 from training.data.schema import FeatureSchema, Timing, read_schema
 from training.data.scratch import ROOM, Room
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     replaced, schema = None, None
     try:
-        room = _room(args)
+        room = ROOM if args.json else replace(ROOM, progress=on_stderr())
         windows = _prepared(args, room)
         rows, understood = described(windows)
         if not args.json:
@@ -113,18 +113,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         print(f"{'written':11} {windows.X.shape[0]:,} windows, {args.out_dir}, schema {schema.hash()[:12]}")
     return 0
-
-
-def _room(args: argparse.Namespace) -> Room:
-    """The usual room, with words on the way for who waits."""
-    if args.json:
-        return ROOM
-    line = sys.stderr.isatty()
-
-    def tell(words: str) -> None:
-        print(f"\r{words:60}" if line else words, end="" if line else "\n", file=sys.stderr, flush=True)
-
-    return replace(ROOM, progress=Meter(SystemClock().monotonic, tell, 1.0 if line else 10.0))
 
 
 def _prepared(args: argparse.Namespace, room: Room) -> Ingested:

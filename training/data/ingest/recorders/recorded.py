@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from training.contract import Mode
 from training.data import normalise
 from training.data.channels import CHANNELS, SYSTEM_CHANNELS, Kind
 from training.data.errors import DataError
@@ -86,7 +85,3 @@ def with_specs(channels: Sequence[ChannelSpec], ours: Sequence[str]) -> tuple[Ch
 
 def is_counter(name: str) -> bool:
     return CHANNELS[name].kind is Kind.COUNTER
-
-
-def both_modes() -> tuple[str, ...]:
-    return (str(Mode.ORACLE), str(Mode.REALISTIC))
