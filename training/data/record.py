@@ -1,4 +1,4 @@
-"""The earlier address of another module, which ``python -m`` still starts here."""
+"""The recorder's address: starts ``training.recording.record``, which data must not import."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Servers and callers on this host's own loopback: the whole network that behaviours may use.
 
-    python -m training.data.loopback        the far end, as a process of its own; prints its ports
+    python -m training.recording.loopback        the far end, as a process of its own; prints its ports
 
 The far end is what would be other machines: whom a host calls, sends to, or asks. It runs beside the recorded work and
 not as part of it; otherwise its threads and its memory would give a behaviour away.

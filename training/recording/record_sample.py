@@ -1,6 +1,6 @@
 """Record the sample that the demo trains on: several hosts, every behaviour on every host, references set apart.
 
-    sudo .venv/bin/python -m training.data.record_sample --out examples/telemetry-sample
+    sudo .venv/bin/python -m training.recording.record_sample --out examples/telemetry-sample
 
 One Linux machine plays all hosts: each is a container with its own CPU quota, memory limit, disk bandwidth, network
 namespace and everyday background load. The recordings say so in ``meta.json`` (``notes``). Needs root, for control
@@ -228,7 +228,7 @@ def _all_boxes(args: argparse.Namespace) -> int:
     flags = [str(word) for option in shared.items() for word in option]
     flags += ["--short"] if args.short else []
     children = [
-        subprocess.Popen([sys.executable, "-m", "training.data.record_sample", "--box", box.name, *flags])
+        subprocess.Popen([sys.executable, "-m", "training.recording.record_sample", "--box", box.name, *flags])
         for box in BOXES
     ]
     try:
@@ -269,7 +269,7 @@ def _first_failure(children: list[subprocess.Popen[bytes]]) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="training.data.record_sample", description=__doc__.split("\n")[0], allow_abbrev=False
+        prog="training.recording.record_sample", description=__doc__.split("\n")[0], allow_abbrev=False
     )
     parser.add_argument("--out", type=Path, default=Path("examples/telemetry-sample"))
     parser.add_argument("--seed", type=int, default=490)

@@ -46,7 +46,7 @@ class Stage:
     def open(self) -> None:
         """Start the far end, outside the container: it stands for other machines."""
         self.far_end = subprocess.Popen(
-            [sys.executable, "-m", "training.data.loopback"],
+            [sys.executable, "-m", "training.recording.loopback"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -67,7 +67,7 @@ class Stage:
         stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "training.data.workloads", phase.behaviour),
+                *(sys.executable, "-m", "training.recording.workloads", phase.behaviour),
                 *(str(word) for option in options.items() for word in option),
             ],
             stdin=subprocess.DEVNULL,

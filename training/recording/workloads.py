@@ -2,7 +2,7 @@
 
 ``intensity`` runs from 0 (barely there) to 1 (as fast as it can).
 
-    python -m training.data.workloads hash_grind --scratch DIR --seed 1 --intensity 0.5 --duration-s 5
+    python -m training.recording.workloads hash_grind --scratch DIR --seed 1 --intensity 0.5 --duration-s 5
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def dress(rng: random.Random) -> bytearray:
 
 def main(argv: list[str] | None = None) -> int:
     replace_unprintable()
-    parser = argparse.ArgumentParser(prog="training.data.workloads", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="training.recording.workloads", description=__doc__, allow_abbrev=False)
     parser.add_argument("behaviour", choices=sorted(BEHAVIOURS))
     parser.add_argument("--scratch", type=Path, required=True, help="a folder to work in; it is filled when empty")
     parser.add_argument("--seed", type=int, default=0)

@@ -107,13 +107,7 @@ def test_a_body_names_no_database(bundle: Path) -> None:
     assert grant.database_id == OURS
 
 
-# -- receivers of before ----------------------------------------------------------------------------------------
-
-
-def test_a_receiver_without_ids_is_not_believed_and_told_to_be_updated() -> None:
-    client, _ = client_of(Script(Response(200, {}, ok(GRANT).body)), tries=1)
-    with pytest.raises(Stranger, match=r"from before version .* does not name its database: .*update"):
-        client.claim({})
+# -- answers without an id, or another one ----------------------------------------------------------------------
 
 
 def test_one_that_got_an_id_meanwhile_is_believed_too() -> None:
@@ -161,8 +155,7 @@ def test_the_first_database_to_answer_a_client_is_the_only_one() -> None:
         (Response(401), "wants a login"),
         (Response(418), "another service on that port"),
         (Response(200, PORTAL), r"a page \(text/html\), so a captive portal, or another service"),
-        (Response(200, {}, b"{}"), "another service on that port, or a receiver from before version 0.1.0"),
-        (NAMELESS[0], "update the receiver"),
+        (Response(200, {}, b"{}"), "another service on that port"),
         (problem(ProblemType.UNKNOWN_JOB, **{ID: OTHER}), f"{OTHER} answered and {OURS} granted this"),
         (problem(ProblemType.UNKNOWN_JOB, **{ID: OTHER}), f"--accept-database {OTHER}"),
     ],

@@ -34,10 +34,10 @@ class Always:
 class Worker:
     """One run of a worker; it brings back the echo of the last answer, as ours do."""
 
-    def __init__(self, service: Service, count: int, mark: str, *, old: bool = False) -> None:
+    def __init__(self, service: Service, count: int, mark: str) -> None:
         self.service = service
         self.session = f"{count:010d}-{mark}"
-        self.echo: str | None = None if old else ""
+        self.echo: str | None = ""
         self.asked = 0
         self.claim_id = ""
         self.job_id = ""
@@ -55,8 +55,7 @@ class Worker:
                 **{**request, **more},
             )
         )
-        if self.echo is not None:
-            self.echo = reply.echo
+        self.echo = reply.echo
         if reply.claim_id is not None:
             self.claim_id, self.job_id, self.seq = reply.claim_id, str(reply.job_id), 0
         return reply
@@ -67,7 +66,7 @@ class Worker:
         request = HeartbeatRequest(
             host_id="pi",
             claim_id=self.claim_id,
-            session_id=None if self.echo is None else self.session,
+            session_id=self.session,
             echo=self.echo,
             seq=self.seq,
         )
@@ -75,8 +74,7 @@ class Worker:
             reply = self.service.heartbeat(self.job_id, request)
         except Refusal:
             return False
-        if self.echo is not None:
-            self.echo = reply.echo
+        self.echo = reply.echo
         return True
 
 
@@ -216,18 +214,9 @@ def test_a_silence_that_cannot_be_held_against_it_leaves_a_copy_one(*, may: bool
     assert said is (Standing.OWN if may else Standing.COPY)
 
 
-def test_copies_of_workers_that_bring_nothing_back_are_noticed_by_their_turns(service: Service) -> None:
-    machine, copy = (Worker(service, 6, mark, old=True) for mark in ("aa", "bb"))
-    for worker in (machine, copy, machine, copy):
-        worker.ask()
-    assert note(service) is not None
-    assert refused(machine) == refused(copy)
-
-
-@pytest.mark.parametrize("old", [False, True])
-def test_a_worker_restarted_quickly_is_no_copy(service: Service, queue: JobQueue, *, old: bool) -> None:
+def test_a_worker_restarted_quickly_is_no_copy(service: Service, queue: JobQueue) -> None:
     for count in range(6, 10):
-        worker = Worker(service, count, f"{count}", old=old)
+        worker = Worker(service, count, f"{count}")
         assert worker.ask().job_id is not None
         assert worker.heartbeat()
     assert note(service) is None
@@ -267,10 +256,6 @@ def test_a_late_claim_takes_nothing_over_however_silent_the_present_session_is(
     now.ask()
     pass_time(service, clock)
     assert before.ask().ask_again
-    old = Worker(service, 5, "cc", old=True)
-    with pytest.raises(Refusal) as refused:
-        old.ask()
-    assert refused.value.problem_type is ProblemType.LEASE_SUPERSEDED
 
 
 def test_a_restored_machine_that_brings_what_its_past_left_is_no_copy(service: Service) -> None:

@@ -34,7 +34,6 @@ from training.fleet.wire.chunking import FINE
 from training.fleet.wire.dataset_listing import (
     CHUNK_BYTES,
     FILES_MAX,
-    OLD_FORMAT,
     BadListing,
     Catalogue,
     File,
@@ -208,20 +207,6 @@ def test_a_listing_knows_its_pieces_by_place_and_by_name(drawn: list[list[int]])
     assert listing.length_of("no digest") is None
 
 
-@given(st.lists(st.integers(0, 3 * CHUNK_BYTES), min_size=1, max_size=4))
-def test_a_listing_of_an_earlier_version_is_read_to_the_byte(sizes: list[int]) -> None:
-    def lengths(size: int) -> list[int]:
-        return [min(CHUNK_BYTES, size - at) for at in range(0, size, CHUNK_BYTES)]
-
-    files = [
-        pack(f"f{n}", [(hashlib.sha256(b"%d" % length).digest(), length) for length in lengths(size)])
-        for n, size in enumerate(sizes)
-    ]
-    listing = Listing(tuple(files), OLD_FORMAT)
-    assert b'"piece_bytes":1048576' in listing.document
-    assert parse(listing.document) == listing
-
-
 def test_a_name_an_id_and_a_prefix_mean_a_data_set() -> None:
     one, two, six = "a" * 64, "a" * 63 + "b", "6" * 64
     known = Catalogue(frozenset({one, two, six}), {"processed": one, "666666": two})
@@ -309,7 +294,7 @@ class Cut:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("at", range(1, 10))
+@pytest.mark.parametrize("at", range(1, 9))
 def test_a_push_that_was_cut_goes_on(
     receiver: Receiver, folder: Path, at: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,9 +315,7 @@ def test_a_push_that_was_cut_goes_on(
     again.close()
 
 
-def test_many_small_files_travel_together_and_an_older_receiver_gets_them_one_by_one(
-    receiver: Receiver, tmp_path: Path
-) -> None:
+def test_many_small_files_travel_together(receiver: Receiver, tmp_path: Path) -> None:
     many = {f"small{n:03}": b"x" * n for n in range(1, 601)}
     folder, token = a_folder(tmp_path / "many", **many), receiver.hub.settings.operator_token
     listing, wire = read_folder(folder, QUIET), Cut(receiver.url, 0)
@@ -340,23 +323,11 @@ def test_many_small_files_travel_together_and_an_older_receiver_gets_them_one_by
     _, sent = push(client.datasets, folder, listing, "many", QUIET)
     assert sent == sum(map(len, many.values()))
     assert [path.rpartition("/")[2] for path in wire.sent] == [
-        "datasets", listing.dataset_id, "pieces", "pieces", "pieces", listing.dataset_id, "publish",
+        listing.dataset_id, "pieces", "pieces", "pieces", listing.dataset_id, "publish",
     ]  # fmt: skip
     for sha256 in lengths_of(listing):
         assert len(client.datasets.piece(listing.dataset_id, sha256)) == lengths_of(listing)[sha256]
-
-    class Older(Cut):
-        def request(self, method: str, path: str, *rest: Any) -> Any:
-            return super().request(method, path.replace("/pieces", "/no-such-address"), *rest)
-
     wire.close()
-    few = {name: b"y" + content for name, content in list(many.items())[:20]}
-    folder = a_folder(tmp_path / "few", **few)
-    older = Older(receiver.url, 0)
-    client = FleetClient(receiver.url, operator_token=token, transport=older, tries=1)
-    assert push(client.datasets, folder, read_folder(folder, QUIET), "few", QUIET)[1] == sum(map(len, few.values()))
-    assert sum("/piece/" in path for path in older.sent) == len(few)
-    older.close()
 
 
 @pytest.mark.parametrize("wrong", ["another", "short", "cut", "too many", "no piece of it"])

@@ -11,17 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from receiver_running import Receiver, running
-from test_fleet_dataset import QUIET, a_folder, lengths_of, pushed
+from test_fleet_dataset import QUIET, lengths_of, pushed
 
 from training.data.dataset import Labelling, Sampling, WindowSet, write_processed
 from training.data.rows import Rows
 from training.data.schema import ChannelSpec
-from training.fleet.client import push as client_push
 from training.fleet.client.push import push, read_folder
 from training.fleet.store import datasets as store
 from training.fleet.wire import chunking
 from training.fleet.wire.chunking import COARSE, FINE, Sizes, sizes_for
-from training.fleet.wire.dataset_listing import OLD_FORMAT, Listing
+from training.fleet.wire.dataset_listing import Listing
 from training.fleet.worker.datasets import DatasetCache, Order
 
 SMALL = Sizes(2_000, 20_000, FINE.mark)
@@ -122,23 +121,6 @@ def test_many_missing_chunks_are_named_a_few_at_a_time(
     assert sent == 800_000
     assert told[-1] == (800_000, 800_000)
     assert client.datasets.announce(listing)["missing"] == []
-
-
-def test_a_folder_that_an_earlier_version_pushed_keeps_its_id(receiver: Receiver, table: Path, tmp_path: Path) -> None:
-    a_folder(table.parent, b=noise(2_500_000), c=b"")
-    client = receiver.client()
-    new = read_folder(table.parent, QUIET) if table.write_bytes(noise(70_000, 2)) else None
-    assert new is not None
-    paths = [table.parent / file.path for file in new.files]
-    files = client_push._read_all(table.parent, paths, client_push._in_fixed_chunks, lambda _: None)
-    old = Listing(files, OLD_FORMAT)
-    push_old, _ = push(client.datasets, table.parent, old, "processed", QUIET)
-    assert push_old["dataset_id"] == old.dataset_id != new.dataset_id
-    assert pushed(client, table.parent) == (old.dataset_id, 0)
-    table.write_bytes(noise(70_000, 3))
-    changed, sent = pushed(client, table.parent)
-    assert changed not in (old.dataset_id, new.dataset_id)
-    assert sent > 2_500_000, "once: its chunks were others"
 
 
 def test_one_changed_episode_of_a_data_set_moves_a_tenth_of_it_at_most(tmp_path: Path) -> None:

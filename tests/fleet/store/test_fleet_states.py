@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import an_attempt
 from conformance.memory_fs import MemoryFs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,12 +24,12 @@ from wire_builders import a_grant
 from training.fleet.client.answers import Refused, Unavailable
 from training.fleet.client.datasets import StateCalls
 from training.fleet.client.push import read_folder
-from training.fleet.service.states import kept_by, over
+from training.fleet.service.states import over
 from training.fleet.store.errors import ChunksMissing, NoState, StoreFull
 from training.fleet.store.states import KeptState, StateStore
 from training.fleet.wire import stretches
 from training.fleet.wire.dataset_listing import CHUNK_BYTES, Listing, cut, pack
-from training.fleet.wire.states import STATE_BYTES_MAX, StateKeepRequest, Stretch
+from training.fleet.wire.states import STATE_BYTES_MAX, Stretch
 from training.fleet.worker import state_transfer
 from training.fleet.worker.datasets import Order, Stopped
 from training.fleet.worker.saved_states import stretches_of
@@ -144,29 +143,11 @@ def test_a_state_that_is_too_large_is_refused_before_a_byte_travels(tmp_path: Pa
         StateStore(tmp_path / "states").begin(hashlib.sha256(large).hexdigest(), large)
 
 
+STRETCH = [{"attempt": 1, "host": "first"}]
+
+
 def no_calls() -> StateCalls:
     raise AssertionError("nothing is fetched")
-
-
-EPOCHS = st.none() | st.integers(0, 1000)
-
-
-@given(st.lists(st.tuples(EPOCHS, st.booleans(), st.booleans()), max_size=8))
-def test_stretches_tell_of_each_attempt_once_and_meet(brought: list[tuple[int | None, bool, bool]]) -> None:
-    """Each attempt brings one state or two; one that began from another state tells of no earlier stretch."""
-    before: KeptState | None = None
-    for number, (epoch, goes_on, twice) in enumerate(brought, start=1):
-        begun_from = before.state_id if before is not None and goes_on else None
-        expected = len(before.stretches) + 1 if before is not None and goes_on else 1
-        for part in range(1 + twice):
-            said = StateKeepRequest(epoch=epoch, begun_from=begun_from)
-            attempt = an_attempt(attempt=number, host=f"host-{number}")
-            before = kept_by(attempt, before, said, state_id=f"{number}-{part}", size=1, now=float(number))
-            assert len(before.stretches) == expected
-            assert [each.attempt for each in before.stretches][-1] == number
-            for one, next_one in zip(before.stretches, before.stretches[1:], strict=False):
-                assert one.ends == next_one.begins
-                assert one.attempt < next_one.attempt
 
 
 WHOLE = st.integers(0, 30)
@@ -437,7 +418,7 @@ CALLS: dict[str, Callable[[StateCalls, Listing], Any]] = {
     "announce": lambda calls, listing: calls.announce(listing),
     "bring": lambda calls, listing: calls.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"w")]),
     "bring many": lambda calls, listing: calls.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"w")] * 2),
-    "keep": lambda calls, listing: calls.keep(listing.dataset_id, epoch=1, begun_from=None),
+    "keep": lambda calls, listing: calls.keep(listing.dataset_id, stretches=STRETCH),
     "listing": lambda calls, listing: calls.listing(listing.dataset_id),
     "piece": lambda calls, listing: calls.piece(listing.dataset_id, listing.files[0].pieces[0]),
 }
@@ -468,7 +449,7 @@ def test_other_bytes_than_announced_are_refused(tmp_path: Path) -> None:
             mine.bring(listing.dataset_id, [(listing.files[0].pieces[0], b"v")])
         assert refusal.value.problem_type == "wrong_digest"
         with pytest.raises(Refused) as refusal:
-            mine.keep(listing.dataset_id, epoch=None, begun_from=None)
+            mine.keep(listing.dataset_id, stretches=STRETCH)
         assert refusal.value.problem_type == "incomplete_dataset"
 
 

@@ -7,9 +7,9 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from training.fleet.client.answers import Damaged, Refused, decoded
+from training.fleet.client.answers import Damaged, decoded
 from training.fleet.client.retry import Caller, address
-from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID, ProblemType
+from training.fleet.wire.constants import HEADER_CLAIM_ID, HEADER_HOST_ID
 from training.fleet.wire.dataset_listing import BadListing, Listing, batch, parse
 
 SLOW_S = 120.0  # seconds; a small board takes long to check a listing or to sync
@@ -23,7 +23,6 @@ class ChunkCalls:
         self._caller = caller
         self._at = address
         self._headers = dict(headers or {})
-        self._takes_many = True
 
     def announce(self, listing: Listing, *, tries: int | None = None) -> dict[str, Any]:
         """Announce a listing; the answer names ``missing`` chunks, the first when there are many."""
@@ -31,15 +30,9 @@ class ChunkCalls:
 
     def bring(self, dataset_id: str, chunks: Sequence[tuple[str, bytes]], *, tries: int | None = None) -> None:
         """Upload chunks (SHA-256, bytes) of the announced data set; several in one request."""
-        if len(chunks) > 1 and self._takes_many:
-            try:
-                self._put(f"{self._at(dataset_id)}/pieces", batch(chunks), tries, answers=False)
-            except Refused as refusal:
-                if refusal.problem_type not in (ProblemType.NOT_FOUND, ProblemType.TOO_LARGE):
-                    raise
-                self._takes_many = False  # an older receiver has no such endpoint, or takes less at once
-            else:
-                return
+        if len(chunks) > 1:
+            self._put(f"{self._at(dataset_id)}/pieces", batch(chunks), tries, answers=False)
+            return
         for sha256, data in chunks:
             self._put(self._chunk(dataset_id, sha256), data, tries, answers=False)
 

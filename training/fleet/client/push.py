@@ -15,14 +15,12 @@ from typing import Any
 
 from training import strict_json
 from training.contract import HOSTS_FILE
-from training.fleet.client.answers import Damaged, Refused
 from training.fleet.client.bundles import Progress
 from training.fleet.client.datasets import ChunkCalls, DatasetCalls
 from training.fleet.wire.chunking import chunks, sizes_for
 from training.fleet.wire.dataset_listing import (
     CHUNK_BYTES,
     FILES_MAX,
-    OLD_FORMAT,
     BadListing,
     File,
     Listing,
@@ -108,13 +106,6 @@ def _read_all(root: Path, files: Iterable[Path], cutter: Cutter, progress: Calla
     return tuple(found)
 
 
-def _in_fixed_chunks(blocks: Iterable[bytes]) -> Iterator[memoryview]:
-    """Cut as earlier versions did; each block has a whole number of chunks but the last."""
-    for block in blocks:
-        for at in range(0, len(block), CHUNK_BYTES):
-            yield memoryview(block)[at : at + CHUNK_BYTES]
-
-
 def recording_hosts(root: Path) -> list[str]:
     """Read the hosts that the data set in ``root`` was recorded on, as its build noted them."""
     with suppress(OSError, ValueError):
@@ -133,7 +124,6 @@ def push(
 
     Raises FolderError when a file changed meanwhile, ClientError, OSError. Repeated, it resumes.
     """
-    listing = _as_pushed_before(calls, root, listing) or listing
     sent = 0
     for size, whole in send(calls, root, listing, tries=PUSH_TRIES):
         sent += size
@@ -159,26 +149,6 @@ def send(calls: ChunkCalls, root: Path, listing: Listing, *, tries: int = PUSH_T
             group = [(place.sha256, _bytes_at(root, place)) for place in places]
             calls.bring(listing.dataset_id, group, tries=PUSH_TRIES)
             yield sum(len(data) for _, data in group), whole
-
-
-def _as_pushed_before(calls: DatasetCalls, root: Path, listing: Listing) -> Listing | None:
-    """Find the data set that an earlier version pushed of these files: it keeps its id, and so do its jobs.
-
-    The folder is read again only if the receiver has a data set in the old format with files of these sizes.
-    """
-    sizes = {file.path: file.size for file in listing.files}
-    for row in calls.datasets()["datasets"]:
-        if row["size"] != listing.size or row["files"] != len(sizes) or row["dataset_id"] == listing.dataset_id:
-            continue
-        try:
-            known = calls.listing(str(row["dataset_id"]), tries=PUSH_TRIES)
-        except (Refused, Damaged):  # a damaged one is no reason not to push this one
-            continue
-        if known.format == OLD_FORMAT and {file.path: file.size for file in known.files} == sizes:
-            files = _read_all(root, [root / path for path in sizes], _in_fixed_chunks, lambda _: None)
-            if Listing(files, OLD_FORMAT).dataset_id == known.dataset_id:
-                return known
-    return None
 
 
 def _bytes_at(root: Path, place: Place) -> bytes:

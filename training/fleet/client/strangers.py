@@ -13,7 +13,7 @@ import re
 from urllib.parse import urlsplit
 
 from training.fleet.client.transport import Response
-from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEADER_DATABASE, HEADER_PROBLEM, ProblemType
+from training.fleet.wire.constants import DATABASE_ID_PATTERN, HEADER_DATABASE, HEADER_PROBLEM
 from training.printable import printable
 
 _BODY_LIMITS = {
@@ -62,13 +62,6 @@ def stranger(answer: Response, granted_by: str | None, before: str | None = None
     )
 
 
-def _is_an_older_receivers(answer: Response) -> bool:
-    """Guess from the form: JSON, and if it is a refusal one of our problem types."""
-    return "html" not in answer.headers.get("content-type", "").lower() and (
-        200 <= answer.status < 300 or slug_of(answer) in set(ProblemType)
-    )
-
-
 def slug_of(answer: Response) -> str:
     """Read the problem type, which a header repeats; empty when there is none."""
     try:
@@ -86,11 +79,6 @@ def _who(answer: Response) -> str:
 
 
 def _why(answer: Response, by: str) -> str:
-    if _is_an_older_receivers(answer):
-        return (
-            "another service on that port, or a receiver from before version 0.1.0, which does not name its database: "
-            "check the address, or update the receiver"
-        )
     if 300 <= answer.status < 400:
         to = _origin(answer.headers.get("location", ""))
         return f"a redirection{to}, as of a captive portal: log in there, or reach the receiver by another way"

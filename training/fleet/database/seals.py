@@ -4,8 +4,7 @@ The adapter's own: the queue knows nothing of it. Each connection that writes ha
 row's checksum into its column ``seal`` and count the rows of each table; nothing is read back, and the file contains
 none of them. What another program, a hand or a failing disk changes, takes out or puts in shows: :func:`look` finds it.
 
-A column that holds its default is not part of the checksum, so that a later version may add one. Rows that were
-written before there were checksums have none, until they change.
+A column that holds its default is not part of the checksum, so that a later version may add one.
 """
 
 from __future__ import annotations
@@ -52,8 +51,6 @@ class Sealed:
     broken: Sequence[Sequence[Any]]  # keys of the rows that do not match their checksum
     rows: int
     counted: int | None  # number of rows that this program left; None: the count is gone
-    bare: int  # rows without a checksum …
-    before: int | None  # … and the permitted number of them
 
 
 def seal(columns: Columns, values: Sequence[Any]) -> int:
@@ -123,7 +120,7 @@ def look(connection: Connection) -> Iterator[Sealed]:
         yield Sealed(table, [tuple(key) for key in keys], *tuple(count))
     for table, counted in (("identity", 1), ("seals", len(COUNTED))):  # of which nothing is counted: it never changes
         count = connection.execute(_filled(connection, "unsealed_counted", table)).fetchone()
-        yield Sealed(table, [], count["n"], counted, bare=0, before=0)
+        yield Sealed(table, [], count["n"], counted)
 
 
 def _columns(connection: Connection, table: str) -> list[tuple[str, Any, bool]]:
@@ -142,7 +139,6 @@ def _filled(connection: Connection, statement: str, table: str) -> str:
         new=", ".join(f"NEW.{name}" for name in names),
         key=", ".join(key),
         here=" AND ".join(f"{name} = NEW.{name}" for name in key),
-        unsealed="seal IS NULL" if table in SEALED else "0",
     )
 
 

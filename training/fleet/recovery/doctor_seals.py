@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from training.fleet.database.seals import Sealed
-from training.fleet.recovery.findings import BACKUP, Finding, Level
+from training.fleet.recovery.findings import BACKUP, Finding
 from training.printable import counted
 
 _REMEDY = f"something else than the receiver wrote to the database, or its disk fails; {BACKUP}"
@@ -18,7 +18,6 @@ _REMEDY = f"something else than the receiver wrote to the database, or its disk 
 
 def look_at_seals(tables: Iterable[Sealed]) -> Iterator[Finding]:
     """Report rows that do not match their checksum, and tables with another number of rows than counted."""
-    before = 0
     for each in tables:
         for key in each.broken:
             what = f"row {_key(key)} of {each.table} is not what was written there"
@@ -26,18 +25,6 @@ def look_at_seals(tables: Iterable[Sealed]) -> Iterator[Finding]:
         if each.rows != each.counted:
             what = f"{each.table} holds {counted(each.rows, 'rows')}, and {_said(each.counted)} counted"
             yield Finding("counts", what, _REMEDY)
-        elif each.bare != each.before:
-            what = f"{counted(each.bare, 'rows')} of {each.table} have no checksum, and {_said(each.before)} of before"
-            yield Finding("checksums", what, _REMEDY)
-        else:
-            before += each.bare
-    if before:
-        yield Finding(
-            "checksums",
-            f"{counted(before, 'rows')} are older than checksums: a change by hand would not show",
-            "each gets one when it changes; nothing is to be done",
-            Level.NOTE,
-        )
 
 
 def _key(key: Sequence[Any]) -> str:

@@ -59,7 +59,6 @@ class Line:
     ) -> Standing:
         """Judge the standing of ``session``, which sends a claim now.
 
-        ``echo`` is None for older workers: their order of requests tells copies from restarts.
         ``may_be_silent``: whether silence can be held against anybody now.
         """
         seen = session in self.heard
@@ -78,8 +77,6 @@ class Line:
         succeeds = self.current in silent and session in self.alive  # a late message does not
         if succeeds or not (seen or began_before):
             return self._begin(session, new_round)
-        if echo is None:
-            return Standing.EARLIER if began_before else self._turn(session, new_round)
         if not seen:
             self._open(new_round)
         return self._compare(Standing.EARLIER)
@@ -116,16 +113,6 @@ class Line:
 
     def _open(self, new_round: str) -> None:
         self.round, self.alive = new_round, set()
-
-    def _turn(self, session: str, new_round: str) -> Standing:
-        """Judge an older worker's succeeded session: a late message comes once, two copies alternate."""
-        in_turns = self.current in self.alive
-        self._begin(session, new_round)
-        self.alive = {session}
-        if in_turns:
-            self.copied = True
-            return Standing.COPY
-        return Standing.NEW
 
     def _hear(self, session: str, now: float) -> None:
         self.heard.pop(session, None)

@@ -95,11 +95,6 @@ class Sessions:
             return None
         host = request.host_id
         if standing is Standing.EARLIER:
-            if request.echo is None:
-                raise Refusal(
-                    ProblemType.LEASE_SUPERSEDED,
-                    f"a newer session of host {host} has begun; this one may not claim any more",
-                )
             return ClaimReply(
                 reason=f"another session of host {host} was seen; the living one asks again",
                 ask_again=True,

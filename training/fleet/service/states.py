@@ -27,7 +27,7 @@ from training.fleet.wire.dataset_listing import (
     batched,
 )
 from training.fleet.wire.messages import ProblemType, Refusal
-from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView, Stretch
+from training.fleet.wire.states import StateDraftReply, StateKeepRequest, StateView
 from training.fleet.wire.stretches import STRETCHES_MAX
 
 logger = logging.getLogger(__name__)
@@ -75,8 +75,7 @@ class SavedStates:
         size: int = yield Disk(lambda: self._store.size_of(state_id))
         found: tuple[Job, Attempt] = yield self._holder(calling)
         job, attempt = found
-        before, now = self._store.of(job.job_id), self._clock.now()
-        made = kept_by(attempt, before, said, state_id=state_id, size=size, now=now)
+        made = kept_by(attempt, said, state_id=state_id, size=size, now=self._clock.now())
         yield Disk(lambda: self._store.keep(job.job_id, made))
         logger.info(
             "%s: a saved state of %d bytes is kept, of attempt %s on %s", job.name, size, attempt.attempt, made.host
@@ -127,24 +126,10 @@ class SavedStates:
             raise NoState(f"this is not the saved state of job {job.name}; it begins anew")
 
 
-def kept_by(
-    attempt: Attempt, before: KeptState | None, said: StateKeepRequest, *, state_id: str, size: int, now: float
-) -> KeptState:
-    """Return the state as it is kept: with the stretches of all attempts that it holds. Pure.
-
-    An older worker tells of none; earlier ones then count where this attempt began from the state that is known here.
-    """
-    told = said.stretches
-    if told is None:
-        earlier: tuple[Stretch, ...] = ()
-        if before is not None and before.attempt == attempt.attempt:
-            earlier = before.stretches[:-1]
-        elif before is not None and before.state_id == said.begun_from:
-            earlier = before.stretches
-        begins = earlier[-1].ends if earlier else None if said.epoch is None else 0
-        told = [*earlier, Stretch(attempt=0, host="", begins=begins, ends=said.epoch)]
-    own = msgspec.structs.replace(told[-1], attempt=attempt.attempt, host=attempt.host)  # whatever it says of itself
-    stretches = (*told[:-1], own)[-STRETCHES_MAX:]
+def kept_by(attempt: Attempt, said: StateKeepRequest, *, state_id: str, size: int, now: float) -> KeptState:
+    """Return the state as it is kept: with the stretches of all attempts that it holds. Pure."""
+    own = msgspec.structs.replace(said.stretches[-1], attempt=attempt.attempt, host=attempt.host)  # whatever it says
+    stretches = (*said.stretches[:-1], own)[-STRETCHES_MAX:]
     return KeptState(state_id, attempt.attempt, attempt.host, now, size, stretches)
 
 

@@ -40,7 +40,6 @@ from training.fleet.wire.dataset_listing import (
     ID,
     MISSING_MAX,
     NAME,
-    OLD_FORMAT,
     PREFIX,
     BadListing,
     Catalogue,
@@ -164,12 +163,10 @@ class DatasetStore:
             published = self._is_published(dataset_id, document)
             if not published:  # first of all: from here on the sweep leaves its chunks alone
                 self._write(self._path("drafts", dataset_id), document)
-            # Those who push in the old format ask once.
-            most = listing.count if listing.format == OLD_FORMAT else MISSING_MAX
             missing, missing_bytes = list[str](), 0
             for place in self._missing(listing):
                 missing_bytes += place.length
-                if len(missing) < most:
+                if len(missing) < MISSING_MAX:
                     missing.append(place.sha256)
             self._check_room(missing_bytes)
             self._remember(dataset_id, listing)

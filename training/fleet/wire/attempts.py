@@ -77,7 +77,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
     crashed_claims: list[str] = field(
         default_factory=list
     )  # the claims of earlier sessions that ended without reporting
-    # the `echo` of the last answer to this session, "" before the first; null: the worker does not support it
+    # the `echo` of the last answer to this session, "" before the first
     echo: Echo | None = None
     set_aside: list[SetAsideWork] = field(default_factory=list)  # finished, refused, kept there
     # the session's claims whose trainers have ended, and that it still delivers

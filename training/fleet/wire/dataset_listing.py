@@ -10,8 +10,6 @@ or went change only the chunks that hold them. In memory a chunk takes the same 
 own: a data set of 10 GiB has some 30,000. A listing has one form (sorted keys and paths, no blanks), and its SHA-256 is
 the data set's id. Paths come from elsewhere and become files on every worker, so :func:`parse` takes only those that
 mean the same file on every system, and nothing outside the data set's folder.
-
-Format 1, in which earlier versions pushed, is read as well: chunks of 1 MiB each, listed as SHA-256 digests.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from training import strict_json
 
 T = TypeVar("T")
 
-FORMAT, OLD_FORMAT = 2, 1
+FORMAT = 2
 CHUNK_BYTES = 1024 * 1024  # at most
 RECORD_BYTES = 32 + 3  # of a chunk in a listing: its digest, its length
 MISSING_MAX = 4096  # chunks that one answer to a listing names
@@ -118,18 +116,15 @@ class Listing:
     """The files and chunks of a data set. Chunks have numbers, through all files in order."""
 
     files: tuple[File, ...]
-    format: int = FORMAT
 
     @property
     def document(self) -> bytes:
         """Write the listing in its one form."""
-        old = self.format == OLD_FORMAT
         files = [
-            {"path": file.path, "pieces": list(file.pieces) if old else file.packed.hex(), "size": file.size}
+            {"path": file.path, "pieces": file.packed.hex(), "size": file.size}
             for file in sorted(self.files, key=lambda file: file.path)
         ]
-        whole = {"files": files, "format": self.format} | ({"piece_bytes": CHUNK_BYTES} if old else {})
-        return strict_json.canonical(whole, ascii_only=True).encode()
+        return strict_json.canonical({"files": files, "format": FORMAT}, ascii_only=True).encode()
 
     @cached_property
     def dataset_id(self) -> str:
@@ -266,18 +261,15 @@ def parse(document: bytes) -> Listing:
         raise BadListing(f"the listing is not JSON: {str(error)[:200]}") from None
     if not isinstance(whole, dict) or "format" not in whole:
         raise BadListing("the listing must have files and format, and nothing else")
-    old = whole["format"] == OLD_FORMAT
-    if type(whole["format"]) is not int or whole["format"] not in (FORMAT, OLD_FORMAT):
-        raise BadListing(
-            f"the listing is of format {str(whole['format'])[:20]}, this program knows {OLD_FORMAT} and {FORMAT}"
-        )
-    if set(whole) != {"files", "format", *(["piece_bytes"] if old else [])}:
+    if type(whole["format"]) is not int or whole["format"] != FORMAT:
+        raise BadListing(f"the listing is of format {str(whole['format'])[:20]}, this program knows only {FORMAT}")
+    if set(whole) != {"files", "format"}:
         raise BadListing("the listing must have files and format, and nothing else")
     files = whole["files"]
     if not isinstance(files, list):
         raise BadListing("the listing's files must be a list")
     check_size(len(files), 0)
-    listing = Listing(tuple(_file(entry, old=old) for entry in files), whole["format"])
+    listing = Listing(tuple(map(_file, files)))
     check_paths(file.path for file in listing.files)
     check_size(len(files), listing.size)
     listing.check_lengths()
@@ -286,7 +278,7 @@ def parse(document: bytes) -> Listing:
     return listing
 
 
-def _file(entry: Any, *, old: bool) -> File:
+def _file(entry: Any) -> File:
     if not isinstance(entry, dict) or set(entry) != {"path", "pieces", "size"}:
         raise BadListing("a file must have path, pieces and size, and nothing else")
     path, size, pieces = entry["path"], entry["size"], entry["pieces"]
@@ -294,7 +286,7 @@ def _file(entry: Any, *, old: bool) -> File:
         raise BadListing("a file's path must be text")
     if type(size) is not int or not 0 <= size <= BYTES_MAX:
         raise BadListing(f"the size of {path[:80]!r} must be a number from 0 to {BYTES_MAX}")
-    packed = _packed_old(pieces, size) if old else _packed(pieces)
+    packed = _packed(pieces)
     file = None if packed is None else File(path, size, packed)
     lengths = () if file is None else [file.chunk(number)[1] for number in range(file.count)]
     if file is None or sum(lengths) != size or not all(0 < length <= CHUNK_BYTES for length in lengths):
@@ -308,15 +300,6 @@ def _packed(pieces: Any) -> bytes | None:
     except (ValueError, TypeError):
         return None
     return packed if len(packed) % RECORD_BYTES == 0 else None
-
-
-def _packed_old(pieces: Any, size: int) -> bytes | None:
-    if not isinstance(pieces, list) or len(pieces) != -(-size // CHUNK_BYTES):
-        return None
-    if not all(isinstance(sha256, str) and ID.fullmatch(sha256) for sha256 in pieces):
-        return None
-    lengths = [min(CHUNK_BYTES, size - number * CHUNK_BYTES) for number in range(len(pieces))]
-    return pack("", ((bytes.fromhex(sha256), n) for sha256, n in zip(pieces, lengths, strict=True))).packed
 
 
 def check_paths(paths: Iterable[str]) -> None:

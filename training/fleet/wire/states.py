@@ -16,8 +16,6 @@ from training.fleet.wire.stretches import STRETCHES_MAX
 
 STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
 
-_Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-
 
 class Stretch(Wire, frozen=True, kw_only=True):
     """The part of a training that one attempt did: the epochs (or trees) after ``begins``, up to ``ends``.
@@ -49,11 +47,6 @@ class StateDraftReply(Wire, frozen=True, kw_only=True):
 
 
 class StateKeepRequest(Wire, frozen=True, kw_only=True):
-    """``POST …/state/{id}/keep``: how far the training is, and who did what of it, this attempt last.
+    """``POST …/state/{id}/keep``: who did what of the training so far, this attempt last."""
 
-    An older worker names the state that it began from instead.
-    """
-
-    epoch: _Count | None = None
-    begun_from: Annotated[str, Meta(max_length=64)] | None = None
-    stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)] | None = None
+    stretches: Annotated[list[Stretch], Meta(min_length=1, max_length=STRETCHES_MAX)]

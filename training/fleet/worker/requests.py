@@ -17,7 +17,6 @@ from typing import Any
 from training.contract import spec_hash
 from training.crashpoint import crashpoint
 from training.fleet.client.client import FleetClient, Grant, Refused, Stranger, Unavailable
-from training.fleet.wire.constants import ProblemType
 from training.fleet.worker import reports
 from training.fleet.worker.state import events as t
 
@@ -201,26 +200,16 @@ class Calls:
 
     def _complete(self, request: t.SendComplete) -> t.Event:
         delivery = request.delivery
-        report = reports.read(delivery.path)
-
-        def complete(report: str | None) -> None:
-            self._client.about(delivery.assignment.database_id).complete(
-                delivery.assignment.job_id,
-                artifact_id=delivery.sha256,
-                claim_id=delivery.assignment.claim_id,
-                spec_hash=spec_hash(delivery.assignment.spec),
-                record=delivery.record,
-                report=report,
-                **request.telemetry.members(),
-                tries=1,
-            )
-
-        try:
-            complete(report)
-        except Refused as refusal:
-            if report is None or refusal.problem_type != ProblemType.TOO_LARGE:
-                raise
-            complete(None)  # an older receiver takes no reports
+        self._client.about(delivery.assignment.database_id).complete(
+            delivery.assignment.job_id,
+            artifact_id=delivery.sha256,
+            claim_id=delivery.assignment.claim_id,
+            spec_hash=spec_hash(delivery.assignment.spec),
+            record=delivery.record,
+            report=reports.read(delivery.path),
+            **request.telemetry.members(),
+            tries=1,
+        )
         return t.Completed(call=request.call, log_next=request.telemetry.after())
 
     def _fail(self, request: t.SendFail) -> t.Event:

@@ -96,7 +96,7 @@ class Leftovers:
             if each.folder in in_use:
                 continue
             granted_by = _granted_by(each.folder)
-            if granted_by is None:  # saved by an older release without the note
+            if granted_by is None:  # the note was lost: it is removed by age
                 continue
             try:
                 told = client.about(granted_by).job(each.folder.name)

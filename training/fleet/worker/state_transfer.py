@@ -47,7 +47,6 @@ class StateTransfer:
         self._host = host
         self._calls = calls
         self._known = assignment.state
-        self._begun_from: str | None = None
         self._begun: tuple[Mapping[str, Any], ...] = ()
         self._begins: int | None = None  # the epoch after which this trainer began
         self._epoch: int | None = None
@@ -74,7 +73,6 @@ class StateTransfer:
                 if here is None or (known.host != self._host and here.dataset_id != known.state_id):
                     self._fetch(known, order)
                     here = self._listing()
-                self._begun_from = known.state_id
                 log.info("%s goes on from the state that %s saved", self._assignment.name, known.host)
         except (ClientError, FolderError, OSError) as error:
             log.warning(
@@ -150,8 +148,7 @@ class StateTransfer:
                 calls = self._calls()
                 for _ in send(calls, self._folder, listing, tries=1):
                     pass
-                told = {"epoch": stretches[-1]["ends"], "begun_from": self._begun_from, "stretches": stretches}
-                calls.keep(listing.dataset_id, **told, tries=1)
+                calls.keep(listing.dataset_id, stretches=stretches, tries=1)
             except (ClientError, FolderError, OSError, LookupError, TypeError) as error:
                 log.info("%s: its saved state was not brought (%s); it stays here", self._assignment.name, error)
                 return

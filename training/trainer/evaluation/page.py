@@ -1,6 +1,7 @@
 """The HTML page of a report: from its JSON values to what the template shows.
 
-``python -m training.trainer.page REPORT.json`` makes the page of a report that came from another machine in a bundle.
+``python -m training.trainer.evaluation.page REPORT.json`` makes the page of a
+report that came from another machine in a bundle.
 """
 
 from __future__ import annotations
@@ -357,7 +358,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the page beside the report, or where ``--out`` says. Exit codes: 0 done, 2 bad arguments, 65 no report."""
     replace_unprintable()
     parser = argparse.ArgumentParser(
-        prog="python -m training.trainer.page",
+        prog="python -m training.trainer.evaluation.page",
         allow_abbrev=False,
         description="The HTML page of a report, with its curves.",
     )

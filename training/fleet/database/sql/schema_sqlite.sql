@@ -1,6 +1,6 @@
 -- The queue's tables. Portable where it costs nothing: TEXT with CHECK for statuses, JSON as TEXT,
 -- epoch seconds as REAL in …_at columns, no triggers. STRICT and the partial indexes are SQLite's. `seal` is the row's
--- checksum, which the adapter lays down (database_seals.py); NULL in rows of before there were any.
+-- checksum, which the adapter lays down (seals.py).
 
 CREATE TABLE identity (             -- one row: which database this is, whatever its file is called and whoever serves it
   one         INTEGER PRIMARY KEY CHECK (one = 1),
@@ -426,36 +426,35 @@ CREATE UNIQUE INDEX host_changes_once ON host_changes (host, id);
 CREATE INDEX host_changes_by_host ON host_changes (host, seq);
 CREATE INDEX host_changes_standing ON host_changes (host, checkpoint) WHERE ended IS NULL;
 
-CREATE TABLE seals (                -- how many rows each table holds, and how many of them are of before there were checksums
-  tbl      TEXT PRIMARY KEY,
-  n        INTEGER NOT NULL,
-  unsealed INTEGER NOT NULL
+CREATE TABLE seals (                -- how many rows each table holds
+  tbl TEXT PRIMARY KEY,
+  n   INTEGER NOT NULL
 ) STRICT;
-INSERT INTO seals (tbl, n, unsealed) VALUES
-  ('artifacts', 0, 0),
-  ('attempts', 0, 0),
-  ('audit', 0, 0),
-  ('certificates', 0, 0),
-  ('classes', 0, 0),
-  ('curve_points', 0, 0),
-  ('deaths', 0, 0),
-  ('events', 0, 0),
-  ('host_changes', 0, 0),
-  ('host_orders', 0, 0),
-  ('hosts', 0, 0),
-  ('incidents', 0, 0),
-  ('invitations', 0, 0),
-  ('jobs', 0, 0),
-  ('log_chunks', 0, 0),
-  ('log_files', 0, 0),
-  ('notice_cursor', 0, 0),
-  ('notices', 0, 0),
-  ('notify_channels', 0, 0),
-  ('plan_datasets', 0, 0),
-  ('plan_in_force', 0, 0),
-  ('quarantines', 0, 0),
-  ('removals', 0, 0),
-  ('results', 0, 0),
-  ('tokens', 0, 0),
-  ('usage_samples', 0, 0),
-  ('watches', 0, 0);
+INSERT INTO seals (tbl, n) VALUES
+  ('artifacts', 0),
+  ('attempts', 0),
+  ('audit', 0),
+  ('certificates', 0),
+  ('classes', 0),
+  ('curve_points', 0),
+  ('deaths', 0),
+  ('events', 0),
+  ('host_changes', 0),
+  ('host_orders', 0),
+  ('hosts', 0),
+  ('incidents', 0),
+  ('invitations', 0),
+  ('jobs', 0),
+  ('log_chunks', 0),
+  ('log_files', 0),
+  ('notice_cursor', 0),
+  ('notices', 0),
+  ('notify_channels', 0),
+  ('plan_datasets', 0),
+  ('plan_in_force', 0),
+  ('quarantines', 0),
+  ('removals', 0),
+  ('results', 0),
+  ('tokens', 0),
+  ('usage_samples', 0),
+  ('watches', 0);

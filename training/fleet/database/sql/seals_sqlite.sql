@@ -11,15 +11,14 @@ CREATE TEMP TRIGGER seal_{table}_inserted AFTER INSERT ON main.{table} BEGIN
   UPDATE seals SET n = n + 1 WHERE tbl = '{table}';
 END
 
--- name: seal_updated — a changed row gets its checksum; one of before is counted as one of before no longer
+-- name: seal_updated — a changed row gets its checksum
 CREATE TEMP TRIGGER seal_{table}_updated AFTER UPDATE OF {columns} ON main.{table} BEGIN
   UPDATE {table} SET seal = seal_of_{table}({new}) WHERE {here};
-  UPDATE seals SET unsealed = unsealed - 1 WHERE tbl = '{table}' AND OLD.seal IS NULL;
 END
 
 -- name: seal_deleted — a row that is taken out is counted out
 CREATE TEMP TRIGGER seal_{table}_deleted AFTER DELETE ON main.{table} BEGIN
-  UPDATE seals SET n = n - 1, unsealed = unsealed - (OLD.seal IS NULL) WHERE tbl = '{table}';
+  UPDATE seals SET n = n - 1 WHERE tbl = '{table}';
 END
 
 -- name: seal_left_out — rows come that have their checksums
@@ -40,12 +39,10 @@ CREATE TEMP TRIGGER seal_{table}_inserted AFTER INSERT ON main.{table} BEGIN
 END
 
 -- name: seal_broken — rows that are not what their checksum says
-SELECT {key} FROM {table} WHERE seal IS NOT NULL AND seal <> seal_of_{table}({columns})
+SELECT {key} FROM {table} WHERE seal IS NOT seal_of_{table}({columns})
 
--- name: seal_counted — how many rows there are and were counted, and of these, how many without a checksum
-SELECT (SELECT count(*) FROM {table}) AS n, (SELECT n FROM seals WHERE tbl = '{table}') AS counted,
-  (SELECT count(*) FROM {table} WHERE {unsealed}) AS bare,
-  (SELECT unsealed FROM seals WHERE tbl = '{table}') AS before
+-- name: seal_counted — how many rows there are and were counted
+SELECT (SELECT count(*) FROM {table}) AS n, (SELECT n FROM seals WHERE tbl = '{table}') AS counted
 
 -- name: unsealed_counted — how many rows there are in a table whose rows nobody counts
 SELECT count(*) AS n FROM {table}

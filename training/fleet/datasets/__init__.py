@@ -1,1 +1,0 @@
-"""Earlier addresses only."""
