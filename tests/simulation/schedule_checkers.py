@@ -68,6 +68,7 @@ class ScheduleChecker(Checker):
             and not avoided
             and facts.claimable_at + prefers + self.policy.host_priority_grace_s <= now
             and misfit(spec, request.host_id, request.capability, self.hosts.get(request.host_id, {})) is None
+            and facts.edition <= self.witness.rows("SELECT edition FROM plan_in_force")[0][0]
         )
 
 
