@@ -297,7 +297,7 @@ class FleetMachine(RuleBasedStateMachine):
         before = self.asked.get((host, request))
         own = before is not None and before.session == session
         if session < self.sessions[host] and not own:
-            assert self.try_claim(host, session, request) is ProblemType.LEASE_SUPERSEDED
+            assert self.try_claim(host, session, request) is None
         elif before is not None:
             self.sessions[host] = max(session, self.sessions[host])
             answered: str | ProblemType = before.claim_id if before.ended is None else self.gone(before)
