@@ -391,7 +391,6 @@ def disturbed(benign: Path, file: Path, seed: int, size: float) -> None:
     from training.data.dataset import load_processed
 
     data = load_processed(None, benign / "tensor_window_v1", None, "oracle")
-    assert data.tensors is not None
     X, rng = np.array(data.tensors), np.random.default_rng(seed)
     y = np.zeros(len(X), dtype=np.int64)
     episode = np.empty(len(X), dtype="<U40")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import random
+import re
 import tarfile
 from pathlib import Path
 from shutil import copy
@@ -170,11 +171,5 @@ def test_ids_are_ulids_that_sort_by_time(times, seed):
     for at in sorted(times):
         clock.at = at
         ids.append((int(at * 1000), episode.new_ulid(clock, rng)))
-    assert all(episode.is_ulid(one) for _, one in ids)
+    assert all(re.fullmatch("[0-7][0-9A-HJKMNP-TV-Z]{25}", one) for _, one in ids)
     assert [ms for ms, _ in sorted(ids, key=lambda pair: pair[1][:10])] == [ms for ms, _ in ids]
-
-
-def test_what_no_ulid_is():
-    assert not episode.is_ulid("I" * 26)
-    assert not episode.is_ulid("8" + "0" * 25)
-    assert not episode.is_ulid("0" * 25)

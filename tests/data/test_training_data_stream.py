@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.data.stream import WindowStream
-from training.data.windows import place_windows, to_grid
+from training.data.windows import placed_rows, to_grid
 
 COUNTERS = np.array([True, False, True, False])
 HZ, WINDOW, STRIDE = 8.0, 16, 8
@@ -37,8 +37,8 @@ def streamed(t, values):
 
 def whole(t, values):
     grid = to_grid(t, values, COUNTERS, HZ)
-    placed = place_windows(grid, [(-1.0, t[-1] + 9.0, "any")], WINDOW, STRIDE)
-    return [(one.row, grid.start_s + one.row / HZ, grid.values[one.row : one.row + WINDOW]) for one in placed]
+    rows, _ = placed_rows(grid, [(-1.0, t[-1] + 9.0, "any")], WINDOW, STRIDE)
+    return [(row, grid.start_s + row / HZ, grid.values[row : row + WINDOW]) for row in rows.tolist()]
 
 
 late = st.sampled_from([0.125] * 60 + [0.11, 0.14, 0.3] * 4 + [0.6, 5.0, 40.0])  # most windows are whole

@@ -99,7 +99,6 @@ def test_the_tensor_folder_stands_alone(tmp_path):
     alone = load_processed(None, tmp_path / TENSORS_FOLDER, None, "realistic")
     assert alone.features is None
     assert alone.schema_hash == load(tmp_path, "realistic").schema_hash
-    assert load(tmp_path, want_tensors=False).tensors is None
 
 
 def test_the_schema_file_is_its_own_hash(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from training.data.windows import Grid, class_spans, gap_limit_s, place_windows, to_grid
+from training.data.windows import Grid, class_spans, gap_limit_s, placed_rows, to_grid
 
 HZ = 8.0
 
@@ -114,9 +114,9 @@ def test_windows_keep_every_promise(rows, window, stride, data):
     holes &= np.arange(320) % 40 == 0  # sparse enough that some windows remain
     grid = Grid(0.0, HZ, np.zeros((320, 1), dtype=np.float32), holes)
     spans = class_spans(label_t, classes, 40.0)
-    placed = place_windows(grid, spans, window, stride)
-    assert [p.row for p in placed] == sorted({p.row for p in placed})
-    taken = {p.row: p.label for p in placed}
+    rows, of = (found.tolist() for found in placed_rows(grid, spans, window, stride))
+    assert rows == sorted(set(rows))
+    taken = {row: spans[number][2] for row, number in zip(rows, of, strict=True)}
     for row in range(0, 320 - window + 1, stride):
         middles = (np.arange(row, row + window) + 0.5) / HZ
         at = [_class_at(label_t, classes, m) for m in middles]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -123,7 +122,7 @@ def cut(plan: Plan, task: Task) -> None:
     write_whole(task.features(plan), buffer.getvalue(), durable=False)
 
 
-def features_of(plan: Plan, task: Task, again: Callable[[Plan, Task], None] = cut) -> NDArray[np.float32]:
+def features_of(plan: Plan, task: Task) -> NDArray[np.float32]:
     """The features of an episode that was cut, (n, F); computed again where their file is damaged."""
     path = task.features(plan)
     for last in (False, True):
@@ -135,7 +134,7 @@ def features_of(plan: Plan, task: Task, again: Callable[[Plan, Task], None] = cu
             if last:
                 raise
             path.unlink(missing_ok=True)
-            again(plan, task)
+            cut(plan, task)
     raise AssertionError("the second time returns or raises")
 
 

@@ -415,7 +415,7 @@ def _lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str
 class Dataset:
     """The part of a processed data set that one mode may see. All arrays have N rows, in the same order.
 
-    ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map, or None; the labels of
+    ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map; the labels of
     ``rows`` are numbers by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does);
     ``schema`` is the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are
     kin, by the samples of all channels in every mode, are one recording: what is divided or resampled goes by
@@ -433,7 +433,7 @@ class Dataset:
     benign: tuple[str, ...]
     features: NDArray[np.float32] | None
     feature_names: tuple[str, ...]
-    tensors: NDArray[np.float32] | None
+    tensors: NDArray[np.float32]
     channel_names: tuple[str, ...]
     rows: Rows
     reference: NDArray[np.float32]
@@ -454,15 +454,7 @@ class Dataset:
         return len(self.rows)
 
 
-def load_processed(
-    summary: Path | None,
-    tensors: Path,
-    schema: Path | None,
-    mode: str,
-    *,
-    want_features: bool = True,
-    want_tensors: bool = True,
-) -> Dataset:
+def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mode: str) -> Dataset:
     """Read a processed data set for one mode.
 
     ``summary`` is the feature table and ``schema`` the schema file; both may be None, since the tensor folder holds
@@ -477,15 +469,13 @@ def load_processed(
     reduced = whole.for_mode(mode)
     index = tensor_files.open_index(tensors, manifest)
     features = None
-    if summary is not None and want_features:
+    if summary is not None:
         same = reduced.feature_names == whole.feature_names
         features = _read_features(summary, manifest, index, None if same else _columns(whole, reduced))
-    everything = tensor_files.open_tensors(tensors, manifest, verify=want_tensors)
-    X = None
-    if want_tensors:
-        # Realistic channels come first, so that this slice of the memory map copies nothing.
-        X = everything[:, : len(reduced.channels)]
-        assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
+    everything = tensor_files.open_tensors(tensors, manifest)
+    # Realistic channels come first, so that this slice of the memory map copies nothing.
+    X = everything[:, : len(reduced.channels)]
+    assert whole.channel_names[: len(reduced.channels)] == reduced.channel_names
     reference = tensor_files.read_reference(tensors, manifest)
     if reference is None:
         reference = (np.zeros((0, *manifest.shape[1:]), dtype=np.float32), INDEX_SCHEMA.to_frame())
@@ -544,7 +534,7 @@ def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     """
     own, known = set(data.channel_names), set(like.channel_names)
     same = [channel for channel in like.channels if channel in data.schema.channels]
-    if data.tensors is None or own == known or not same or own - known - set(CHANNELS) or len(same) < len(own & known):
+    if own == known or not same or own - known - set(CHANNELS) or len(same) < len(own & known):
         return data
     places = [data.channel_names.index(name) if name in own else None for name in like.channel_names]
 

@@ -92,10 +92,6 @@ def new_ulid(clock: Clock, rng: random.Random) -> str:
     return "".join(_ULID_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
-def is_ulid(text: str) -> bool:
-    return len(text) == 26 and text[0] in "01234567" and all(c in _ULID_ALPHABET for c in text)
-
-
 def find_episodes(root: Path) -> list[Path]:
     """Episode folders and packed episodes directly below ``root``, by id.
 

@@ -214,7 +214,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataError(f"{path} is not a tensor manifest ({error}): build the data set again.") from None
 
 
-def open_tensors(folder: Path, manifest: Manifest, *, verify: bool = True) -> NDArray[np.float32]:
+def open_tensors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
     """The windows, memory-mapped read-only, after their digest was checked. Raises DataError."""
     path = folder / TENSORS
     try:
@@ -223,7 +223,7 @@ def open_tensors(folder: Path, manifest: Manifest, *, verify: bool = True) -> ND
         raise DataError(f"{path} cannot be read ({error}): build the data set again.") from None
     if X.shape != manifest.shape or X.dtype != np.float32:
         raise DataError(f"{path} holds {X.dtype} {X.shape} where float32 {manifest.shape} is expected.")
-    if verify and array_sha256(X) != manifest.tensor_sha256:
+    if array_sha256(X) != manifest.tensor_sha256:
         raise DataError(f"{path} is damaged: its SHA-256 is not the manifest's. Build the data set again.")
     result: NDArray[np.float32] = X
     return result

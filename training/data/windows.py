@@ -109,24 +109,10 @@ def class_spans(label_t: Floats, classes: list[str | None], end_s: float) -> lis
     return spans
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A window's place: its first grid row, and its class."""
-
-    row: int
-    label: str
-
-
-def place_windows(grid: Grid, spans: list[tuple[float, float, str | None]], window: int, stride: int) -> list[Placed]:
-    """Every allowed window of ``window`` rows, ``stride`` rows apart, in time order."""
-    rows, of = placed_rows(grid, spans, window, stride)
-    return [Placed(row, str(spans[number][2])) for row, number in zip(rows.tolist(), of.tolist(), strict=True)]
-
-
 def placed_rows(
     grid: Grid, spans: Sequence[tuple[float, float, str | None]], window: int, stride: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first row of each such window, and the number of its span."""
+    """Place windows of ``window`` rows, ``stride`` rows apart: the first row of each, and the number of its span."""
     step = 1.0 / grid.sample_hz
     slack = step / 2  # labels and grid run on the same clock, but not on the same ticks
     blocked = np.concatenate([[0], np.cumsum(grid.holes)])

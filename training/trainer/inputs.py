@@ -129,7 +129,6 @@ def from_dataset(
     scenarios: Mapping[str, str] = MappingProxyType({}),
 ) -> Inputs:
     """Take from a loaded data set what a family needs; features are made from the windows where none were read."""
-    assert data.tensors is not None, "trainers always load the tensors"
     features = data.features
     if features is None:
         features = extract(data.tensors, data.schema.channels, data.schema.sample_hz)

@@ -115,17 +115,17 @@ class Ingested:
 
 
 def channel_specs(
-    names: Sequence[str], oracle: Sequence[bool], units: Sequence[str] | None = None, counters: Sequence[str] = ()
+    names: Sequence[str], oracle: Sequence[bool], counters: Sequence[str] = ()
 ) -> tuple[ChannelSpec, ...]:
     """Channels by name; those that are ``oracle`` are hidden from the realistic mode, ``counters`` are rates."""
     return tuple(
         ChannelSpec(
             name=name,
-            unit=("1/s" if name in counters else "") if units is None else units[number],
+            unit="1/s" if name in counters else "",
             kind=str(Kind.COUNTER if name in counters else Kind.GAUGE),
             modes=(str(Mode.ORACLE),) if hidden else (str(Mode.ORACLE), str(Mode.REALISTIC)),
         )
-        for number, (name, hidden) in enumerate(zip(names, oracle, strict=True))
+        for name, hidden in zip(names, oracle, strict=True)
     )
 
 

@@ -139,13 +139,13 @@ def read_pcp(archives: Sequence[Path], cut: PcpCut) -> Ingested:
         missing = ", ".join(name for name in METRICS if name not in kept)
         notes.append(f"Metrics that some archive lacks were left out: {missing}.")
     notes.append("Archives carry no labels: every window counts as benign.")
-    X = np.concatenate([w.X for w in windows])
+    joined = _joined(windows)
     return Ingested(
-        X=X,
-        label=Coded.of(np.full(X.shape[0], BENIGN)),
-        episode=Coded.of(np.concatenate([w.episode for w in windows])),
-        host=Coded.of(np.concatenate([w.host for w in windows])),
-        t_start=np.concatenate([w.t_start for w in windows]),
+        X=joined.X,
+        label=Coded.of(np.full(len(joined.X), BENIGN)),
+        episode=Coded.of(joined.episode),
+        host=Coded.of(joined.host),
+        t_start=joined.t_start,
         channels=channels,
         label_names=(BENIGN, MALICIOUS),
         benign=Benign(names=(BENIGN,), why="archives carry no labels: every window counts as it"),
@@ -305,6 +305,10 @@ class _Windows(NamedTuple):
     t_start: NDArray[np.float64]
 
 
+def _joined(parts: Sequence[_Windows]) -> _Windows:
+    return _Windows(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
 def _divide(archive: Archive, channels: Sequence[ChannelSpec], cut: PcpCut) -> _Stretch:
     places = [list(METRICS).index(channel.name) for channel in channels]
     values = archive.values[:, places]
@@ -324,7 +328,7 @@ def _reference_windows(
         _windows_of(archive.host, number, stretch.reference, stretch.t_reference, references, cut)
         for number, (archive, stretch) in enumerate(zip(recorded, stretches, strict=True))
     ]
-    X, episode, host, start = (np.concatenate(column) for column in zip(*parts, strict=True))
+    X, episode, host, start = _joined(parts)
     if not start.size:
         return None
     return WindowSet(
