@@ -1,4 +1,4 @@
-"""The contract between the fleet and trainers, neither of which imports the other.
+"""The contract between the fleet and trainers; neither imports the other.
 
 Modes, split recipes, exit codes, the files of data sets and checkpoints, the call of our own trainers, and the identity
 of a job. Standard library only. The page for people is docs/trainer-contract.md.

@@ -1,4 +1,4 @@
-"""The log of a daemon: one line for each thing that is said, also where the words came from outside."""
+"""The log of a daemon: one line for each message, also with text from outside."""
 
 from __future__ import annotations
 

@@ -70,9 +70,9 @@ def _nearest(count: int, unit: int) -> int:
 
 
 def clock_time(at: float, now: float, *, here: bool = False) -> str:
-    """A moment by the clock, for somebody who reads it ``now`` (epoch seconds); far away with its day.
+    """A moment by the clock, for a person who reads it ``now`` (epoch seconds); far away with its day.
 
-    ``here``: by the clock of this machine's zone, for somebody who sits before it.
+    ``here``: by the clock of this machine's zone, for a person who uses it.
     """
     away = abs(at - now)
     form = "%H:%M:%S" if away < 600 else "%H:%M" if away < 72_000 else "%Y-%m-%d %H:%M"

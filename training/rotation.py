@@ -38,7 +38,7 @@ def turn_of(spec: Mapping[str, Any]) -> Turn | None:
 
 
 def trains_on_all(spec: Mapping[str, Any], like: Mapping[str, Any], hosts: Sequence[str]) -> bool:
-    """Tell whether a job trains what ``like`` does, but on all of these hosts: a model that one would deploy."""
+    """True if a job trains what ``like`` does, but on all of these hosts: a model that one would deploy."""
     split = dict.fromkeys(("split_recipe", "train_hosts", "test_hosts", "seed"))
     if {**identity_of(spec), **split} != {**identity_of(like), **split}:
         return False

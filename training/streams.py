@@ -20,7 +20,7 @@ def replace_unprintable(*streams: IO[Any]) -> None:
 
 
 def has_seen_enough(error: OSError) -> bool:
-    """Return True when a stream's reader went away (``| head``): no mistake."""
+    """Return True when a stream's reader has closed it (``| head``): no mistake."""
     unnamed = os.name == "nt" and error.errno == errno.EINVAL  # as Windows says it
     return isinstance(error, BrokenPipeError) or unnamed
 

@@ -405,7 +405,7 @@ def test_finished_work_outlives_both_receiver_and_worker(fleet: Fleet) -> None:
     fleet.start_worker()
     until(lambda: fleet.status("slow") == "completed")
     assert fleet.job("slow")["job"]["attempt"] == 1
-    assert "goes on delivering slow" in fleet.log("host")
+    assert "continues delivering slow" in fleet.log("host")
 
 
 def test_worker_says_in_one_sentence_why_it_cannot_begin(fleet: Fleet) -> None:

@@ -100,7 +100,7 @@ class MachineCollector:
         }
 
     def _kernel(self) -> Sample:
-        """Read what only /proc tells: forks, faults, pressure, dirty memory, tasks."""
+        """Read the figures that only /proc has: forks, faults, pressure, dirty memory, tasks."""
         stat = proc.pairs(proc.read_text("/proc/stat"))
         vm = proc.pairs(proc.read_text("/proc/vmstat"))
         meminfo = dict(_meminfo(proc.read_text("/proc/meminfo")))

@@ -2,7 +2,7 @@
 
     python -m training.recording.loopback        the far end, as a process of its own; prints its ports
 
-The far end is what would be other machines: whom a host calls, sends to, or asks. It runs beside the recorded work and
+The far end is what would be other machines: whom a host calls, sends to, or asks. It runs next to the recorded work and
 not as part of it; otherwise its threads and its memory would give a behaviour away.
 """
 
@@ -29,7 +29,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class _Page(BaseHTTPRequestHandler):
-    """Answers with as many bytes as the path asks for, after a little templating work."""
+    """Answers with as many bytes as the path names, after a little templating work."""
 
     protocol_version = "HTTP/1.1"
 

@@ -3,7 +3,7 @@
     sudo .venv/bin/python -m training.recording.record_sample --out examples/telemetry-sample
 
 One Linux machine plays all hosts: each is a container with its own CPU quota, memory limit, disk bandwidth, network
-namespace and everyday background load. The recordings say so in ``meta.json`` (``notes``). Needs root, for control
+namespace and everyday background load. The recordings note it in ``meta.json`` (``notes``). Needs root, for control
 groups and namespaces; a plain user records the machine itself with ``python -m training.data.record``.
 """
 
@@ -239,7 +239,7 @@ def _all_boxes(args: argparse.Namespace) -> int:
         raise
     _end(children)
     if failed:
-        print(f"record-sample: a host failed; what was recorded is in {staging}.", file=sys.stderr)
+        print(f"record-sample: a host failed; the recordings are in {staging}.", file=sys.stderr)
         return 1
     for old in args.out.glob(f"*{episode.PACKED_SUFFIX}"):
         old.unlink()

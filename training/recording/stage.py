@@ -44,7 +44,7 @@ class Stage:
     ended: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def open(self) -> None:
-        """Start the far end, outside the container: it stands for other machines."""
+        """Start the far end, outside the container: it represents other machines."""
         self.far_end = subprocess.Popen(
             [sys.executable, "-m", "training.recording.loopback"],
             stdin=subprocess.PIPE,
@@ -88,7 +88,7 @@ class Stage:
             if (code := running.process.poll()) is not None:
                 running.stderr.seek(0)
                 last = running.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
-                raise RecordError(f"The behaviour {running.name} ended by itself (exit {code}): {last or 'silently'}.")
+                raise RecordError(f"The behaviour {running.name} ended early (exit {code}): {last or 'silently'}.")
 
     def clear_front(self) -> None:
         """Kill what runs in front, without waiting: the next sample is due. ``close`` reaps."""

@@ -327,7 +327,7 @@ def test_models_are_ranked_with_intervals_ties_and_verdicts(receiver: Receiver) 
     page = words_of(get(receiver, "/models")[2])
     assert "Of 3 models judged on the same test, no model is surely ahead: gbt-oracle has the highest AUROC" in page
     assert "1 to rely on, 1 with caution, 1 not to be used" in page
-    assert "0.937 0.897 to 0.977 = not told apart from the first" in page
+    assert "0.937 0.897 to 0.977 = not distinguishable from the first" in page
     assert "5.0 % → 6.0 % 2.0 to 10.0 %" in page
     assert "Never tested on: further recordings of the machine that it was trained on (laptop)" in page
     assert "1 trained job came without a report: cnn-realistic" in page
@@ -347,7 +347,7 @@ def test_a_job_shows_what_its_report_says_and_one_without_says_why(receiver: Rec
 
 def test_compared_results_stand_side_by_side_with_the_gap_and_what_it_is_worth(receiver: Receiver) -> None:
     page = words_of(get(receiver, "/compare?jobs=gbt-realistic,gbt-oracle,mlp-realistic")[2])
-    assert "+0.014 the intervals overlap: which is better cannot be told from them" in page
+    assert "+0.014 the intervals overlap: they do not show which is better" in page
     assert "−0.095 the intervals do not overlap" in page
     assert "ROC curve of gbt-realistic, gbt-oracle, mlp-realistic" in page
     assert "AUROC on workshop" in page
@@ -438,7 +438,7 @@ def test_events_are_told_newest_first_by_day_and_filtered(receiver: Receiver) ->
     assert page.index("gru-realistic was given to spectral-desktop") < page.index("mlp-oracle failed for good")
     assert "trainer failed" in page
     host = words_of(get(receiver, "/events?host=laptop")[2])
-    assert "mlp-oracle failed for good, on laptop" in host
+    assert "mlp-oracle failed permanently, on laptop" in host
     assert "gbt-realistic was trained" not in host
     kind = words_of(get(receiver, "/events?kind=complete&host=office-print")[2])
     assert kind.count("was trained by") == 3, "two rows and the sentence"

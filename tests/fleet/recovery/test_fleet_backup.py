@@ -164,7 +164,7 @@ def test_what_is_refused_changes_nothing(state: State, folder: Path, tmp_path: P
     (other / "cat.jpg").write_bytes(b"cat")
     refused: list[tuple[str, Callable[[], object]]] = [
         ("choose a folder of its own", lambda: back_up(state, other)),
-        ("lies in the store itself", lambda: back_up(state, state.models / "backup")),
+        ("is inside the store itself", lambda: back_up(state, state.models / "backup")),
         ("there is no database", lambda: back_up(state_in(tmp_path / "new"), folder)),
         ("holds no backups", lambda: restore(other, state_in(tmp_path / "new"))),
         ("was ever finished", lambda: restore(begun, state_in(tmp_path / "new"))),

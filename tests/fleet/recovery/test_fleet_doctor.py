@@ -264,7 +264,7 @@ def test_the_remedy_of_a_quarantine_is_that_of_its_cause(state: State) -> None:
     change(state, insert.format("self_test"))
     (finding,) = found(state)
     assert finding.problem == "host pi gets no jobs: no room"
-    assert finding.remedy == "it is released by itself when that is mended"
+    assert finding.remedy == "it is released automatically when that is fixed"
     change(state, "UPDATE quarantines SET cause = 'deaths'")
     assert "cis490-jobs release pi" in found(state)[0].remedy
 

@@ -463,7 +463,7 @@ def test_a_host_that_complains_of_itself_is_let_in_when_it_is_well(fleet: Fleet)
     ill = a_capability(healthy=False, unhealthy_because="only 12 MiB are free")
     answer = fleet.ask(capability=ill)
     assert answer.reason == (
-        "this host is quarantined: only 12 MiB are free; it is released by itself when that is mended"
+        "this host is quarantined: only 12 MiB are free; it is released automatically when that is fixed"
     )
     with pytest.raises(Refusal, match="released by itself") as refused:
         fleet.service.release("pi", "operator")

@@ -276,7 +276,7 @@ def test_a_database_made_anew_takes_the_files_back_with_their_epochs(one: Attemp
     take_back_logs(one.queue, one.store.logs)
     assert one.attempt.log_next == 5
     assert one.read() == {0: lines[0], 1: "longer", 2: "between", 4: lines[2]}
-    assert one.logs.page("id-one", 1, 3).gap == "lines 4–4 were not kept: the database was made anew from the store"
+    assert one.logs.page("id-one", 1, 3).gap == "lines 4–4 were not kept: the database was rebuilt from the store"
     points = one.queue.db.all("curve", job_id="id-one", attempt=1, most=9, buckets=9)
     assert [point["loss"] for point in points] == [0.5, 0.25]
 

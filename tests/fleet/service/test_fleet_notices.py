@@ -88,7 +88,7 @@ def test_a_host_in_quarantine_is_told_with_what_to_do() -> None:
     world = World("gbt")
     world.service.claim(a_worker_claim("pi"))
     world.queue.quarantines.put("pi", Cause.DEATHS, "three jobs died at once")
-    expected = "host pi gets no more jobs: three jobs died at once; `cis490-jobs release pi` when it is mended"
+    expected = "host pi gets no more jobs: three jobs died at once; `cis490-jobs release pi` when it is fixed"
     assert world.told() == [("quarantine", expected)]
     assert world.told() == [("quarantine", expected)]
 

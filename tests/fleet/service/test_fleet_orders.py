@@ -116,7 +116,7 @@ def test_a_host_at_rest_for_its_owner_gets_nothing_and_what_waited_before_neithe
     assert (rested.job_id, rested.ask_again) == (None, True)
     assert "at rest for its owner (on battery)" in str(rested.reason)
     assert house.service.claim_again(waiting, poll).job_id is None, "it was sent before the owner came"
-    assert house.worker("pi").resting == "at rest for its owner (on battery); it goes on by itself"
+    assert house.worker("pi").resting == "at rest for its owner (on battery); it resumes automatically"
     assert house.worker("pi").quarantine is None
     assert house.claim("pi", request_id="r-1").job_id is not None
 
@@ -137,14 +137,14 @@ def test_a_heartbeat_tells_of_the_owner_too_and_paused_time_is_no_training_time(
     house.clock.advance(60)
     assert beat(1, 0.0, paused=False, resting=None) == 60
     house.clock.advance(60)
-    assert beat(2, 50.0, paused=True, resting="somebody uses it") == 70
+    assert beat(2, 50.0, paused=True, resting="a person uses it") == 70
     shown = house.views.job(str(granted.job_id)).job
     (told,) = Forecasts(house.service, house.queue.db).now().jobs[:1]
     assert told.high_at - told.ends_at >= 300, "the pause may end at once, or last until the job is handed back"
-    assert shown.paused == "pi is at rest for its owner (somebody uses it); it goes on by itself"
+    assert shown.paused == "pi is at rest for its owner (a person uses it); it resumes automatically"
     assert house.claim("pi", slot=1).job_id is not None, "a claim that says nothing of it is newer"
     house.clock.advance(100)
-    assert beat(3, 150.0, paused=True, resting="somebody uses it") == 70
+    assert beat(3, 150.0, paused=True, resting="a person uses it") == 70
     house.clock.advance(30)
     assert beat(4, 150.0, paused=False, resting=None) == 100
     assert house.views.job(str(granted.job_id)).job.paused is None

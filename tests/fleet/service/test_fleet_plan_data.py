@@ -227,7 +227,7 @@ def test_a_name_that_moved_makes_other_jobs_at_a_reload_and_not_at_a_start(
         again = fleet.start()
     assert (again.inserted, again.removed, again.unchanged) == (0, 0, 1)
     assert fleet.jobs() == [job]
-    said = f"data set processed is {now[:12]} by now; until a reload the plan has {was[:12]}"
+    said = f"data set processed is {now[:12]} now; until a reload the plan has {was[:12]}"
     assert said in caplog.text
     reply = fleet.reload()
     assert (reply.inserted, reply.removed) == (1, 1)

@@ -144,7 +144,7 @@ def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver: Receiver)
     said = [sentence(to_builtins(edit)) for edit in reply.edits]
     assert said == [
         "[hosts.pi] deny_jobs: from its next claim; one goes on there",
-        "one, max_run_s: from the next attempt; attempt 1 on pi goes on with what it was granted",
+        "one, max_run_s: from the next attempt; attempt 1 on pi continues with the job it was granted",
     ]
     assert receiver.plan(a_job("one", max_run_s=60.0), hosts=hosts).edits == []
 
@@ -162,7 +162,7 @@ def test_edits_of_channels_are_told() -> None:
     found = channel_edits({"same": "1", "gone": "2", "other": "3"}, {"same": "1", "other": "4", "new": "5"})
     assert [sentence(to_builtins(edit)) for edit in found] == [
         "[notify.gone]: gone, and what it has not sent is forgotten",
-        "[notify.new]: new, and tells what happens from then on",
+        "[notify.new]: new, and reports what happens from then on",
         "[notify.other]: from its next message",
     ]
 
@@ -211,7 +211,7 @@ def test_a_job_that_was_cancelled_because_it_had_left_waits_again(receiver: Rece
     assert (reply.revived, reply.cancelled) == (1, 0)
     assert [sentence(to_builtins(edit)) for edit in reply.edits] == [
         "one is in the plan again: it waits again",
-        "two left the plan: it waits all the same",
+        "two left the plan: it still waits",
     ]
     assert receiver.job().status == "pending"
     assert receiver.service.claim(a_worker_claim("desktop")).job_id == "id-one"
@@ -274,7 +274,7 @@ def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver: Receive
         "done left the plan: its model stays",
         "failed left the plan: it stays failed",
         "runs left the plan: attempt 1 on pi goes on; another job is called so now, which differs in mode, seed",
-        "waits left the plan: it waits all the same",
+        "waits left the plan: it still waits",
     ]
     assert receiver.plan(anew).edits == [], "told once"
 

@@ -524,7 +524,7 @@ def test_a_held_job_says_who_holds_it_and_since_when(fleet: Looking) -> None:
     assert (job.status, job.held_by, job.obstacle) == ("pending", "ada", None)
     assert job.held_at == fleet.clock.now() - 3600
     assert fleet.views.explain("id-one").summary == (
-        "it is held by ada, 1 h 00 min ago, and granted to nobody until `cis490-jobs unhold`"
+        "it is held by ada, 1 h 00 min ago, and granted to no host until `cis490-jobs unhold`"
     )
     assert fleet.views.explain("id-two").summary.startswith(
         "the job is claimed; should it wait again, it is held by ada"

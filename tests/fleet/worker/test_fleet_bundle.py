@@ -254,7 +254,7 @@ def test_full_disk_leaves_no_half_bundle(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_checkpoint_of_ones_own_trainer_goes_with_its_own_sidecar(tmp_path: Path) -> None:
     leave(tmp_path, sha256=_sha(b"of another training"))
     own = ["mlp_oracle.ckpt.json", "mlp_oracle.pt"]
-    with pytest.raises(BundleError, match="was not written with the sidecar beside it"):
+    with pytest.raises(BundleError, match="was not written with the sidecar in its folder"):
         pack(tmp_path, tmp_path, tmp_path / "b", model="own", mode="oracle", outputs=own)
     assert not (tmp_path / "b").exists()
 

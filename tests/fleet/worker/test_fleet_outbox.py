@@ -150,7 +150,7 @@ def test_damage_is_set_aside_with_a_line_and_work_goes_on(printer: Printer, capl
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         printer.restarted()
-    assert "is damaged and is set aside" in caplog.text
+    assert "is damaged and was renamed" in caplog.text
     assert printer.backlog == []
     assert not list(printer.outbox.folder.glob("*.jsonl")), "it is not read a second time"
 

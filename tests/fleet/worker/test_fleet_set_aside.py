@@ -292,13 +292,13 @@ def test_deliver_on_that_machine(tmp_path: Path, bundle: Path, capsys: pytest.Ca
         flags = ["--receiver-url", receiver.url, "--host-id", "pi"]
         flags += ["--state-dir", str(tmp_path / "worker"), "--repo-root", str(tmp_path)]
         assert main([*flags, "--deliver", "two"]) == 2
-        assert "nothing of 'two' was set aside" in capsys.readouterr().err
+        assert "nothing of 'two' is kept" in capsys.readouterr().err
         receiver.client().cancel("one")
         assert main([*flags, "--deliver", "one"]) == 1
         assert "requeue it first, with the workers that would take it stopped; it is kept in" in capsys.readouterr().err
         receiver.client().requeue("one")
         assert main([*flags, "--deliver", grant.job_id[:12]]) == 0
-        assert "one is completed with the model that was set aside" in capsys.readouterr().out
+        assert "one is completed with the model that was kept here" in capsys.readouterr().out
         assert aside.kept() == []
         assert receiver.client().job("one")["job"]["status"] == "completed"
     assert main([*flags, "--deliver", "one"]) == 2

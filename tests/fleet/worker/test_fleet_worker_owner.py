@@ -62,7 +62,7 @@ SIGHTS = st.builds(
     [
         (replace(QUIET, minute=12 * 60), "outside its hours, until mo 18:00", 0.0),
         (replace(QUIET, on_battery=True), "on battery", 0.0),
-        (replace(QUIET, idle_s=10.0), "somebody uses it", 0.0),
+        (replace(QUIET, idle_s=10.0), "a person uses it", 0.0),
         (replace(QUIET, cpu=0.73), "other programs use 73 % of its cores, more than 50 %", SETTLE_S),
         (replace(QUIET, gpu=0.9), "other programs use 90 % of its GPU, more than 20 %", SETTLE_S),
         (replace(QUIET, celsius=91.2), "it is 91 °C hot, more than 85 °C", SETTLE_S),
@@ -193,7 +193,7 @@ def test_a_pause_that_lasts_hands_the_job_back_and_nobody_is_at_fault() -> None:
     report = worker.one(t.SendFail)
     assert (report.failure.reason, report.failure.error) == (
         EndReason.WORKER_SHUTDOWN,
-        "handed back: somebody uses it",
+        "handed back: a person uses it",
     )
 
 

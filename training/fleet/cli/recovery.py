@@ -146,7 +146,7 @@ def restore(
         lines.append(f"the database that was there is {done.aside}")
     lines += [
         f"restored {done.snapshot}: {counted(done.brought, 'bundles')} brought back; there already: {done.kept}",
-        f"data sets there: {data.sets}, of which {size(data.bytes_copied)} were brought back",
+        f"data sets there: {data.sets}, {size(data.bytes_copied)} of them restored",
         f"everything else since {made_at} is forgotten: cancel, requeue and revoke again what you had since",
     ]
     context.show(as_json, shape, lambda: Group(printable_text(lines), render(report, deep=False)))

@@ -36,7 +36,7 @@ class Asked:
 
 
 def why_data(jobs: Sequence[Asked]) -> dict[str, Any]:
-    """Return the answer for machines; with two jobs also what differs: in the id (`differ`), and beside it."""
+    """Return the answer for machines; with two jobs also what differs: in the id (`differ`), and outside it."""
     data: dict[str, Any] = {
         "jobs": [{"name": job.name, "job_id": job.job_id, "fields": job.fields} for job in jobs],
     }

@@ -5,7 +5,7 @@ What a call raises::
     ClientError
     ├── Unreachable        no answer came; the request may have had its effect      ┐ trying again can help, and is
     │   ├── Stranger       another program answered, or a receiver with another database
-    │   └── Damaged        what came is not what was promised                       │
+    │   └── Damaged        the bytes differ from the announced ones                       │
     ├── Unavailable        the receiver said "not now" (busy, starting, disk full)  ┘ safe: every request is repeatable
     └── Refused the receiver said no, and would say no again
         ├── Superseded     the claim is no longer the live one: stop the trainer, drop the work

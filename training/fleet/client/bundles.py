@@ -60,7 +60,7 @@ def deliver(caller: Caller, job_id: str, message: DeliverRequest, file: Path) ->
 
 
 class _Upload:
-    """The upload of a bundle: asks for the offset, sends the rest, notes progress."""
+    """The upload of a bundle: requests the offset, sends the rest, notes progress."""
 
     def __init__(
         self, caller: Caller, path: str, headers: Mapping[str, str], file: Path, progress: Progress | None

@@ -262,7 +262,7 @@ def check_jobs(root: Table, defaults: Defaults, trainers: Trainers, dataset: Kin
         other = next((job for job in sound if job.job_id.startswith(name)), None)
         if other is not None or len(name) == 64:
             whose = "an id" if other is None else f'the id of job "{other.name}"'
-            message = f"is {whose}, or how it begins: a command could not tell the two apart"
+            message = f"is {whose}, or how it begins: a command could not distinguish the two"
             places[name].report(("name",), message, "choose another name")
     return sound
 

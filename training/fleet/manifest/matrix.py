@@ -64,7 +64,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Rotation(Axis):
-    """The hosts of ``train_hosts``, of which each is tested in turn while the others train."""
+    """The hosts of ``train_hosts``; each is tested once while the others train."""
 
     def put(self, values: dict[str, Any], index: int) -> None:
         values["train_hosts"] = [host for host in self.values if host != self.values[index]]
@@ -81,7 +81,7 @@ def rotation(hosts: Sequence[str]) -> Rotation:
 
 
 def spread(entry: Table, room: int = PLAN_JOBS_MAX, hosts: Sequence[str] = ()) -> list[Table]:
-    """Make the jobs of an entry: a table each, which reports a mistake where its value stands in the file.
+    """Make the jobs of an entry: a table each, which reports a mistake at its value's place in the file.
 
     ``room`` is how many more jobs the matrices and rotations of this plan may make. Of a matrix with mistakes only so
     many jobs are made that each of its values is checked once. ``hosts``: those of the entry's rotation, if it has one.
@@ -194,7 +194,7 @@ def _listed(entry: Table, at: KeyPath, values: Any) -> bool:
     if not isinstance(values, list):
         entry.report(at, f"must be a list of values, not {shown(values)}", "put it in brackets: […]")
     elif not values:
-        entry.report(at, "is an empty list, of which no job can be made", "name its values, or remove it")
+        entry.report(at, "is an empty list, which gives no job", "name its values, or remove it")
     else:
         met = set()
         for index, value in enumerate(values):

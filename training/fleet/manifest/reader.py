@@ -49,8 +49,8 @@ Kind = Callable[[Any], T]
 class Table:
     """One table of the manifest, by its path; problems go into a list shared by all tables.
 
-    ``moved``: the places of values that stand in a list elsewhere in the file, by their places here. ``once``: the
-    problems that tables made of one entry share, each reported a single time.
+    ``moved``: the places of values that are written in a list elsewhere in the file, by their places here. ``once``:
+    the problems that tables made of one entry share, each reported a single time.
     """
 
     def __init__(

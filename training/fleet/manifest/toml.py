@@ -1,7 +1,7 @@
 """Parsing a file as TOML, with every syntax mistake that can be separated from its neighbours.
 
-``tomllib`` stops at the first mistake. When a mistake lies within one ``key = value`` line, that line is set aside
-and reading goes on, so that one wrong quote does not hide ten wrong names further down.
+``tomllib`` stops at the first mistake. When a mistake lies within one ``key = value`` line, that line is skipped and
+reading continues, so one wrong quote does not hide ten wrong names further down.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class UnreadableError(Exception):
 class Document:
     """The part of the file that could be read.
 
-    ``partial``: lines were set aside, so what is missing may merely be unreadable.
+    ``partial``: lines were skipped, so a missing key may be among them.
     """
 
     values: dict[str, Any]
@@ -76,7 +76,7 @@ def read_source(path: Path) -> str:
 
 
 def parse(source: str) -> Document:
-    """Read the document, setting aside single lines that cannot be read. Raises nothing."""
+    """Read the document, skipping single lines that cannot be read. Raises nothing."""
     lines = source.split("\n")
     for number, line in enumerate(lines, 1):
         if line.count(".") > DOTS_A_LINE_MAX:
@@ -111,7 +111,7 @@ def _explain(error: str, lines: list[str]) -> tuple[Problem, int]:
 
 
 def _stands_alone(lines: list[str], number: int) -> bool:
-    """Return True when the mistake lies in this line: it is one statement, and all before it can be read by itself."""
+    """Return True when the mistake is in this line: it is one statement, and everything before it parses."""
     if not _STATEMENT.match(lines[number - 1]):
         return False
     try:

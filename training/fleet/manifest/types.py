@@ -172,7 +172,7 @@ class Manifest:
 
 
 def retention_table(rules: Rules) -> dict[str, Any]:
-    """Write what is kept as the manifest says it; what is kept for ever is left out."""
+    """Write what is kept as the manifest says it; what is kept without limit is left out."""
     ages = {key: age for key, age in _plain(rules).items() if key != "best"}
     return ({} if rules.best is None else {"keep": f"best {rules.best} per model and mode"}) | ages
 
@@ -211,7 +211,7 @@ def defaults_of(declared: type) -> dict[str, Any]:
 
 
 def _plain(record: Any, without: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """Write a record's fields as JSON values, but for those that are None or as in ``without``."""
+    """Write a record's fields as JSON values, except those that are None or as in ``without``."""
     plain = {name: _as_json(getattr(record, name)) for name in record.__dataclass_fields__}
     return {
         name: value

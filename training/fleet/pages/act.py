@@ -80,8 +80,8 @@ def jobs_question(forecast: Forecast, selection: Selection) -> Question:
 
 
 def jobs_outcome(doing: JobAct, done: Done) -> Outcome:
-    """Say what was done."""
-    skipped = f"{counted(done.skipped, 'jobs')} had changed meanwhile and {_were(done.skipped)} left alone."
+    """Describe the result."""
+    skipped = f"{counted(done.skipped, 'jobs')} had changed since and {_were(done.skipped)} not touched."
     title = f"{counted(done.moved, 'jobs')} {_were(done.moved)} {doing.done}."
     return Outcome(title, [skipped] if done.skipped else [])
 
@@ -141,7 +141,7 @@ def order_question(act: Act, host: str, now: str | None, jobs: Sequence[str]) ->
 
 
 def order_outcome(act: Act, host: str, note: str | None) -> Outcome:
-    """Say what was done, and link the act that undoes it."""
+    """Describe the act, and link the act that undoes it."""
     title = f"{one_line(host, 60)} {_ORDERED[act][2]}."
     if act is Act.RESUME:
         return Outcome(title, [f"It still gets no jobs: it is {one_line(note, 400)}."] if note else [])

@@ -88,7 +88,7 @@ def _gap(first: Json | None, other: Json | None) -> tuple[str, str]:
 
 
 def differences(specs: Sequence[Json]) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
-    """Return the fields in which specs differ, with each one's value, and those that are equal."""
+    """Return the fields in which specs differ, with each one's value, and the equal fields."""
     found = [dict(flat(spec)) for spec in specs]
     keys = [key for key in dict.fromkeys(key for each in found for key in each) if key not in _LABELS]
     rows = [(key, [each.get(key, "–") for each in found]) for key in keys]

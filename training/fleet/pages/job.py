@@ -89,7 +89,7 @@ def _left(job: Json, now: float) -> str:
 
 
 def facts(detail: Json) -> Iterator[tuple[str, str]]:
-    """List what to know of a job beside its state."""
+    """List facts about a job other than its state."""
     job, spec = detail["job"], detail["spec"]
     said = (
         ("model", f"{job['model']}, {job['mode']}"),

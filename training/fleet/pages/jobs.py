@@ -1,4 +1,4 @@
-"""The page of jobs: where is it? Filters, order and place stand in the address and nowhere else."""
+"""The page of jobs: where is it? The address alone holds filters, order and place."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _passes(kind: Counted, wanted: JobFilter, but: str = "") -> bool:
 def _options(
     kinds: Sequence[Counted], wanted: JobFilter, name: str, order: Sequence[str] = ()
 ) -> list[tuple[str, int]]:
-    """List the values that a filter can take beside the other ones, with the number of jobs of each."""
+    """List the values that a filter can take under the other filters, with the number of jobs of each."""
     found = Counter[str]()
     for each in kinds:
         value = getattr(each, name)

@@ -1,7 +1,7 @@
 """The one way from values to HTML.
 
-Every text passes :mod:`training.printable` and is escaped, whatever the template says: remote text can neither become
-markup nor steer what is around it. Jinja2 is loaded with the first page, for a receiver at rest needs none.
+Every text passes :mod:`training.printable` and is escaped in every template: remote text can neither become markup nor
+steer what is around it. Jinja2 is loaded with the first page, for a receiver at rest needs none.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Site:
 
 
 def site(ask: Callable[[str], bytes | None], step: Callable[[int, int], object]) -> Site:
-    """Ask for every page that is reached by links. ``ask`` returns None for an address that is no more."""
+    """Ask for every page that is reached by links. ``ask`` returns None for an address that no longer exists."""
     todo = deque(row.path for row in PAGES.values() if row.shown is not None and row.shown.menu)
     seen, found = set(todo), dict[str, bytes]()
     jobs = left_out = 0

@@ -1,6 +1,6 @@
 """The files that pages load: style, scripts, icon. Served from this package alone, each under its digest.
 
-What others wrote is vendored unchanged, with its licence beside it; ``tools/supply_chain.py`` has the SHA-256 of each.
+Files by others are vendored unchanged, with their licences; ``tools/supply_chain.py`` has the SHA-256 of each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file as it is served. Its digest is part of its address, so a browser may keep it for ever."""
+    """One file as it is served. Its digest is part of its address, so a browser may cache it without limit."""
 
     media: str
     digest: str

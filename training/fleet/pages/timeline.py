@@ -1,4 +1,4 @@
-"""The last day as a picture, and what is foretold: what each host trained and will train, and how many jobs waited.
+"""The last day as a picture, and the forecast: what each host trained and will train, and how many jobs waited.
 
 Pure: moves and a forecast in, segments out.
 """

@@ -25,7 +25,7 @@ class CgroupLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """A mounted hierarchy: its folder, and the group that its top folder stands for."""
+    """A mounted hierarchy: its folder, and the group of its top folder."""
 
     folder: Path
     top: str

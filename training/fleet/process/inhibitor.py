@@ -1,4 +1,4 @@
-"""Keeping the machine from falling asleep by itself while it trains.
+"""Keeping the machine from falling asleep automatically while it trains.
 
 On Linux ``systemd-inhibit`` holds logind's idle lock for as long as a program runs under it. That program is ``cat``
 with a pipe of ours as its input: when this process ends, however it ends, the pipe closes, ``cat`` ends, and the lock
@@ -27,7 +27,7 @@ class Lock(Protocol):
     """A lock on falling asleep that is held."""
 
     def refused(self) -> str | None:
-        """Return why the system did not give it, as far as known by now."""
+        """Return why the system did not give it, as far as known so far."""
         ...
 
     def release(self) -> None: ...

@@ -62,8 +62,8 @@ def in_words(error: BaseException) -> str:
 
 
 def put_down(end: dict[str, Any], record: str | None) -> None:
-    """Write an end where a worker that was killed meanwhile will find it. Ends that we were told to bring about are
-    not for the record: they say nothing of the trainer."""
+    """Write an end where a worker that was killed meanwhile will find it. Ends that the worker ordered are not
+    recorded: they say nothing of the trainer."""
     if record:
         with contextlib.suppress(OSError):
             with open(record + ".part", "w") as file:  # noqa: PTH123 - pathlib would double our start-up

@@ -1,7 +1,7 @@
 """The worker's side of warm parents (warm.py): when to have one, and a launcher that is a fork of it.
 
 Nothing depends on one: where it cannot be had, ends, grows, or its child does not come up, the trainer is started
-afresh, and the log says why in one sentence. Three times in a row, and this worker tries it no more.
+afresh, and the log says why in one sentence. After three failures in a row this worker stops trying.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ READ_LATE = frozenset({"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"})
 class Preload:
     """The modules that a trainer may find imported: ``modules`` in the parent, ``then`` after the fork.
 
-    A trainer that does not come through ``then`` is started afresh: with those, it is not yet to blame.
+    If importing ``then`` fails after the fork, the trainer is started normally; this does not count as a failed
+    attempt.
     """
 
     modules: Sequence[str]
@@ -55,7 +56,7 @@ class ParentError(Exception):
 
 
 class _GoneError(ParentError):
-    """It has ended, as it should: nobody needed it, or packages were installed."""
+    """It has ended, as it should: no job needed it, or packages were installed."""
 
 
 class _Kind(NamedTuple):
@@ -83,7 +84,7 @@ class Forked:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def wait(self) -> None:
-        """Let go of it: its end of the pipe is closed, and its parent reaps it."""
+        """Release it: its end of the pipe is closed, and its parent reaps it."""
         with self._lock:
             if self._handle is not None:
                 os.close(self._handle)

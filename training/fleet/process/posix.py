@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 def group_for(owner: Path) -> Path | None:
     """Name a new control group's folder, for a trainer of the worker with this state folder.
 
-    It lies in our own group, where a service with ``Delegate=yes``, a user's session and most containers' root may
+    It is inside our own group, where a service with ``Delegate=yes``, a user's session and most containers' root may
     make one. Where we may not, the launcher does without.
     """
     found = own_group()

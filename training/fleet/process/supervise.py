@@ -4,7 +4,7 @@ The rule for every end is the same: polite signal, grace, kill the whole tree, b
 file and never through a pipe, so that neither a dead network can stall a trainer nor a grandchild that keeps a pipe
 open can stall us. A launcher (launcher.py) stands between worker and trainer, so that a killed worker leaves nothing.
 
-What differs between systems stands in posix.py and windows.py, under the same names.
+posix.py and windows.py hold the parts that differ between systems, under the same names.
 """
 
 from __future__ import annotations

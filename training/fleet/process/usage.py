@@ -1,6 +1,6 @@
 """The use that a trainer makes of its host: CPU time, memory and GPU of its processes, or of their control group.
 
-Best effort: a figure that the system does not tell is None, and nothing here raises.
+Best effort: a figure that the system does not report is None, and nothing here raises.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def dates_of_packages() -> list[int]:
 
 
 def own_memory_kib() -> int:
-    """Return the memory of this process that is no file's: what a fork comes to own when it writes to it."""
+    """Return the memory of this process that is no file's: the pages that a fork copies when it writes to them."""
     with open("/proc/self/status", "rb") as file:  # noqa: PTH123
         for line in file:
             if line.startswith(b"RssAnon:"):
@@ -164,7 +164,7 @@ class Parent:
             socket.send_fds(self.control, [json.dumps(message).encode()], ends)
 
     def serve(self) -> None:
-        """Import, then fork for each order until the worker is gone, nobody needs this any more, or it is unfit."""
+        """Import, then fork for each order until the worker is gone, no job needs this process, or it is unfit."""
         launcher.adopt_orphans()
         for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):  # as a launcher: only the socket decides
             signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -1,6 +1,6 @@
 """The rows of attempts: how each was granted and ended, what it delivered and printed.
 
-Nothing here is ever deleted, but what the plan's [retention] says; output goes on to files (queue/logs.py).
+Nothing here is ever deleted, but what the plan's [retention] says; output moves on to files (queue/logs.py).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Attempts:
         return attempt
 
     def add(self, granted: Attempt) -> Attempt:
-        """Enter what was granted; returns it as it is kept."""
+        """Record the grant; returns it as it is kept."""
         said = {name: getattr(granted, name) for name in _OF_A_GRANT}
         row = self._db.one(
             "add_attempt",
@@ -74,7 +74,7 @@ class Attempts:
         self._db.run("hand_on", claim_id=attempt.claim_id, session_id=session_id)
 
     def train_no_more(self, attempt: Attempt) -> Attempt:
-        """Note that a live attempt delivers: what it is heard from now on is no training."""
+        """Note that a live attempt delivers: later heartbeats do not count as training."""
         if attempt.heard_s is not None:
             self._db.run("train_no_more", claim_id=attempt.claim_id)
         return replace(attempt, heard_s=None)
@@ -138,7 +138,8 @@ class Attempts:
         return {row["artifact_id"] for row in rows}
 
     def note_progress(self, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
-        """Keep how long an attempt, live or not, was heard, and its progress, if ``seq`` is above the last one's."""
+        """Store how long an attempt, live or not, has trained by its heartbeats, and its progress, if ``seq`` is above
+        the last one's."""
         said = {"seq": seq, "progress": as_json(progress), "heard_s": attempt.heard_s}
         said |= {"paused": int(attempt.paused), "paused_s": attempt.paused_s, "resumable": int(attempt.resumable)}
         self._db.run("beat_attempt", claim_id=attempt.claim_id, **said)
@@ -148,7 +149,8 @@ class Attempts:
         self._db.run("note_log_total", claim_id=attempt.claim_id, total=total)
 
     def correct_total(self, attempt: Attempt, least: int) -> None:
-        """Forget a total that fewer lines than are stored would be: a copied disk said it, its trainer goes on."""
+        """Forget a total that fewer lines than are stored would be: a copied disk sent it, and its trainer still
+        runs."""
         self._db.run("correct_log_total", claim_id=attempt.claim_id, least=least)
 
     def restore_output(self, attempt: Attempt, log_next: int) -> None:

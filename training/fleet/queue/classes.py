@@ -1,4 +1,4 @@
-"""The classes of jobs: those with equal needs that take as long, of which the oldest goes first."""
+"""The classes of jobs: jobs with equal needs that take equally long; the oldest goes first."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Classes:
         return self._known[class_id]
 
     def known(self, class_id: int, text: str) -> JobClass:
-        """Return a class, of which the database holds this text."""
+        """Return the class that this text in the database describes."""
         found = self._known.get(class_id)
         if found is None:
             told = json.loads(text)
@@ -70,7 +70,7 @@ class Classes:
         return found
 
     def recount(self) -> None:
-        """Count the waiting classes anew at the next need: a plan is taken over."""
+        """Recount the waiting classes when they are needed next: a plan is taken over."""
         self._waiting = None
 
     def _count(self) -> int:

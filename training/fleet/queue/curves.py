@@ -26,14 +26,14 @@ class Curves:
         self._db = db
 
     def add(self, attempt: Attempt, points: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
-        """Keep what these lines (number, point) say; of an epoch that was told before, the figures that are new.
+        """Keep what these lines (number, point) say; for an epoch that was reported before, the new figures.
 
         A point has ``epoch``, ``loss``, ``metric`` and ``seconds``, the last three perhaps None.
         """
         self._keep("add_point", attempt, [{"line": line, **point} for line, point in points])
 
     def hear(self, attempt: Attempt, point: Mapping[str, Any]) -> None:
-        """Keep a point that a heartbeat tells ahead of its line; what a line said stays."""
+        """Store a point that a heartbeat reports ahead of its line; what a line said stays."""
         self._keep("hear_point", attempt, [point])
 
     def add_sample(self, attempt: Attempt, seq: int, seconds: float, used: Mapping[str, Any]) -> None:

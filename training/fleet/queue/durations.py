@@ -50,7 +50,7 @@ class Learned:
         data_bytes: Callable[[str], float | None] = lambda _dataset_id: None,
         calibrations: Callable[[], Calibrations] = lambda: _NOT_CALIBRATED,
     ) -> None:
-        """``data_bytes`` tells the size of a data set; None: not known. It is asked once a kind and look.
+        """``data_bytes`` returns the size of a data set; None: not known. It is asked once a kind and look.
 
         ``calibrations`` gives hosts' own measurements: the same object until one of them changes.
         """
@@ -64,7 +64,7 @@ class Learned:
         self._seen = -1  # the last event that was looked at
 
     def speeds(self) -> Speeds:
-        """Return what is known of durations."""
+        """Return the known durations."""
         self._look()
         return self._speeds
 
@@ -94,7 +94,7 @@ class Learned:
         return self._attempts
 
     def _look(self) -> None:
-        """Take in the attempts that completed since the last look: event by event, whatever a clock says."""
+        """Take in the attempts that completed since the last look: event by event, independent of any clock."""
         row = self._db.one("newest_event")
         newest = 0 if row is None else int(row["seq"])
         calibrations = self._calibrations()
@@ -136,13 +136,13 @@ class Learned:
 
 
 def _higher(gib: float | None, kib: object) -> float | None:
-    """Return the higher of a peak that is known and one that a worker's record tells, in KiB."""
+    """Return the higher of a known peak and one in a worker's record, in KiB."""
     told = _positive(kib)
     return gib if told is None else max(told / _KIB_PER_GIB, gib or 0.0)
 
 
 def _positive(value: object) -> float | None:
-    """Return a finite number above zero as it stands in a worker's record; anything else is not known."""
+    """Return a finite number above zero from a worker's record; anything else is not known."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         return None
     return float(value)

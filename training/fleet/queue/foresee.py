@@ -1,4 +1,4 @@
-"""The effect of a plan on the queue, as values: :meth:`JobQueue.sync` writes it, :func:`foresee` only looks.
+"""The effect of a plan on the queue, as values: :meth:`JobQueue.sync` writes it, :func:`foresee` only reads.
 
 Both judge each job by :func:`judged` and are summed by :meth:`Synced.of`, so that a preview says what the reload will.
 """
@@ -35,9 +35,9 @@ class Synced:
         inserted: int = 0,
         unchanged: int = 0,
     ) -> Synced:
-        """Sum up. ``left`` may tell only the first of the ``removed`` jobs; ``cancelled`` are those of the plan.
+        """Sum up. ``left`` may contain only the first of the ``removed`` jobs; ``cancelled`` are those of the plan.
 
-        So many more were ``inserted`` or ``unchanged``, of which there is nothing else to tell.
+        Numbers of jobs that were ``inserted`` or ``unchanged``, without further detail.
         """
         counts = {Outcome.INSERTED.value: inserted, Outcome.UPDATED.value: 0, Outcome.UNCHANGED.value: unchanged}
         edits: list[Edit] = []

@@ -155,7 +155,7 @@ class JobQueue:
         return PlanJobs.of(digests)
 
     def _insert(self, spec: Mapping[str, Any]) -> None:
-        """Enter a job that nobody knows."""
+        """Add a new job."""
         columns = {**columns_of(spec), "spec": strict_json.canonical(spec)}
         self.db.run("add_job", **columns, class_id=self.classes.of(Needs.of(spec), spec), now=self.clock.now())
         self.events.moved("insert", spec["job_id"], None, JobStatus.PENDING)
@@ -241,7 +241,7 @@ class JobQueue:
             return True
 
     def renew(self, job: Job, attempt: Attempt, *, seq: int, progress: Mapping[str, Any] | None = None) -> None:
-        """Renew the lease of a live attempt, and keep how long it was heard training.
+        """Renew the lease of a live attempt, and store how long it has trained by its heartbeats.
 
         A ``seq`` not above the last one does not move progress back.
         """
@@ -300,7 +300,7 @@ class JobQueue:
         return attempt_of(row)
 
     def deliver(self, job: Job, made: Attempt, size: int) -> None:
-        """Complete a waiting ``job`` by work that was set aside; ``made`` is the attempt that this becomes."""
+        """Complete a waiting ``job`` with work that its host kept; ``made`` is the attempt that this becomes."""
         now, artifact_id = self.clock.now(), str(made.artifact_id)
         with self.db.transaction():
             changed = self.db.run(
@@ -359,8 +359,8 @@ class JobQueue:
     ) -> Attempt:
         """End the live attempt without an artifact and do with the job what the policy says.
 
-        ``lived_s`` is how long it ran; by default as long as the receiver knows of it. ``hopeless`` is why the job
-        cannot be tried again, even if its budgets are not used up.
+        ``lived_s`` is how long it ran; by default as long as the receiver keeps it. ``hopeless`` is why the job cannot
+        be tried again, even if its budgets are not used up.
         """
         if lived_s is None:
             lived_s = self._lived_s(job, until_heard=reason is EndReason.HOST_LOST)
@@ -426,7 +426,7 @@ class JobQueue:
 
     def cancel(self, job_id: str, *, by: str = "operator", as_removed: bool = False) -> bool:
         """``True`` when the job was pending, claimed or running, or failed and no longer in the plan; it never returns
-        to pending by itself.
+        to pending automatically.
 
         ``as_removed`` cancels only because the plan no longer names it: when a plan names it again, it waits again.
         """
@@ -457,9 +457,10 @@ class JobQueue:
             return True
 
     def hold(self, job_id: str, *, by: str = "operator") -> bool:
-        """Keep it from being granted until :meth:`unhold`, whatever its status; ``False`` when it is held already.
+        """Keep it from being granted until :meth:`unhold`, in any status; ``False`` when it is held already.
 
-        A mark beside the status: a live attempt goes on, and so does one that is heard again after its host was lost.
+        A mark independent of the status: a live attempt continues, and so does one that reports again after its host
+        was lost.
         """
         with self.db.transaction():
             job = self.get(job_id)
@@ -502,8 +503,8 @@ class JobQueue:
     def shift_times(self, step_s: float) -> None:
         """The wall clock stepped by ``step_s``: leases and holds move along.
 
-        What was stamped between the step and its discovery has the new time already. It must not move again, so
-        nothing is moved further ahead than it can be: heartbeats to now, holds to their longest.
+        Times stamped between the step and its discovery are correct already. It must not move again, so nothing is
+        moved further ahead than it can be: heartbeats to now, holds to their longest.
         """
         now = self.clock.now()
         claimable_max = now + self.policy.backoff_max_s
@@ -571,7 +572,7 @@ class JobQueue:
         )
 
     def forget_spare_hosts(self, kept: int) -> list[str]:
-        """Forget the hosts that never got a job, but for so many that were heard last; the names of those."""
+        """Forget the hosts that never got a job, except so many that were seen last; the names of those."""
         gone = [str(row["host"]) for row in self.db.all("spare_hosts", kept=kept)]
         with self.db.transaction():
             for host in gone:
@@ -595,7 +596,7 @@ class JobQueue:
                 self.db.run("add_plan_dataset", name=name, dataset_id=dataset_id)
 
     def trained_on(self, dataset_id: str) -> list[Job]:
-        """The jobs that name this data set, but for those that are finished and off the plan."""
+        """The jobs that name this data set, except those that are finished and off the plan."""
         jobs = map(job_of, self.db.all("jobs_that_matter"))
         return [job for job in jobs if job.spec.get("dataset") == dataset_id]
 

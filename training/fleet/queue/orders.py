@@ -1,4 +1,4 @@
-"""The rows of operators' orders for hosts: pause, drain, resume. What an order means is said elsewhere."""
+"""The rows of operators' orders for hosts: pause, drain, resume. Other modules define what an order means."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The writes on quarantined hosts and on jobs that crash hosts. The rules lie in scheduling/quarantine.py.
+"""The writes on quarantined hosts and on jobs that crash hosts. The rules are in scheduling/quarantine.py.
 
-What is known lies in the database alone: a change that was not committed is forgotten with everything else, and a
-restart finds the rest.
+The database alone holds this state: a change that was not committed is forgotten with everything else, and a restart
+finds the rest.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Quarantines:
     # ── hosts ───────────────────────────────────────────────────────────────────────────────
 
     def checked_in(self, host: str, capability: Mapping[str, object]) -> dict[str, Quarantine]:
-        """A host asks for work and says how it is. Returns who is taken out now, perhaps this one."""
+        """A host asks for work and reports its health. Returns who is taken out now, perhaps this one."""
         out = quarantines(self._db)
         known, complaint = out.get(host), health.complaint(capability)
         if known is None and complaint is not None:
@@ -99,7 +99,7 @@ class Quarantines:
     def refund(self, claims: Iterable[str]) -> None:
         """Count these ends against no job: a machine and a copy of it took the jobs from each other.
 
-        One that was taken, heard again and taken again is named twice, and was lost once.
+        An attempt that was taken, reported again and was taken again is named twice, but was lost once.
         """
         each_once = dict.fromkeys(claims)
         known = [attempt for claim_id in each_once if (attempt := self._attempts.by_claim(claim_id)) is not None]
@@ -108,7 +108,7 @@ class Quarantines:
         )
 
     def _refund(self, claims: Iterable[str]) -> None:
-        """The host was to blame for these ends: no job pays for them, and none has failed by them."""
+        """The host caused these ends: no job pays for them, and none has failed by them."""
         died: dict[str, list[Attempt]] = {}
         for claim_id in claims:
             attempt = self._attempts.by_claim(claim_id)
@@ -139,7 +139,7 @@ class Quarantines:
     # ── jobs ────────────────────────────────────────────────────────────────────────────────
 
     def crashed(self, host: str, claim_id: str, last_seen: Mapping[str, float]) -> None:
-        """A host says that it crashed with this attempt in hand: the job may be what crashes hosts."""
+        """A host reports that it crashed during this attempt: the job may be what crashes hosts."""
         if not self._db.run("note_crash", host=host, claim_id=claim_id):
             return
         attempt = self._attempts.by_claim(claim_id)

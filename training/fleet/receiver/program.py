@@ -246,7 +246,7 @@ def _own(store: ArtifactStore, queue: JobQueue, db: Path, *, new_store: bool = F
 def _another_store(words: str, store: ArtifactStore) -> str:
     return (
         f"{words}: name the one's --db or the other's --models-dir; `cis490-jobs rebuild --force` makes a database "
-        f"from what lies in the store, and if the two belong together all the same, remove {store.root / MARK}"
+        f"from the store, and if the two do belong together, remove {store.root / MARK}"
     )
 
 
@@ -263,7 +263,8 @@ def _forget_nothing(db: Path, store: ArtifactStore) -> None:
     if next(store.artifacts(), None) is not None:
         words = (
             f"there is no database at {db}, but models in {store.root}: `cis490-jobs restore FOLDER` brings a backup "
-            "back, `cis490-jobs rebuild` makes it anew from them; to begin from nothing, move that folder away"
+            "back, `cis490-jobs rebuild` makes a new one from them; to begin with an empty database, move that "
+            "folder away"
         )
         raise StartError(words)
 
@@ -284,7 +285,7 @@ def _repair_index(store: ArtifactStore, reader: Database) -> None:
         logger.warning("the index stays as it is for now: %s", error)
     else:
         if repair.rebuilt or repair.cut_bytes:
-            logger.warning("the index was mended: %d rows", repair.rows)
+            logger.warning("the index was repaired: %d rows", repair.rows)
 
 
 def _raise_file_limit() -> None:
@@ -325,7 +326,7 @@ def _parser() -> argparse.ArgumentParser:
         "--datasets-dir",
         type=Path,
         metavar="DIR",
-        help="pushed data sets (datasets beside the artifact store)",
+        help="pushed data sets (datasets next to the artifact store)",
     )
     parser.add_argument(
         "--new-store",
@@ -340,7 +341,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tls-dir",
         type=Path,
-        help="folder of the certificates, made by the first --tls and used from then on (tls beside the database)",
+        help="folder of the certificates, made by the first --tls and used from then on (tls next to the database)",
     )
     parser.add_argument(
         "--public-name",

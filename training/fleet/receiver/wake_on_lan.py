@@ -1,6 +1,6 @@
 """Wake-on-LAN: the packet that a sleeping machine's network card waits for, sent to all on this network.
 
-Six bytes of 255, then the card's hardware address sixteen times. Nobody answers: whether it worked shows when the
+Six bytes of 255, then the card's hardware address sixteen times. There is no reply: whether it worked shows when the
 machine asks for work. Routers do not pass it on, so receiver and machine have to be on one network.
 """
 

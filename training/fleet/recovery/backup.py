@@ -9,9 +9,9 @@
     <folder>/snapshots/<moment>/keys/…           the authority, if asked for
     <folder>/datasets/…                          the data sets and their names, as of the newest backup
 
-The database comes first: a bundle is published before its row is committed, so whatever that copy names can still be
-copied afterwards, unless retention takes it away just then, of which a note beside it tells. A snapshot gets its name
-when all of it is durable, so that a half one is never taken for one.
+The database comes first: a bundle is published before its row is committed, so everything that copy names can still be
+copied afterwards, unless retention deletes it just then and leaves a note in its place. A snapshot gets its name when
+all of it is durable, so that a half one is never taken for one.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _Taken:
         return self.fs.size(path) is not None and (not self.deep or file_sha256(path, self.fs) == sha256)
 
     def bundle(self, delivery: Delivery) -> None:
-        """Take a bundle, or the note that retention took it away; and what lies beside it."""
+        """Take a bundle, or the note that retention took it away; and its other files."""
         artifact, what = delivery.artifact, delivery.what
         folder = Path(artifact.path).parent
         note = (folder / REMOVED).as_posix()
@@ -198,7 +198,7 @@ class Backup:
         Raises RecoveryError; earlier snapshots are whole in any case.
         """
         if state.models.resolve() in [self.folder.resolve(), *self.folder.resolve().parents]:
-            raise RecoveryError(f"{self.folder} lies in the store itself; choose another folder")
+            raise RecoveryError(f"{self.folder} is inside the store itself; choose another folder")
         with plainly(f"the backup into {self.folder}", "earlier backups are untouched"):
             _live(state).close()  # before anything is made: a refusal leaves no folder
             self._open()

@@ -103,8 +103,9 @@ def whose(fs: Fs, state: State, database_id: str) -> Iterator[Finding]:
         yield Finding(
             "mark",
             another_database(state.models, str(marked), database_id),
-            "name the one's database with --db or the other's store with --models-dir; if the two belong together all "
-            f"the same, remove {state.models / MARK}",
+            "name the one's database with --db or the other's store with --models-dir; if the two do belong "
+            "together, remove "
+            f"{state.models / MARK}",
         )
 
 
@@ -121,7 +122,7 @@ def set_aside(database: Database) -> Iterator[Finding]:
         try:
             kept = set_aside_of(row)
         except ValueError:
-            what = f"what host {row['host']} said to have set aside cannot be read"
+            what = f"the list of bundles kept on host {row['host']} cannot be read"
             yield Finding("set_aside", what, "its next request for work reports it again")
             continue
         for each in kept:

@@ -149,7 +149,9 @@ def certificates(rows: Iterable[Row], now: float) -> Iterator[Finding]:
                 "certificates",
                 f"the certificate of {role} {name} "
                 + (f"ends in {_days(left)}" if left > 0 else f"ended {_days(-left)} ago"),
-                "switch it on, it renews by itself" if left > 0 else f"{enrolling(Role(role), name)} enrolls it again",
+                "switch it on; it renews automatically"
+                if left > 0
+                else f"{enrolling(Role(role), name)} enrolls it again",
                 Level.WARNING,
             )
 

@@ -92,8 +92,8 @@ QUESTIONS = (
     Question(
         "doctor_held",
         "job {name} is held by {held_by} as its row says, and by {said} as its events say",
-        lambda row: f"`cis490-jobs hold {typed(row)}`, then `cis490-jobs unhold {typed(row)}`, and both say that "
-        "nobody does; hold it again if it shall be held",
+        lambda row: f"`cis490-jobs hold {typed(row)}`, then `cis490-jobs unhold {typed(row)}`, which removes both; "
+            f"hold it again if it shall be held",
     ),
     Question("doctor_strangers", "{what} ({attempt}) is of job {job_id}, which has none such"),
     Question(
@@ -128,7 +128,7 @@ QUESTIONS = (
     ),
     Question(
         "doctor_output_gaps",
-        "the output of attempt {attempt} of job {job_id} goes on at line {first} after line {before}",
+        "the output of attempt {attempt} of job {job_id} continues at line {first} after line {before}",
         HISTORY,
     ),
     Question(
@@ -143,7 +143,8 @@ QUESTIONS = (
     ),
     Question(
         "doctor_curves",
-        "epoch {epoch} of attempt {attempt} of job {job_id} was told by line {line}, and {log_next} lines are counted",
+        "epoch {epoch} of attempt {attempt} of job {job_id} came with line {line}, but only {log_next} lines are "
+        "counted",
         HISTORY,
     ),
     Question("doctor_generations", "job {name} is in generation {generation}, and its events lead to {begun}"),
@@ -164,7 +165,7 @@ QUESTIONS = (
         "attempt {attempt} of job {job_id} was taken up again {readoptions} times, and its events say {noted}",
         HISTORY,
     ),
-    Question("doctor_removals", "retention is said to have taken a {what} away ({subject}, {number}) that never was"),
+    Question("doctor_removals", "a row says that retention deleted a {what} ({subject}, {number}) that never existed"),
     Question("doctor_deaths", "attempt {attempt} of job {job_id} did not die on {host}, which it counts against"),
 )  # fmt: skip
 

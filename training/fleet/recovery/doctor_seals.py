@@ -20,7 +20,7 @@ def look_at_seals(tables: Iterable[Sealed]) -> Iterator[Finding]:
     """Report rows that do not match their checksum, and tables with another number of rows than counted."""
     for each in tables:
         for key in each.broken:
-            what = f"row {_key(key)} of {each.table} is not what was written there"
+            what = f"row {_key(key)} of {each.table} does not match its checksum"
             yield Finding("checksums", what, _REMEDY)
         if each.rows != each.counted:
             what = f"{each.table} holds {counted(each.rows, 'rows')}, and {_said(each.counted)} counted"

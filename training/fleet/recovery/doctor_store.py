@@ -1,8 +1,9 @@
-"""The doctor's checks of the store: every bundle that a row names is there and whole, and no stray file stays for ever.
+"""The doctor's checks of the store: every bundle that a row names is there and whole, and no stray file stays without
+limit.
 
-Reads files and changes none, so it works beside a running receiver. The rows were read before the files: bundles
-are published before their rows are committed, and removed by retention alone, which says so in a row and in a note
-beside the bundle, so every other bundle of a row must be there.
+Reads files and changes none, so it works beside a running receiver. The rows were read before the files: bundles are
+published before their rows are committed, and only retention removes them, with a row and a note in the bundle's
+folder, so every other bundle of a row must be there.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Store:
             elif size is None and (note := read_removed(self.fs, self.root, artifact)) is not None:
                 if note.at < self.now - _IN_FLIGHT_S:  # else it went after the rows were read
                     what = f"{delivery.what} was removed on {day(note.at)} ({note.why}), and this database, an older "
-                    remedy = "a running receiver notes it within the hour; nothing is lost that was to be kept"
+                    remedy = "a running receiver notes it within the hour; nothing that is kept was lost"
                     yield Finding("removed", f"{what}copy, does not know it", remedy, Level.NOTE)
             elif size is None:
                 yield Finding("bundles", f"{delivery.what} is not at {path}", delivery.remedy)
@@ -158,7 +159,7 @@ class Store:
         if there and at < self.now - _UNFINISHED_S:
             remedy = "a running receiver removes it within the hour"
             if delivery.settled:
-                remedy = "it is harmless, and nobody's any more: remove the file, or keep it"
+                remedy = "it is harmless and no longer used: remove the file, or keep it"
             what = f"{delivery.what} was removed on {day(at)} ({why}), and is in the store"
             yield Finding("removed", what, remedy, Level.NOTE)
 
@@ -167,7 +168,7 @@ class Store:
         path = (self.root / delivery.artifact.path).parent / PROVENANCE / name
         problem, remedy = None, f"{delivery.remedy}; until then a rebuild would not find this job"
         if not delivery.current:
-            remedy = "it is harmless: the job has gone on since"
+            remedy = "it is harmless: the job has continued since"
         try:
             said = unsealed(b"".join(self.fs.read(path)))
             wanted = {
@@ -177,9 +178,9 @@ class Store:
                 "attempt": delivery.attempt,
             }
             if any(said.get(key) != value for key, value in wanted.items()):
-                problem = "speaks of another bundle"
+                problem = "names another bundle"
             elif any(said.get(key) != value for key, value in delivery.grant.items()):
-                problem = "speaks of another grant than the database"
+                problem = "names another grant than the database"
         except FileNotFoundError:
             problem = "is gone"
         except OSError as error:
@@ -222,7 +223,7 @@ class Store:
             whole = self.fs.size(folder / BUNDLE) is not None
             yield Finding(
                 "aside",
-                f"a damaged bundle was put aside as {folder / BUNDLE}.damaged",
+                f"a damaged bundle was renamed to {folder / BUNDLE}.damaged",
                 "look at the disk, then remove the file"
                 if whole
                 else "look at the disk; a repeated upload, a restore or a requeue brings a sound one",

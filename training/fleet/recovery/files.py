@@ -32,7 +32,7 @@ def plainly(doing: str, comfort: str) -> Iterator[None]:
 def copy_file(
     fs: Fs, source: Path, target: Path, *, sha256: str | None = None, source_fs: Fs | None = None
 ) -> str | None:
-    """Copy a file durably but for its folder, replacing ``target``; returns its SHA-256.
+    """Copy a file durably, except for its folder's entry, replacing ``target``; returns its SHA-256.
 
     With ``sha256`` a source of other bytes is not copied, and None is returned. ``source_fs`` reads it, if not ``fs``.
     """
@@ -50,7 +50,7 @@ def copy_file(
 
 
 def write_file(fs: Fs, target: Path, body: bytes) -> None:
-    """Write a private file durably but for its folder, replacing ``target``."""
+    """Write a private file durably, except for its folder's entry, replacing ``target``."""
     replace_whole(fs, target.with_name(target.name + PART), target, [body])
 
 
@@ -104,7 +104,7 @@ def _free(path: Path) -> Path:
 
 
 def discard_database(path: Path) -> None:
-    """Remove an unfinished database, SQLite's files beside it, and copies of its older version."""
+    """Remove an unfinished database, SQLite's own files, and copies of its older version."""
     for companion in ("", "-wal", "-shm"):
         Path(f"{path}{companion}").unlink(missing_ok=True)
     for older in path.parent.glob(f"{path.name}.v*"):
@@ -126,15 +126,15 @@ def with_rights_of_owner(state: State) -> Iterator[None]:
         where = error.filename or state.db.parent
         raise RecoveryError(
             f"{where} is closed to user {owner.uid}, in whose name this is done because {state.db.parent} belongs to "
-            f"it; see where that leads (namei -l {where}), remove a link that none of you laid or give the user what "
-            f"is its (chown -hR {owner.uid}:{owner.gid}), and repeat"
+            f"it; see where that leads (namei -l {where}), remove a link that none of you made or give the user its "
+            f"files (chown -hR {owner.uid}:{owner.gid}), and repeat"
         ) from error
 
 
 def give_to_owner(db: Path, *folders: Path) -> None:
     """Give files that root wrote to the receiver's user, the owner of the database's folder.
 
-    That user may have laid links, and may swap them meanwhile: none is followed, nor is a folder that is one.
+    That user may have made links, and may swap them during the copy: none is followed, nor is a folder that is one.
     """
     owner = owner_of(db)
     if owner is None:

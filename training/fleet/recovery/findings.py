@@ -12,7 +12,7 @@ from training.sizes import Grown
 
 BACKUP = (
     "with the receiver stopped, `cis490-jobs restore FOLDER --force` brings a backup back; without one, "
-    "`cis490-jobs rebuild --force` makes the database anew from the store"
+    "`cis490-jobs rebuild --force` makes a new database from the store"
 )
 HISTORY = f"the job itself is right, its history is not: keep a copy of the database and report this; {BACKUP}"
 

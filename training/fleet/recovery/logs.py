@@ -19,7 +19,7 @@ from training.fleet.store.logs import LOGS, LogFile, LogStore, parsed
 
 LOST = (
     "if a backup in FOLDER has it, `cis490-jobs backup FOLDER` and, with the receiver stopped, `cis490-jobs restore "
-    "FOLDER --force` bring it back; the job and its model are right all the same"
+    "FOLDER --force` bring it back; the job and its model are right"
 )
 HARMLESS = "it is harmless, and may be removed by hand"
 _FILE_BYTES_MAX = 8 * folding.FILE_BYTES  # no file of ours holds more

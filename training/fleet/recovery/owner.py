@@ -1,6 +1,6 @@
 """The owner of a state folder, and acting with the owner's rights when root is asked to work there.
 
-The receiver's user may have laid a link wherever it can write, also one to /etc in the place of ``models`` or ``tls``.
+The receiver's user may have made a link in any folder it can write, even one to /etc in place of ``models`` or ``tls``.
 Writing with that user's own rights harms no other user, in spite of such links.
 """
 
@@ -57,7 +57,7 @@ def _become(user: User) -> None:
 
 
 class ReadingAs(LocalFs):
-    """A file system that reads and sets damaged files aside with another user's rights, act by act."""
+    """A file system that reads files and renames damaged ones with another user's rights, call by call."""
 
     def __init__(self, user: User) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Deliveries read from the store's provenance files and restored to a database.
 
-A provenance file is laid down just before its job is completed, so a bundle with one is finished work of a claim that
-stood a moment earlier. A database that does not know of it (because it is new, or an older copy) takes it back; what
-the operator or a later attempt did since, as far as the database knows, stands.
+The receiver writes a provenance file just before it completes the job, so a bundle with one is finished work of a claim
+that was valid a moment earlier. A database without it (a new one, or an older copy) takes it back; what the operator or
+a later attempt did since, as far as the database knows, stands.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def sidecar(artifact: Artifact, name: str, body: bytes) -> Delivery | str:
     if name != f"{said.job_id}-{said.attempt}.json" or said.attempt < 1 or said.generation < 1:
         return "it does not say what its name says"
     if (said.artifact_id, said.size) != (artifact.artifact_id, artifact.size):
-        return "it speaks of another bundle"
+        return "it names another bundle"
     if said.spec.get("job_id") != said.job_id or spec_hash(said.spec) != said.spec_hash:
         return "its job is not the one it was written for"
     return Delivery(artifact, said)
@@ -238,7 +238,7 @@ class Recovery(JobQueue):
         return job
 
     def _free(self, job: Job, delivery: Delivery) -> bool:
-        """Make the job pending for a grant that the database lacks; False when it has gone on."""
+        """Make the job pending for a grant that the database lacks; False when it has moved on."""
         if job.status in LIVE:
             error = "a later attempt was found in the store"
             self.settle(job, self.attempts.live_of(job), EndReason.HOST_LOST, error=error)

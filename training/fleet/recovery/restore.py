@@ -1,8 +1,8 @@
 """Restoring a backup.
 
-Bundles first, then the database: at every moment a row's bundle is there. Nothing is deleted: an old database
-is kept beside, a sound bundle that the backup does not know stays, and finished work that the copy of the
-database does not know of is taken back from its provenance.
+Bundles first, then the database: at every moment a row's bundle is there. Nothing is deleted: an old database is
+renamed, a sound bundle that the backup lacks stays, and finished work that the copy of the database lacks is restored
+from its provenance.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Restore:
         if marked and contents.database_id != marked:
             raise RecoveryError(
                 f"{another_database(self.state.models, marked, contents.database_id)} in {self.folder}; name the "
-                "store of the backup with --models-dir, or bring it here all the same with --force"
+                "store of the backup with --models-dir, or restore it here with --force"
             )
 
     def _files(self, done: Restored) -> None:

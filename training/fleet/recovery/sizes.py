@@ -17,7 +17,7 @@ from training.printable import size
 from training.sizes import Grown, measured, walk
 
 _BY_HAND = "remove by hand what you will not need"
-_HISTORY = "kept for ever: it is the history"
+_HISTORY = "kept without limit: it is the history"
 _RETENTION = "none but the plan's [retention]"
 _GC = "cis490-jobs gc"
 

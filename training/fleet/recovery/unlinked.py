@@ -1,7 +1,7 @@
 """The receiver's files without links: a link is reported, never followed.
 
-The receiver's user may have laid a link wherever it can write, also one to a file that only root may read. A link that
-root or the caller created in place of a whole folder, for example to another disk, is meant, and is followed.
+The receiver's user may have made a link in any folder it can write, even one to a file that only root may read. A link
+that root or the caller created in place of a whole folder, for example to another disk, is meant, and is followed.
 """
 
 from __future__ import annotations
@@ -89,5 +89,5 @@ def _named(found: Iterable[Path]) -> Iterator[Finding]:
         yield Finding(
             "links",
             f"{path} is a link to {some([to])}, which is not followed",
-            "find out who laid it; put the file itself in its place, or remove the link",
+            "find out who made it; put the file itself in its place, or remove the link",
         )

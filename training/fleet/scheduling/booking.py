@@ -1,19 +1,19 @@
 """Booking: what a job takes of a host, if that is left beside what trains there, and how many threads it gets. Pure.
 
 =====================  ==========================================================================================
-what a job books       Cores: what it asks for, at least one. Memory, and that of a GPU: a fifth more than its kind
-                       ever held; of a kind that was never seen what it asks for (``min_ram_gib``, ``min_vram_gib``),
-                       else an equal share: of the memory that is left by the slots that are (``"auto"``: by the cores),
-                       of a GPU's by the slots that it serves (``"auto"``: all of it).
-what is left           The smaller of two: the whole less everything that is booked; what is free at the moment less
-                       what booked trainers have not taken yet. The first bounds what we promise, the second knows of
-                       everybody else. The owner's reserve is off both.
-who shares             Every job beside every other for which all of it is left. A job on a host, or on a GPU, where
-                       nothing of ours trains needs only what it asks for: it shares with nobody.
-who trains on a GPU    What asks for one, and what uses one where it finds one (all but trees). Whoever is booked
-                       without one sees none where others train beside.
-who goes before        A job that would be next but finds no room keeps others out that would take of what it waits
-                       for; it begins when what trains has ended.
+what a job books       Cores: the number it names, at least one. Memory, also of a GPU: a fifth more than its kind ever
+                       held. For a kind never seen: the amount the job names (``min_ram_gib``, ``min_vram_gib``), else
+                       an equal share. A share is the remaining memory divided by the free slots (``"auto"``: by the
+                       cores). A GPU's memory is divided by the slots that it serves (``"auto"``: not divided).
+what is left           The smaller of two: the whole less everything that is booked; the memory free now less the part
+                       that booked trainers have not taken yet. The first bounds what the fleet promises, the second
+                       includes all other users of the machine. The owner's reserve is subtracted from both.
+who shares             Any jobs, if the resources of all of them are left. A job on a host, or on a GPU, without other
+                       trainers of the fleet needs only the resources it names: it shares with no other job.
+who trains on a GPU    A job that demands one, and a job that uses one if it is there (all but trees). A job booked
+                       without a GPU sees none while others train on the host.
+who goes before        A job that would be next but finds no room blocks others that would take the resources it waits
+                       for; it begins when the running trainers have ended.
 =====================  ==========================================================================================
 """
 
@@ -99,7 +99,7 @@ def afterwards(host: Host) -> Host:
 
 
 def _left(free: float, total: float, booked: list[tuple[float, float]]) -> float:
-    """Return what is left beside bookings, of each of which so much is used already."""
+    """Return what bookings leave over; each of them already uses so much."""
     coming = sum(max(0.0, most - used) for most, used in booked)
     return max(0.0, min(total - sum(most for most, _ in booked), free - coming))
 
@@ -139,7 +139,7 @@ def book(needs: Needs, host: Host, threads: int = 1) -> Booking:
     """Book a job that fits, with so many threads at least.
 
     Its worker looks once more before it starts: what is booked must be there, or nearly what was left where that is
-    less, as a job that shares with nobody is content with what it finds; and what the plan asks for in any case.
+    less, as a job that shares with no other is content with what it finds; and at least the plan's minimum.
     """
     wanted = demand(needs, host)
     cores = min(max(wanted.cores, threads), max(wanted.cores, free_cores(host)))
@@ -176,7 +176,7 @@ def takes_back(booked: Booking, host: Host, held: Iterable[Held]) -> bool:
 
 
 def free_cores(host: Host) -> int:
-    """Return how many cores nobody is booked for."""
+    """Return how many cores are not booked."""
     return max(1, host.cores if host.room is None else host.room.cores)
 
 
@@ -194,8 +194,8 @@ def at_once(needs: Needs, host: Host) -> tuple[bool, int]:
 def goes_before(needs: Needs, waiting: Needs, host: Host) -> bool:
     """Return True when a job may begin here though another one, which comes first, waits for room.
 
-    It may where it takes nothing that the other one waits for: this has room beside it, but for the GPU of which it
-    takes none.
+    It may where it takes nothing that the other one waits for: this leaves room for others, except on a GPU, of which
+    it takes none.
     """
     room = host.room
     if room is None:

@@ -40,7 +40,7 @@ def calibrated(calibration: object) -> Mapping[str, float]:
 class Calibrations:
     """The hosts' own measurements beside each other: how much slower each is than the fastest, by sort of work.
 
-    ``bound_by`` tells of a family which sort bounds it, as its trainer declares. Never changed once made.
+    ``bound_by`` returns which sort bounds a family, as its trainer declares. Never changed once made.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
 """PURE: telling one machine from a machine and its copy, which ask with the same identity.
 
-The identity of a worker lies on its disk and goes wherever a copy of the disk goes; a session is one run of one
-worker. Which sessions a host id is asked for by, and in which order, does not tell a copy from a restart, because
-messages may be late. An echo does: every answer carries the word of the present *round*, and a request that brings it
-back was sent after the round began. A round begins with a message of each of its sessions already here. So whoever
-echoes lived before its beginning and after it, and two who do lived at once (docs/decisions/0011).
+The identity of a worker lies on its disk and goes wherever a copy of the disk goes; a session is one run of one worker.
+The sessions that use a host id, and their order, do not distinguish a copy from a restart, because messages may be
+late. An echo does: every answer carries the token of the present *round*, and a request that returns it was sent after
+the round began. A round begins with a message of each of its sessions already here. So a session that echoes it lived
+before its beginning and after it, and two such sessions lived at once (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ORDERED_SESSION = re.compile(r"\d{10}-")  # such ids sort by the order of the w
 
 
 def older(session: str | None, known: str | None) -> bool:
-    """Return True when ``session`` began before ``known``, as far as their ids tell."""
+    """Return True when ``session`` began before ``known``, as far as their ids show."""
     if not session or not known or session == known:
         return False
     ordered = _ORDERED_SESSION.match(session) and _ORDERED_SESSION.match(known)
@@ -26,11 +26,11 @@ def older(session: str | None, known: str | None) -> bool:
 
 
 def sentence(host: str) -> str:
-    """Tell an operator what happened to this host, with the remedy."""
+    """Explain to an operator what happened to this host, with the remedy."""
     return (
-        f"two machines ask as {host}, one with a copy of the other's disk, and neither gets new work: on the copy stop "
-        "the worker, run it once with --new-identity, and start it with a --host-id of its own; "
-        f"{host} goes on when the copy has been silent for a lease"
+        f"two machines ask as {host}, one with a copy of the other's disk, and neither gets new work: on the copy "
+        f"stop the worker, run it once with --new-identity, and start it with its own --host-id; {host} resumes when "
+        f"the copy has been silent for a lease"
     )
 
 

@@ -79,7 +79,7 @@ Attempts = dict[str, deque[_Attempt]]  # of a family: host → the newest
 
 @dataclass
 class Speeds:
-    """All that is known of durations. :meth:`learn` takes in an attempt; :meth:`predict` asks it."""
+    """All the receiver's knowledge of durations. :meth:`learn` takes in an attempt; :meth:`predict` asks it."""
 
     calibrations: Calibrations = field(default_factory=Calibrations, compare=False)  # first guesses
     attempts: dict[str, Attempts] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Speeds:
     def learn(self, work: Workload, on: Machine, seconds: float, unsure: float = 0.0) -> None:
         """Take in an attempt that trained for so long. Nonsense (NaN, negative) is passed over.
 
-        ``unsure`` is the variance of the logarithm of what is still an estimate, because it goes on.
+        ``unsure`` is the variance of the logarithm of a duration that is still an estimate, because the training runs.
         """
         if not math.isfinite(seconds) or seconds < 0:
             return
@@ -100,7 +100,7 @@ class Speeds:
         self._hosts = None
 
     def expect(self, works: Sequence[Workload]) -> None:
-        """Note the sizes of jobs that wait, of families that nobody trained: their middle is what is guessed of."""
+        """Note the sizes of waiting jobs of families that were never trained: their middle is what is guessed of."""
         for family in {work.family for work in works} - self.attempts.keys() - self.awaited.keys():
             self.awaited[family] = _middles(work for work in works if work.family == family)
             self._fits.pop(family, None)
@@ -113,7 +113,7 @@ class Speeds:
         return Word(work, on, elapsed_s + left_s, done)
 
     def with_words(self, words: Sequence[Word]) -> Speeds:
-        """Return what is known with what live attempts say, which is no part of what was learned."""
+        """Return the estimates with the reports of live attempts, which are not learned from."""
         if not words:
             return self
         heard = Speeds(self.calibrations, dict(self.attempts), self.awaited)
@@ -129,11 +129,12 @@ class Speeds:
         return self._fit(work.family).predict(work, on.name, self._beside())
 
     def trained(self, host: str) -> bool:
-        """Tell whether a host has trained anything."""
+        """True if a host has trained anything."""
         return any(host in hosts for hosts in self.attempts.values())
 
     def slower_than_measured(self) -> dict[str, float]:
-        """Return of each host how many times as long jobs take there as its calibration says, beside the others' jobs.
+        """Return for each host the factor by which jobs take longer there than its calibration predicts, relative to
+        the other hosts.
 
         Of those that have a calibration and have trained, where another one has, too.
         """
@@ -246,7 +247,7 @@ class _Fit:
             self._prior[host] = max(sum(self._calibrations.differ(host)), mean**2)
 
     def _weigh(self) -> None:
-        """Give each cell its weight by what the fit leaves over, which also tells how unlike kinds are."""
+        """Weight each cell by the fit's residuals, which also show how much kinds differ."""
         squares = _KNOWN_N * _UNLIKE
         for cell in self._cells.values():
             *sizes, log_s = cell.row

@@ -73,7 +73,7 @@ class Change:
 
 
 def change(job: Job | None, spec: Table, *, same: bool) -> Change:
-    """Judge what a plan with this ``spec`` does to ``job`` (None: nobody knows it). ``same``: it says what it said."""
+    """Judge what a plan with this ``spec`` does to ``job`` (None: it is unknown). ``same``: it says what it said."""
     if job is None:
         return Change(Outcome.INSERTED)
     edits = [] if same else job_edits(job, spec)
@@ -101,7 +101,7 @@ def _holds(job: Job) -> str:
         return "at once"
     if job.status in LIVE:
         now = f"attempt {job.attempt} on {job.worker_hostname}"
-        return f"from the next attempt; {now} goes on with what it was granted"
+        return f"from the next attempt; {now} continues with the job it was granted"
     return f"when it is requeued; it is {job.status} with what it was granted"
 
 
@@ -132,9 +132,9 @@ def leaving(job: Job, named: Mapping[str, Table]) -> Edit:
     Where another job has its name now, the keys are those fields of the id in which the two differ.
     """
     if job.status in LIVE:
-        holds = f"attempt {job.attempt} on {job.worker_hostname} goes on"
+        holds = f"attempt {job.attempt} on {job.worker_hostname} continues"
     else:
-        waits = {JobStatus.PENDING: "it waits all the same", JobStatus.COMPLETED: "its model stays"}
+        waits = {JobStatus.PENDING: "it still waits", JobStatus.COMPLETED: "its model stays"}
         holds = waits.get(job.status, f"it stays {job.status}")
     other = named.get(job.name)
     if other is None:
@@ -152,7 +152,7 @@ def host_edits(before: Mapping[str, Table], after: Mapping[str, Table], held: Ma
         keys = tuple(key for key in keys if key != "name")
         if keys:
             jobs = ", ".join(trains.get(name.casefold(), ()))
-            goes_on = f"; {jobs} goes on there" if jobs else ""
+            goes_on = f"; {jobs} continues there" if jobs else ""
             found.append(Edit(Kind.HOST, name, f"from its next claim{goes_on}", keys))
     return found
 
@@ -176,7 +176,7 @@ def channel_edits(before: Mapping[str, str], after: Mapping[str, str]) -> list[E
             continue
         holds = "from its next message"
         if name not in before:
-            holds = "new, and tells what happens from then on"
+            holds = "new, and reports what happens from then on"
         elif name not in after:
             holds = "gone, and what it has not sent is forgotten"
         found.append(Edit(Kind.CHANNEL, name, holds))

@@ -47,7 +47,7 @@ def union(spans: Iterable[Span]) -> tuple[Span, ...]:
 
 
 def holds(spans: Iterable[Span], minute: int) -> bool:
-    """Return True when a minute of the week lies in one of the spans."""
+    """Return True when a minute of the week is within one of the spans."""
     return any(begin <= minute < end for begin, end in spans)
 
 

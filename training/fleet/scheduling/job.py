@@ -112,7 +112,7 @@ TRANSITIONS: Mapping[str, Transition] = {
         _row("complete", LIVE, _S.COMPLETED, "the live attempt delivered a verified artifact"),
         _row("complete_repeat", [_S.COMPLETED], _S.COMPLETED, "the same receipt again"),
         _row("adopt", [_S.PENDING], _S.COMPLETED, "a lost host delivered after all"),
-        _row("deliver", [_S.PENDING], _S.COMPLETED, "a bundle that was set aside was delivered by hand"),
+        _row("deliver", [_S.PENDING], _S.COMPLETED, "a bundle that was kept on its host was delivered by hand"),
         _row("readopt", [_S.PENDING], _S.RUNNING, "a heartbeat of a lost host"),
         _row("retry", LIVE, _S.PENDING, "the trainer failed, attempts are left"),
         _row("hand_back", LIVE, _S.PENDING, "the worker gave the job back, or lost it"),
@@ -143,7 +143,7 @@ def check_transition(name: str, source: JobStatus | None, target: JobStatus) -> 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Something of which a job wants a least amount of its host."""
+    """A resource of which a job needs a least amount."""
 
     capability: str  # the key of a capability dict …
     of_host: str = ""  # … and the attribute of a host, where that is called otherwise
@@ -155,7 +155,7 @@ class Amount:
 
 
 def _asks(default: Any, words: str = "", *, least: float = 0, most: float = 0, amount: Amount | None = None) -> Any:
-    """Declare a key: ``words`` say what it asks for, ``least`` and ``most`` bound a number."""
+    """Declare a key: ``words`` describe the requirement, ``least`` and ``most`` bound a number."""
     return field(default=default, metadata={"words": words, "least": least, "most": most, "amount": amount})
 
 
@@ -201,7 +201,7 @@ def constraints_in_words(spec: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs(Constraints):
-    """The requirements of a job on a host: what its plan asks for, and what was learned of its memory."""
+    """The requirements of a job on a host: its plan's requirements, and its memory as learned."""
 
     ram_above_gib: float = 0.0  # it ran out of so much memory …
     vram_above_gib: float = 0.0  # … or so much GPU memory
@@ -262,7 +262,7 @@ class Host:
     ) -> Host:
         """Intersect a capability dict (any subset of its fields) with the manifest's declaration.
 
-        The more restrictive wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps what was detected. What it
+        The more restrictive wins: a declared ``cuda = false`` hides a GPU, ``max_*`` caps a detected value. What it
         reserves for its owner is taken off what is free, and off the whole.
         """
         declared = declared or {}
@@ -440,12 +440,12 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """Return True when the job is held: granted to no host until it is unheld, whatever its status."""
+        """Return True when the job is held: granted to no host until it is unheld, in any status."""
         return self.held_at is not None
 
     @property
     def needs(self) -> Needs:
-        """Return what the job asks for, and what was learned about its memory."""
+        """Return the job's requirements, and its memory as learned."""
         asked = Needs.of(self.spec)
         return replace(asked, ram_above_gib=self.ram_above_gib, vram_above_gib=self.vram_above_gib)
 

@@ -1,4 +1,4 @@
-"""PURE: hosts that get no jobs because somebody said so: an operator's order, or their owner's conditions.
+"""PURE: hosts that get no jobs because a person ordered it: an operator's order, or their owner's conditions.
 
 Neither is a fault, and both are apart from a quarantine: a host may be under an order and in quarantine, and each ends
 by its own means.
@@ -54,4 +54,4 @@ class Resting:
     reason: str  # in the worker's words
 
     def sentence(self) -> str:
-        return f"at rest for its owner ({self.reason}); it goes on by itself"
+        return f"at rest for its owner ({self.reason}); it resumes automatically"

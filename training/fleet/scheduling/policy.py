@@ -77,7 +77,7 @@ def fits(needs: Needs, host: Host) -> str | None:
 
 
 def fits_alone(needs: Needs, host: Host) -> str | None:
-    """Do the same as if the host trained nothing beside: what it trains takes up what is free all the same."""
+    """Do the same as if the host trained nothing beside: its trainers still occupy resources."""
     return lacks_data(needs, host.datasets) or fits_for_good(needs, host) or _by_size(needs, host)
 
 
@@ -118,7 +118,7 @@ def _by_model(needs: Needs, host: Host) -> str | None:
 
 
 def _by_amount(needs: Needs, host: Host, *, lasts: bool) -> str | None:
-    """Compare what the host has with the least that the job asks for."""
+    """Compare the host's resources with the least that the job needs."""
     for key, amount in AMOUNTS.items():
         here, wanted = getattr(host, amount.attribute), getattr(needs, key)
         if amount.lasts is lasts and here < wanted:
@@ -261,7 +261,7 @@ def settle(
     """Decide what follows when the live attempt of ``job`` on ``host`` ended for ``reason``.
 
     The trainer's fault and the infrastructure's fault have budgets of their own; a planned hand-back costs nothing.
-    ``hopeless`` is a sentence that ends the job whatever the budgets (:mod:`training.fleet.scheduling.quarantine`).
+    ``hopeless`` is a sentence that ends the job regardless of budgets (:mod:`training.fleet.scheduling.quarantine`).
     """
     fault = FAULT_OF[reason]
     failures = job.trainer_failures + (fault is Fault.TRAINER)
@@ -321,8 +321,8 @@ def _doubled(first_s: float, times: int, most_s: float) -> float:
 def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] | None, policy: Policy) -> float | None:
     """Add a heartbeat, ``since_s`` after the one before, to an attempt's training time.
 
-    The time between two counts up to a third of a lease, in which a worker sends at least one: beyond that the
-    host slept, the receiver was down, or the trainer paused in the silence. None for one that trains no more.
+    The time between two counts up to a third of a lease, in which a worker sends at least one: beyond that the host
+    slept, the receiver was down, or the trainer paused in the silence. None for one that no longer trains.
     """
     if before_s is None:
         return None
@@ -334,8 +334,8 @@ def heard_s(before_s: float | None, since_s: float, progress: Mapping[str, Any] 
 def overran(spec: Mapping[str, Any], heard_s: float | None, policy: Policy) -> float | None:
     """Return the ``max_run_s`` that an attempt exceeded so far that the receiver ends it, or ``None``.
 
-    The worker measures better: it knows of pauses, and gives the trainer time to save. So the receiver waits twice as
-    long, and a lease.
+    The worker measures better: it sees pauses, and gives the trainer time to save. So the receiver waits twice as long,
+    and a lease.
     """
     limit = spec.get("max_run_s")
     if not isinstance(limit, int | float) or isinstance(limit, bool) or limit <= 0:

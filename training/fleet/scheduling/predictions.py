@@ -61,7 +61,7 @@ class Prediction:
     def left(self, elapsed_s: float, share: float = 0.5) -> float:
         """Return the further seconds within which one ends that has trained for ``elapsed_s``, with this probability.
 
-        An attempt that has outrun its prediction is expected to go on in proportion.
+        An attempt that has outrun its prediction is expected to take proportionally longer.
         """
         if elapsed_s <= LEAST_S:
             return self.at(share)

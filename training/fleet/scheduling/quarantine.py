@@ -27,7 +27,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A quarantine: the host gets no jobs, though its running ones go on."""
+    """A quarantine: the host gets no jobs, though its running ones continue."""
 
     host: str
     since: float
@@ -35,13 +35,13 @@ class Quarantine:
     reason: str
 
     def sentence(self) -> str:
-        """Tell an operator what happened to this host, with the remedy."""
+        """Explain to an operator what happened to this host, with the remedy."""
         return f"quarantined: {self.reason}; {self.remedy}"
 
     @property
     def remedy(self) -> str:
         if self.cause is Cause.SELF_TEST:
-            return "it is released by itself when that is mended"
+            return "it is released automatically when that is fixed"
         return f"look there, then `cis490-jobs release {self.host}`"
 
 
@@ -159,8 +159,8 @@ def suspect_job(
     """Return why a job with these attempts (of one generation) gets no further host, or ``None``.
 
     A host counts when it crashed during the job, as its worker reported later, or was never seen again while it trained
-    nothing else: of several (``had_company``) nobody knows which did it, as its worker would have said.
-    Silence alone proves nothing: it may sleep, or its network may be lost.
+    nothing else: with several (``had_company``) the cause is unknown, or its worker would have reported it. Silence
+    alone proves nothing: it may sleep, or its network may be lost.
     """
     hosts: list[str] = []
     for each in attempts:

@@ -1,4 +1,4 @@
-"""Values: the resources of a host, the booking of an attempt there, and the room beside the attempts that it trains.
+"""Values: the resources of a host, the booking of an attempt there, and the room that its attempts leave.
 
 The rules are in :mod:`training.fleet.scheduling.booking`. Memory in GiB.
 """
@@ -42,7 +42,7 @@ class Booking:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any] | None) -> Booking:
-        """Read what was kept with an attempt; one that an older release granted is booked for a core."""
+        """Read the record kept with an attempt; one that an older release granted is booked for a core."""
         return cls() if kept is None else cls(**{name: kept[name] for name in cls.__slots__ if name in kept})
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The rest of a GPU beside the attempts that are booked on it."""
+    """The part of a GPU that the attempts booked on it leave free."""
 
     gib: float
     jobs: int
@@ -69,7 +69,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The rest of a host beside the attempts that it trains, of which there is at least one."""
+    """The part of a host that its attempts, at least one, leave free."""
 
     jobs: int
     cores: int

@@ -1,7 +1,8 @@
-"""The decision on what the plan's [retention] lets go, and why: rows in, removals out. Pure.
+"""The decision on what the plan's [retention] deletes, and why: rows in, removals out. Pure.
 
 A bundle is judged as a whole: it goes when each of its deliveries lets it go. Nothing of a job that is held, or that
-has not ended, is touched. Removing what was named here names nothing new, so that a second look finds nothing to do.
+has not ended, is touched. Deleting everything listed here adds nothing to the list, so a second run finds nothing to
+do.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The plan's [retention]. None keeps for ever; ages are in days."""
+    """The plan's [retention]. None keeps without limit; ages are in days."""
 
     best: int | None = None  # models of each model and mode, by their validation figure
     keep_models_days: float = 0.0  # no model is removed sooner
@@ -133,7 +134,7 @@ class Removal:
 
 
 def groups_above(bundles: Iterable[Bundle], best: int | None) -> set[tuple[str, str]]:
-    """Find the models and modes of which there are more models than are kept: only there figures matter."""
+    """Find the models and modes with more stored models than are kept: only there figures matter."""
     found: dict[tuple[str, str], int] = defaultdict(int)
     for each in bundles:
         found[each.model, each.mode] += bool(each.current)
@@ -153,8 +154,8 @@ def without_figure(bundles: Iterable[Bundle], rules: Rules) -> dict[tuple[str, s
 def bundles_to_remove(bundles: Sequence[Bundle], rules: Rules, now: float) -> list[Removal]:
     """Name the models beyond the best of their model and mode, and bundles that complete no job any more.
 
-    A model without a validation figure is kept, and takes nobody's place. Of equal figures the one that
-    completed a job first ranks first, then the lesser digest. A bundle that completes several jobs is one model.
+    A model without a validation figure is kept, and does not count. Of equal figures the one that completed a job first
+    ranks first, then the lesser digest. A bundle that completes several jobs is one model.
     """
     return sorted(
         (*_beyond_the_best(bundles, rules, now), *_superseded(bundles, rules, now)), key=lambda each: each.subject

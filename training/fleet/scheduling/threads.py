@@ -2,7 +2,7 @@
 
 Side by side is always better than several threads each, as no family scales without loss: so a job gets one core while
 there are jobs for the others, and more of them when few jobs are left. The count is part of a result's run key: a job
-that was begun with some goes on with as many, or it would have to begin anew.
+that was begun with some number continues with it, or it would have to start over.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _amdahl(part: float, threads: int) -> float:
 
 
 def useful(model: str, most: int) -> int:
-    """Return the most threads of which the last one still gains :data:`LEAST_GAIN`; 1 at least.
+    """Return the most threads with which the last one still gains :data:`LEAST_GAIN`; 1 at least.
 
-    A trainer of one's own gets all: nobody knows how it scales.
+    An own trainer gets all: its scaling is unknown.
     """
     if model not in FAMILIES:
         return most

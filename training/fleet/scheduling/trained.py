@@ -24,8 +24,8 @@ class Model:
 def unlike(models: Iterable[Model]) -> list[str]:
     """Write a sentence for each input that differs among models that should share it.
 
-    Jobs that name a data set share it with those that name the same; jobs without one share the data on the
-    hosts. Code is the trainers' of this project, or those of one trainer of one's own.
+    Jobs that name a data set share it with those that name the same; jobs without one share the data on the hosts. Code
+    is that of this project's trainers, or that of one own trainer.
     """
     data: dict[str, dict[str, list[str]]] = {}
     code: dict[str, dict[str, list[str]]] = {}

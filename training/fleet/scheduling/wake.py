@@ -1,9 +1,9 @@
-"""PURE: the sleeping hosts to wake, because a job waits that nobody awake will have done sooner.
+"""PURE: the sleeping hosts to wake, because a job waits that no awake host would finish sooner.
 
 A host is woken for a kind of job when it would have one done before the last of them ends on the hosts that are awake,
 its start included; a kind that no host awake can train always is a reason. One host a kind at a time: while one that
-was woken may still come, nobody else is woken for what it can do. A host that does not come is tried a few times, ever
-more seldom, and then left alone until it was heard again.
+was woken may still come, no other host is woken for the jobs that it can do. A host that does not come is tried a few
+times, less and less often, and then not again until it contacts the receiver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TRIES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Sleeper:
-    """A host that is not heard, and that can be woken."""
+    """A silent host that can be woken."""
 
     host: str
     tries: int = 0  # since it was last heard

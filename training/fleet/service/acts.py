@@ -82,7 +82,7 @@ class Done:
 
 
 def applies(doing: JobAct, target: Target) -> bool:
-    """Tell if an act on many moves this job; the others found are left alone."""
+    """True if an act on many moves this job; the others found are left alone."""
     over = target.status in (JobStatus.COMPLETED, JobStatus.CANCELLED)
     if doing is JobAct.CANCEL:
         return not over and (target.status is not JobStatus.FAILED or not target.in_manifest)

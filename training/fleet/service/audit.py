@@ -47,7 +47,7 @@ class Act(StrEnum):
 
 
 class AuditLog:
-    """The table's only writer. Call :meth:`write` on the writer's thread, beside the act itself."""
+    """The table's only writer. Call :meth:`write` on the writer's thread, in the act's transaction."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._db, self._clock = database, clock
@@ -61,7 +61,7 @@ class AuditLog:
         before: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> int:
-        """Add a row; returns its number. ``before`` and ``after`` tell people of the change, and hold no secret."""
+        """Add a row; returns its number. ``before`` and ``after`` describe the change to people, and hold no secret."""
         head = self._db.one("audit_head")
         seq, previous = (1, NOBODY) if head is None else (head["seq"] + 1, head["digest"])
         row = {

@@ -1,4 +1,4 @@
-"""The time of the last backup: noted beside the database by ``backup``, read by the receiver."""
+"""The time of the last backup: noted in the database's folder by ``backup``, read by the receiver."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ def told(
     held: Mapping[str, list[str]],
     channels: Mapping[str, str] | None = None,
 ) -> ReloadReply:
-    """Tell the changes from the plan ``before`` (None: there was none to compare with) to the one that ``after`` has.
+    """Describe the changes from the plan ``before`` (None: there was none to compare with) to the one that ``after``
+    has.
 
     ``held`` says which jobs train on which host. ``channels`` are the digests of the channels afterwards, where the
     plan itself does not have them.
@@ -52,7 +53,7 @@ def told(
 
 
 def _retention(before: Plan | None, after: Plan) -> list[str]:
-    """Tell once that something else is kept from now on: what goes is not brought back by another edit."""
+    """State once that something else is kept from now on: what goes is not brought back by another edit."""
     if before is None or before.retention == after.retention:
         return []
     return ["[retention] has changed: `cis490-jobs gc --dry-run` shows what goes within the hour after a reload"]

@@ -17,14 +17,14 @@ _NAMED = 3  # jobs in a sentence
 
 @dataclass(frozen=True, slots=True)
 class NameMoved:
-    """The consequences when a name of the plan comes to stand for another data set."""
+    """The consequences when a name of the plan is given to another data set."""
 
     jobs_anew: int = 0  # jobs that the next reload makes, because data is part of a job's identity
     jobs_waiting: int = 0  # unfinished jobs that they replace: these still train on the old data
 
 
 def name_moved(service: Service, name: str | None, dataset_id: str) -> NameMoved:
-    """Count the plan's jobs that change because ``name`` now stands for this data set."""
+    """Count the plan's jobs that change because ``name`` now means this data set."""
     planned = service.plan.dataset_names.get(name or "", dataset_id)
     if planned == dataset_id:
         return NameMoved()

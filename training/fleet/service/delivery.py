@@ -44,20 +44,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Work to be done before the sequence goes on."""
+    """Work to be done before the sequence continues."""
 
     work: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Decide(Step):
-    """Run a call of the service in a transaction of the writer; it is durable when the sequence goes on."""
+    """Run a call of the service in a transaction of the writer; it is durable when the sequence continues."""
 
     what: str  # for observers: ticket, upload, complete, deliver
 
 
 class Look(Step):
-    """Read the database, beside the writer."""
+    """Read the database, parallel to the writer."""
 
 
 class Disk(Step):
@@ -137,7 +137,7 @@ class Delivery:
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def probe(self, said: Announced) -> Steps[int]:
-        """Return the offset at which an upload may go on."""
+        """Return the offset at which an upload may resume."""
         permission: UploadPermission = yield self._leave(said, said.sha256)
         artifact = yield from self._stored(permission, said.sha256)
         if artifact is not None:
@@ -226,12 +226,12 @@ class Delivery:
             yield from self._indexed(artifact.artifact_id, permission.job_id, permission.attempt, repairs)
 
     def _confirmed(self, artifact: Artifact) -> Steps[Artifact]:
-        """Hash the stored bundle; a damaged one is set aside, and the client must send it again."""
+        """Hash the stored bundle; a damaged one is renamed, and the client must send it again."""
         name, model, mode = artifact.artifact_id, artifact.model, artifact.mode
         try:
             found: Artifact = yield Hash(lambda: self._store.confirm(name, model=model, mode=mode))
         except Damaged as damage:
-            logger.error("%s; it was put aside", damage)
+            logger.error("%s; it was renamed", damage)
             yield Disk(lambda: self._store.put_aside(artifact))
             raise OffsetMismatch(artifact.size, 0) from damage
         return found
@@ -253,7 +253,7 @@ class Delivery:
         return answer
 
     def deliver(self, job_id: str, request: DeliverRequest) -> Steps[CompleteReply]:
-        """Complete a waiting job with a bundle that its host had set aside: as above, without a live claim.
+        """Complete a waiting job with a bundle that its host had kept: as above, without a live claim.
 
         The number of the attempt is that of the next one, and so is the provenance's name: a second request of the job,
         from another host with the same bytes, would replace what the first wrote, and be refused.

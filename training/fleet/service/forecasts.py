@@ -1,8 +1,7 @@
-"""Forecasts: the facts of the queue and the hosts, or of others that somebody asks about, put to the pure forecast.
+"""Forecasts: the facts of the queue and the hosts, real or supposed, given to the pure forecast.
 
-Computed here and not where the command runs: page, command and API then say the same, and what was learned of
-durations need not travel. It takes a second at most, on a thread of its own; for the question that nobody varies the
-answer is kept for a moment.
+Computed here and not where the command runs: page, command and API then agree, and learned durations need not travel.
+It takes a second at most, on a thread of its own; for the question without variations the answer is kept for a moment.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """An attempt under way, and how long it goes on."""
+    """An attempt under way, and how long it continues."""
 
     job: _Asked
     attempt: Live
@@ -84,7 +83,7 @@ class _Kept:
 
 @dataclass
 class Forecasts:
-    """Answers to "who trains what when?". ``reader`` is a connection of its own, beside the writer's."""
+    """Answers to "who trains what when?". ``reader`` is a separate connection, not the writer's."""
 
     service: Service
     reader: Database
@@ -97,7 +96,7 @@ class Forecasts:
         self._classes, self._kinds = classes, Kinds(self.reader, classes, self.service.learned(self.reader))
 
     def now(self) -> ForecastReply:
-        """Foretell the queue as it is; an answer of a moment ago may do, the older the more it cost."""
+        """Forecast the queue as it is; an answer of a moment ago may do, the older the more it cost."""
         clock = self.service.queue.clock
         plan, begun, kept = self.service.plan, clock.monotonic(), self._kept
         if (
@@ -213,7 +212,7 @@ class _Answer:
     def _imagine(self, name: str, imagined: ImaginedHost) -> None:
         model = None if imagined.like is None else self.registry.called(imagined.like)
         if imagined.like is not None and model is None:
-            raise Refusal(ProblemType.UNKNOWN_NAME, f"no host is called {imagined.like}, that {name} is to be like")
+            raise Refusal(ProblemType.UNKNOWN_NAME, f"no host is called {imagined.like}, so {name} cannot be like it")
         can = dict(_PLAIN if model is None else model.capability)
         if imagined.cores is not None:
             can["cpu_cores"] = imagined.cores

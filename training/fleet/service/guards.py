@@ -144,7 +144,8 @@ def ran_out_of(request: FailRequest, reason: EndReason) -> str | None:
 def trained_s(request: FailRequest, reason: EndReason) -> float | None:
     """Return the reported running time of a trainer, which may have ended long before the report or never begun.
 
-    Nobody saw a trainer run of a job that comes back without one: the grant's answer may have been lost all this time.
+    No trainer of a job that comes back without one was seen to run: the grant's answer may have been lost all this
+    time.
     """
     said = (request.record or {}).get("train_s")
     good = isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < 1e9

@@ -1,8 +1,8 @@
-"""Changes of watched hosts: kept once each, told to people once, until somebody confirms them there.
+"""Changes of watched hosts: kept once each, notified once, until a person confirms them there.
 
 A change never touches an incident. Like one it is named by the host's own id, so that a report may be repeated and come
-late: what is over stays so. An operator may close one here, as where its watch lost its state nobody can confirm it;
-what the host tells of it then changes nothing, and another change is told as ever.
+late: what is over stays so. An operator may close one here, because it cannot be confirmed where its watch lost its
+state; the host's later reports on it then change nothing, and another change is notified as usual.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class HostChanges:
         return row
 
     def forget(self, before: float) -> None:
-        """Delete what nobody heard of since."""
+        """Delete changes without a report since."""
         self._db.run("forget_changes", before=before)
 
     def _check_pace(self, host: str) -> None:
@@ -73,7 +73,7 @@ class HostChanges:
         if wait_s > 0:
             raise Refusal(
                 ProblemType.SLOW_DOWN,
-                f"{host} has told of {NEW_AN_HOUR_MAX} new changes within the hour; this one is taken later",
+                f"{host} has reported {NEW_AN_HOUR_MAX} new changes within the hour; this one is accepted later",
                 retry_after_s=min(wait_s, HOUR_S),
             )
 
@@ -105,7 +105,7 @@ class HostChanges:
 
 
 def standing(db: Database, now: float) -> list[ChangeView]:
-    """List the changes that nobody has confirmed or closed, of watches that were heard within a day."""
+    """List the changes that are neither confirmed nor closed, of watches that were seen within a day."""
     return [view_of(row) for row in db.all("changes_standing", heard_since=now - STANDS_S)]
 
 
@@ -127,7 +127,7 @@ def view_of(row: Row) -> ChangeView:
 
 
 def sentence(told: WatchRequest, one: WatchedChange) -> str:
-    """Tell a person of a new change."""
+    """Notify a person of a new change."""
     return (
         f"{told.host_id} {changed(msgspec.to_builtins(one))} ({one_line(told.model, 60)}). An attack that stays looks "
         "like this, and so does new work: look at the host, then confirm it there with watch --confirm-change"

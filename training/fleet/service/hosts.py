@@ -91,7 +91,7 @@ _AT_BEST = {"cuda_available": True, "cuda_devices": [{"vram_free_gib": math.inf,
 
 @dataclass(slots=True)
 class _Heard:
-    """The hosts that were heard since a time: those of any time from ``since`` to ``oldest``, while none comes."""
+    """The hosts that were seen since a time: those of any time from ``since`` to ``oldest``, while none comes."""
 
     comings: int
     since: float
@@ -103,7 +103,7 @@ class _Heard:
         return comings == self.comings and self.since <= since <= self.oldest
 
     def but(self, without: Collection[str]) -> tuple[Host, ...]:
-        """List them but for those named: copied whole, which for a thousand takes the least time."""
+        """List them except those named: copied whole, which for a thousand takes the least time."""
         found = self.hosts.copy()
         for name in without:
             found.pop(name, None)
@@ -180,7 +180,8 @@ class HostRegistry:
             self._calibrations = None
 
     def _comes(self, before: KnownHost | None, last_seen: float) -> None:
-        """Note that a host was heard: one that nobody had counted is to be counted, and so is a step of the clock."""
+        """Note that a host was seen: the counts become stale with a host that was not counted, and with a step of the
+        clock."""
         if before is None or before.last_seen < self._alive.since or last_seen < self._alive.oldest:
             self._comings += 1
 
@@ -242,11 +243,11 @@ class HostRegistry:
         return host
 
     def fleet(self, *, heard_since: float, known_since: float, without: frozenset[str], to: str | None = None) -> Fleet:
-        """List the hosts alive, for scheduling, but for those named; of those that wait, the ones that go before
-        ``to``, the host that asks, if there is one.
+        """List the hosts alive, for scheduling, except those named; of those that wait, the ones that go before ``to``,
+        the host that asks, if there is one.
 
-        For each ask of each of a thousand hosts: who is alive is looked up anew when that may have changed. So it is to
-        be called by the thread that hears the hosts; others call :meth:`looked_up`.
+        For each ask of each of a thousand hosts: the hosts alive are looked up again when that may have changed. So the
+        thread that receives the hosts' messages must call it; others call :meth:`looked_up`.
         """
         self._look(heard_since)
         if not self._known.holds(self._comings, known_since):

@@ -1,7 +1,7 @@
-"""Incidents that watched hosts tell of: kept once each, told to people once, judged by them. Their changes beside them.
+"""Incidents that watched hosts report: kept once each, notified once, judged by people. Their changes beside them.
 
-The host's own id names an incident, so that a report may be repeated, and come late. What is known of one only grows:
-a report that was under way for long opens nothing again and takes nothing back.
+The host's own id names an incident, so that a report may be repeated, and come late. The record of one only grows: a
+report that was under way for long opens nothing again and takes nothing back.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Why(msgspec.Struct, frozen=True):
 
 
 def silent(watch: Mapping[str, Any] | Row, now: float) -> bool:
-    """Tell whether a watch was not heard for longer than it meant, with room for a lost report."""
+    """True if a watch was silent for longer than its interval, with room for a lost report."""
     return bool(now - watch["heard_at"] > SILENT_TIMES * watch["every_s"] + SILENT_S)
 
 
@@ -63,7 +63,7 @@ class Incidents:
         self._changes = host_changes.HostChanges(db, clock, self._outbox, audit)
 
     def report(self, told: WatchRequest) -> WatchReply:
-        """Note that a watch was heard, and the change or the incident that it tells of. Raises Refusal for a flood."""
+        """Note that a watch was seen, and the change or the incident that it reports. Raises Refusal for a flood."""
         self._heard(told)
         changed = WatchReply() if told.change is None else self._changes.report(told, told.change)
         one = told.incident
@@ -99,7 +99,7 @@ class Incidents:
         return self._changes.close(number, who, reopen=reopen)
 
     def forget_old(self) -> None:
-        """Delete what nobody heard of for long."""
+        """Delete records without a report for long."""
         now = self._clock.now()
         self._db.run("forget_incidents", before=now - KEPT_S)
         self._changes.forget(now - KEPT_S)
@@ -113,8 +113,8 @@ class Incidents:
             if known is not None and known["n"] >= WATCHES_MAX:
                 raise Refusal(
                     ProblemType.SLOW_DOWN,
-                    f"{WATCHES_MAX} watches are known here, and no more are kept; those that nobody hears for 90 days "
-                    "are forgotten",
+                    f"{WATCHES_MAX} watches are known here, and no more are kept; those that are silent for 90 days "
+                    f"are forgotten",
                     retry_after_s=HOUR_S,
                 )
         broken = before is not None and silent(before, now)
@@ -131,13 +131,13 @@ class Incidents:
             self._db.run("thin_watches", host=host, most=WATCHES_OF_HOST)
 
     def _check_pace(self, host: str) -> None:
-        """Refuse a new incident of a host that told of many within the hour: each calls a person."""
+        """Refuse a new incident of a host that reported many within the hour: each calls a person."""
         row = self._db.one("incident_before", host=host, back=NEW_AN_HOUR_MAX - 1)
         wait_s = 0.0 if row is None else row["told_at"] + HOUR_S - self._clock.now()
         if wait_s > 0:
             raise Refusal(
                 ProblemType.SLOW_DOWN,
-                f"{host} has told of {NEW_AN_HOUR_MAX} new incidents within the hour; this one is taken later",
+                f"{host} has reported {NEW_AN_HOUR_MAX} new incidents within the hour; this one is accepted later",
                 retry_after_s=min(wait_s, HOUR_S),
             )
 
@@ -205,7 +205,7 @@ class IncidentViews:
         )
 
     def watches(self, host: str = "") -> list[WatchView]:
-        """Return the watches of a host, or of all; of a host the one that was heard last first."""
+        """Return the watches of a host, or of all; for each host the one that was seen last first."""
         now, same = self._clock.now(), ("host", "model", "checkpoint", "since", "heard_at", "every_s")
         return [
             WatchView(**{key: row[key] for key in same}, silent=silent(row, now))
@@ -213,11 +213,11 @@ class IncidentViews:
         ]
 
     def changed(self) -> dict[str, ChangeView]:
-        """Return for each host that has changed the newest change that nobody has confirmed or closed."""
+        """Return for each host that has changed the newest change that is neither confirmed nor closed."""
         return {each.host: each for each in host_changes.standing(self._db, self._clock.now())}
 
     def open(self) -> dict[str, tuple[int, float]]:
-        """Return for each host the number of open incidents that nobody has judged, and since when the first is."""
+        """Return for each host the number of open incidents without a verdict, and the start of the first."""
         return {row["host"]: (row["n"], row["raised_at"]) for row in self._db.all("incidents_open")}
 
 
@@ -235,7 +235,7 @@ def view_of(row: Row) -> IncidentView:
 
 
 def sentence(number: int, told: WatchRequest, one: WatchedIncident) -> str:
-    """Tell a person of a new incident."""
+    """Notify a person of a new incident."""
     rule = one_line(one.rule, 120) or "above the threshold"
     why = carried(msgspec.to_builtins(one.why))
     state = f", over after {counted(one.alarms, 'alarms')}" if one.event == "over" else ""

@@ -1,6 +1,6 @@
 """Reading trainers' output by line number, wherever it lies: in files of the store, and the newest in the database.
 
-Runs on any connection beside the writer's, which may move lines into a file between two statements.
+Runs on any connection but the writer's, which may move lines into a file between two statements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WHY = {
     Gone.SIZE: f"{LOG_BYTES_MAX // 1024**2} MiB an attempt",
     Gone.AGE: "too old",
     Gone.EARLY: "an earlier release kept the newest 5,000",
-    Gone.LOST: "the database was made anew from the store",
+    Gone.LOST: "the database was rebuilt from the store",
 }
 
 

@@ -136,7 +136,7 @@ class Models:
         return self._db.one("result", job_id=job["job_id"], attempt=job["attempt"])
 
     def _tests(self) -> tuple[list[TestView], int, list[NamedJob]]:
-        """List the tests and the jobs without a report, anew when anything has happened since."""
+        """List the tests and the jobs without a report, again when anything has happened since."""
         row = self._db.one("newest_event")
         head = row["seq"] if row is not None else 0
         models, age_s = sum(each.models for each in self._known[0]), self._clock.monotonic() - self._counted_at
@@ -159,7 +159,7 @@ def standing(figure: Figure, best: Figure) -> str:
     """Compare with the best on the same test, by the intervals alone.
 
     Apart only where the intervals do not overlap. That is careful: two models may differ more surely than that, which a
-    paired comparison of their scores tells (`training.trainer.compare`).
+    paired comparison of their scores shows (`training.trainer.compare`).
     """
     if figure.high is None or best.low is None:
         return UNKNOWN

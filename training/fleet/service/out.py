@@ -10,7 +10,7 @@ from training.fleet.service.hosts import HostRegistry
 
 
 def at_rest(db: Database, registry: HostRegistry) -> dict[str, Out]:
-    """Return the hosts that were told to rest, by an operator or by their owner's conditions."""
+    """Return the hosts at rest, by an operator's order or by their owner's conditions."""
     resting = {name: Resting(name, reason) for name, reason in registry.resting.copy().items()}
     return {**resting, **orders(db)}
 

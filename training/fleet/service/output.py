@@ -1,4 +1,4 @@
-"""Storing what trainers say: each line of output once, each epoch that a line tells, progress never moved back."""
+"""Storing what trainers say: each line of output once, each epoch that a line reports, progress never moved back."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def keep_lines(queue: JobQueue, attempt: Attempt, log: LogLines | None) -> int:
 
 
 def keep_points(queue: JobQueue, attempt: Attempt, first: int, lines: Sequence[str]) -> None:
-    """Store the epochs that lines of output tell."""
+    """Store the epochs that lines of output report."""
     found = ((number, point_in(line)) for number, line in enumerate(lines, first))
     queue.curves.add(attempt, [(number, asdict(point)) for number, point in found if point is not None])
 
 
 def keep_progress(queue: JobQueue, attempt: Attempt, seq: int, progress: Mapping[str, Any] | None) -> None:
-    """Store the epoch that progress tells, unless it is older than what is known; its lines come after it."""
+    """Store the epoch that progress reports, unless it is older than the stored one; its lines come after it."""
     point = point_of(progress)
     if point is not None and seq > attempt.seq:
         queue.curves.hear(attempt, asdict(point))

@@ -86,7 +86,7 @@ class Reloader:
             keep(self.kept, made_from(plan.dataset_names, draft.plan_jobs().digest), plan)
         for name, dataset_id in moved.items():
             ids = (dataset_id[:12], references.found[name][:12])
-            logger.warning("data set %s is %s by now; until a reload the plan has %s", name, *ids)
+            logger.warning("data set %s is %s now; until a reload the plan has %s", name, *ids)
         logger.info(
             "manifest %s: %d new, %d changed, %d unchanged, %d removed",
             self.path,
@@ -251,7 +251,7 @@ def taken_over(
 
 
 def _unreadable_secrets(channels: Iterable[Channel]) -> Iterator[str]:
-    """Note the channels that could send nothing: better now than when there is something to tell."""
+    """Note the channels that could send nothing: better now than when there is something to send."""
     for channel in channels:
         if (why := unreadable(channel)) is not None:
             yield f"[notify.{channel.name}] can send nothing: {why}"

@@ -1,7 +1,7 @@
 """Previews of a plan: what a reload would change, and which host could take what. Nothing is written.
 
 A preview and a reload read alike (:meth:`Reloader.read`), judge alike (:mod:`training.fleet.queue.foresee`) and
-say it in the same words (:mod:`training.fleet.service.changes`).
+describe it in the same words (:mod:`training.fleet.service.changes`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NEW = "new"
 
 @dataclass
 class Previews:
-    """Answers to "what would this plan change?". ``reader`` is a connection of its own, beside the writer's."""
+    """Answers to "what would this plan change?". ``reader`` is a separate connection, not the writer's."""
 
     reloader: Reloader
     reader: Database
@@ -61,7 +61,7 @@ class Previews:
         return self._answer(self.reloader.read(), mark)
 
     def given(self, request: PlanRequest) -> PlanReply:
-        """Judge a plan that came over the network: plain data, checked anew. No command in it is run."""
+        """Judge a plan that came over the network: plain data, checked again. No command in it is run."""
         told_nothing = digests(self.reloader.service.plan.channels)  # they count as they are
         channels = told_nothing if request.notify is None else request.notify
         return self._answer(self._proposed(request), mark_of(self.reloader.path), channels)
@@ -129,7 +129,7 @@ class Previews:
     def _outlooks(
         self, waiting: Mapping[Needs, Sequence[str]], registry: HostRegistry
     ) -> tuple[list[HostOutlook], dict[str, str]]:
-        """Tell what each host could take, and which jobs nobody could."""
+        """Return what each host could take, and which jobs no host could."""
         service = self.reloader.service
         now, out = service.queue.clock.now(), taken_out(self.reader, service.host_registry)
         known = sorted(registry.known.values(), key=lambda each: each.name)

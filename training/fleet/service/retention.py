@@ -1,9 +1,9 @@
 """Carrying out the plan's [retention]: facts, the decision, rows, files.
 
-The order is the promise: a row says that something went, when and why → the commit → a note beside the bundle says the
-same, for a rebuild → the file goes → the row says that it is done. A crash between any two leaves at worst a file that
-a row calls removed, and the next look removes it; never a row that promises a file which is gone. Small steps: each
-transaction takes a few of them, so that a claim never waits long.
+The order is the promise: a row records what is deleted, when and why → the commit → a note in the bundle's folder
+records the same, for a rebuild → the file is deleted → the row records that it is done. A crash between any two leaves
+at worst a file that a row calls removed, and the next look removes it; never a row that promises a file which is gone.
+Small steps: each transaction takes a few of them, so that a claim never waits long.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ _ALL = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Everything that the plan lets go now, and what is kept for want of a figure."""
+    """Everything that the plan's retention deletes now, and the models kept for want of a figure."""
 
     removals: list[Removal]
     notes: list[str]
 
 
 class Retention:
-    """The look for what goes. :meth:`proposal` reads beside the writer; the steps say themselves where they run."""
+    """The look for what goes. :meth:`proposal` reads parallel to the writer; the steps say themselves where they
+    run."""
 
     def __init__(self, service: Service, store: ArtifactStore, datasets: DatasetStore | None, reader: Database) -> None:
         self._service, self._store, self._datasets, self._reader = service, store, datasets, reader
@@ -76,7 +77,7 @@ class Retention:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def collect(self, most: int = _ALL) -> Steps[list[Removal]]:
-        """Let go at most ``most`` of what the plan lets go now; returns what went."""
+        """Delete at most ``most`` of what the plan no longer keeps; returns what went."""
         yield from self.finish()
         if self.rules.keeps_all:
             return []
@@ -106,7 +107,7 @@ class Retention:
             yield Decide(partial(self._finished, gone), "retention")
 
     def learn(self) -> Steps[int]:
-        """Note what was removed before this database was copied: the store says so. Returns how many."""
+        """Note deletions that this copy of the database lacks: the store records them. Returns how many."""
         found = yield Look(self._bundles_here)
         told = yield Disk(lambda: [each for each in map(self._told, found) if each is not None])
         if told:
@@ -159,7 +160,7 @@ class Retention:
     # -- rows: on the thread of the writer ----------------------------------------------------------------------
 
     def _let_go(self, some: Sequence[Removal]) -> list[Removal]:
-        """Write that these went, but for those whose jobs have gone on meanwhile."""
+        """Record that these are deleted, except those whose jobs have moved on since."""
         return [each for each in some if self._one(each)]
 
     def _one(self, each: Removal) -> bool:
@@ -242,7 +243,7 @@ class Retention:
         return True
 
     def _may_forget_dataset(self, row: Row) -> bool:
-        """Check once more: a plan may name it by now, and somebody may have pushed it again."""
+        """Check once more: a plan may name it since, or a push may have brought it again."""
         assert self._datasets is not None
         here = next((each for each in self._datasets.sets() if each.dataset_id == row["subject"]), None)
         try:
@@ -264,7 +265,7 @@ class Retention:
     # -- files --------------------------------------------------------------------------------------------------
 
     def _noted(self, row: Row) -> bool:
-        """Lay the note beside the bundle, durably, for a rebuild."""
+        """Write the note into the bundle's folder, durably, for a rebuild."""
         if row["what"] != Kind.BUNDLE:
             return True
         artifact = replace(Artifact.at(row["subject"]), size=row["size"])

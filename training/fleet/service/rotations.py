@@ -57,7 +57,7 @@ class Rotations:
         self._as_of, self._seen_at, self._took_s = -1, 0.0, 0.0
 
     def all(self) -> list[RotationView]:
-        """Fold the rotations, anew when anything has happened since; rarely where there are very many jobs."""
+        """Fold the rotations, again when anything has happened since; rarely where there are very many jobs."""
         row = self._db.one("newest_event")
         head, now = (row["seq"] if row is not None else 0), self._clock.monotonic()
         if self._as_of != head and (self._as_of < 0 or now - self._seen_at >= SHARE * self._took_s):
@@ -162,7 +162,7 @@ def _alike(group: Sequence[Member]) -> tuple[list[Member], list[str]]:
     honest = [each for each in done if each.result and each.result.hosts in ([], [each.turn.host])]
     if len(honest) < len(done):
         odd = next(each for each in done if each not in honest)
-        notes.append(f"{odd.name} says that it was tested on other hosts, and is not counted: mend its trainer")
+        notes.append(f"{odd.name} says that it was tested on other hosts, and is not counted: fix its trainer")
     made = Counter(each.made_by for each in honest)
     if len(made) > 1:
         chosen = max(made, key=lambda one: (made[one], [each.made_by for each in honest].index(one)))

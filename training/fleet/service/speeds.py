@@ -1,7 +1,7 @@
-"""Views of what was learned of durations: the speeds of hosts, and what looks wrong beside them.
+"""Views of the learned durations: the speeds of hosts, and what looks wrong beside them.
 
 An attempt that outlasts all that was learned may never end; a host that is far slower than it measured itself to be
-shows more than it has. Neither is stopped: the estimates follow, and a person is told.
+shows more than it has. Neither is stopped: the estimates follow, and a person is notified.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SpeedViews:
         )
 
     def doubts(self, hosts: Iterable[KnownHost]) -> dict[str, str]:
-        """Say of which hosts what they measured of their own speed is not to be trusted, and why."""
+        """Name the hosts whose measurement of their own speed is not trusted, and why."""
         speeds = self._look().speeds()
         slower = speeds.slower_than_measured()
         told = {}
@@ -102,9 +102,9 @@ def _unmeasured(capability: Mapping[str, Any]) -> str | None:
 def _far_off(times: float, cores: float | None) -> str:
     shown = "than it shows" if cores is None else f"than the {cores:.0f} that it shows"
     return (
-        f"beside the other hosts it trains about {times:.0f} times as slowly as it measured when it joined: "
+        f"compared with the other hosts it trains about {times:.0f} times as slowly as it measured when it joined: "
         f"it lends fewer cores {shown}, is throttled, or the others were busy when they measured themselves; "
-        "forecasts rest on what was trained"
+        "forecasts rest on completed jobs"
     )
 
 

@@ -105,7 +105,7 @@ class SavedStates:
         return number
 
     def of(self, job_id: str) -> StateView | None:
-        """Return what a claim tells of a job's state."""
+        """Return a claim's message about a job's state."""
         kept = self._store.of(job_id)
         return None if kept is None else view(kept)
 
@@ -123,7 +123,7 @@ class SavedStates:
     def _check_newest(self, job: Job, state_id: str) -> None:
         kept = self._store.of(job.job_id)
         if kept is None or kept.state_id != state_id:
-            raise NoState(f"this is not the saved state of job {job.name}; it begins anew")
+            raise NoState(f"this is not the saved state of job {job.name}; it starts over")
 
 
 def kept_by(attempt: Attempt, said: StateKeepRequest, *, state_id: str, size: int, now: float) -> KeptState:
@@ -134,7 +134,7 @@ def kept_by(attempt: Attempt, said: StateKeepRequest, *, state_id: str, size: in
 
 
 def view(kept: KeptState) -> StateView:
-    """Return what a claim tells of a state."""
+    """Return a claim's message about a state."""
     return StateView.of(kept, stretches=list(kept.stretches))
 
 

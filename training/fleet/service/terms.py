@@ -16,7 +16,7 @@ _AS_THEY_ARE = (
 
 
 def terms_of(declared: Mapping[str, Any] | None, order: HostOrder | None) -> HostTerms:
-    """Return what a host's worker is to be told; ``declared`` is its table in ``[hosts]``."""
+    """Return the message for a host's worker; ``declared`` is its table in ``[hosts]``."""
     said = declared or {}
     hours = union(span for text in said.get("hours") or () for span in parse(text))
     return HostTerms(

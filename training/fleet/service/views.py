@@ -1,7 +1,7 @@
 """Views for people and their tools: pages of jobs, a job's history, its log, its obstacles.
 
-Read-only. Runs on a connection of its own beside the writer's; hosts and the plan come from
-the service. Has no rule of its own: obstacles come from :mod:`training.fleet.scheduling.policy`.
+Read-only. Runs on its own connection, parallel to the writer's; hosts and the plan come from the service. Has no rule
+of its own: obstacles come from :mod:`training.fleet.scheduling.policy`.
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ class Views:
         )
 
     def found(self, wanted: JobFilter, sort: str, after: Place, most: int) -> tuple[list[JobView], Place | None]:
-        """Return a page of the jobs that ``wanted`` lets through, in this order, and the place where it goes on."""
+        """Return a page of the jobs that ``wanted`` lets through, in this order, and the place where the next page
+        begins."""
         wanted.check()
         rows = self._found(wanted, sort, after, most + 1)
         looks = self._looks() if any(row["status"] == JobStatus.PENDING for row in rows) else {}
@@ -227,7 +228,7 @@ class Views:
         return self._counted[1]
 
     def held(self, wanted: JobFilter | None = None) -> int:
-        """Count the jobs that would wait if nobody held them, of those that the other filters let through."""
+        """Count the held jobs that would otherwise wait, among those that the other filters let through."""
         parameters = (wanted or JobFilter()).parameters()
         del parameters["status"]
         row = self._db.one("held_found", **parameters)
@@ -393,7 +394,7 @@ class Views:
         )
 
     def explain(self, job_id: str) -> ExplainReply:
-        """Tell for every known host whether the job fits it, and if so, what it waits for."""
+        """Return for every known host whether the job fits it, and if so, what it waits for."""
         row, out = self._row(job_id), self._taken_out()
         job, kind = job_of(row), kind_of(row["class_id"], row["priority"])
         hosts = [self._verdict(job, host, out, unheard_s, kind) for host, unheard_s in self._unheard().items()]
@@ -464,7 +465,7 @@ class Views:
         )
 
     def _paused(self, row: Mapping[str, Any], job: Job) -> str:
-        """Say why the trainer of a live job stood still when it was last heard."""
+        """Say why the trainer of a live job was paused at its last heartbeat."""
         out = at_rest(self._db, self._service.host_registry).get(row["worker_hostname"])
         return f"{job.worker_hostname} is {out.sentence()}" if out is not None else "its worker waits for the receiver"
 
@@ -518,7 +519,7 @@ class Views:
 
     def _held(self, job: Job) -> str:
         since = duration(max(0.0, self._clock.now() - (job.held_at or 0.0)))
-        return f"it is held by {job.held_by}, {since} ago, and granted to nobody until `cis490-jobs unhold`"
+        return f"it is held by {job.held_by}, {since} ago, and granted to no host until `cis490-jobs unhold`"
 
     def _summary(self, job: Job, hosts: list[HostVerdict]) -> str:
         if job.status is not JobStatus.PENDING:
@@ -529,7 +530,7 @@ class Views:
         return self._held(job) if job.held else self._waits(job, hosts)
 
     def _waits(self, job: Job, hosts: list[HostVerdict]) -> str:
-        """Say what a job waits for that nobody holds."""
+        """Say what a job that is not held waits for."""
         fitting = [each for each in hosts if each.fits]
         if not fitting:
             lacks = rules.lacks_data(job.needs, self._service.host_registry.datasets)
@@ -582,7 +583,7 @@ def _in_curve(row: Row, span: Row) -> CurveAttempt:
 
 
 def _is_complete(row: Row) -> bool | None:
-    """Say if an attempt has ended and all its output has arrived; None when nobody said how much there is."""
+    """Say if an attempt has ended and all its output has arrived; None when the amount is unknown."""
     if row["ended_at"] is None:
         return False
     return None if row["log_total"] is None else bool(row["log_next"] >= row["log_total"])

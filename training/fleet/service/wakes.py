@@ -59,7 +59,7 @@ class Wakes:
         return [Wake(host, macs[host]) for host in chosen]
 
     def _asleep(self) -> dict[str, str]:
-        """Map the hosts that were not heard for a lease, and can be woken, to their address."""
+        """Map the hosts that were silent for a lease, and can be woken, to their address."""
         service, found = self.service, dict[str, str]()
         if not self.any_can_be:
             return found

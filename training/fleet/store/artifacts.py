@@ -172,7 +172,7 @@ class ArtifactStore:
     # -- uploads ------------------------------------------------------------------------------------------------
 
     def offset(self, claim_id: str, sha256: str | None) -> int:
-        """Return the offset of a claim's upload, where the next writer goes on. 0 for an undeclared digest."""
+        """Return the offset of a claim's upload, where the next writer resumes. 0 for an undeclared digest."""
         return self._incoming.offset(part_name(claim_id, sha256)) if sha256 else 0
 
     def open_part(
@@ -180,7 +180,7 @@ class ArtifactStore:
     ) -> Part:
         """Take an upload over at ``offset`` (0 restarts it) and fence off its former writer.
 
-        ``coming`` bytes are announced by ``host``, which keeps to its share of what is free. Re-hashes the stored
+        ``coming`` bytes are announced by ``host``, which stays within its share of the free space. Re-hashes the stored
         prefix. Raises OffsetMismatch, StoreFull, ShareFull, StoreUnavailable, BadName.
         """
         name = part_name(claim_id, sha256)
@@ -223,7 +223,7 @@ class ArtifactStore:
     def put_aside(self, artifact: Artifact) -> None:
         """Rename a damaged bundle, so that it is uploaded again; its bytes stay for inspection."""
         target = self.root / artifact.path
-        with self._publishing, disk_errors("putting a damaged artifact aside"):
+        with self._publishing, disk_errors("renaming a damaged artifact"):
             self._fs.replace(target, target.with_name(f"{BUNDLE}.damaged"))
             self._sync_way_to(target)
 
@@ -260,8 +260,8 @@ class ArtifactStore:
     def artifacts(self) -> Iterator[Artifact]:
         """List every bundle in the store, also without a row.
 
-        The folder's name does not tell where the model ends and the mode begins: the part after the last
-        underscore is taken for the mode.
+        The folder's name does not show where the model ends and the mode begins: the part after the last underscore is
+        taken for the mode.
         """
         for kind in self._fs.names(self.root):
             model, _, mode = kind.rpartition("_")
@@ -288,7 +288,7 @@ class ArtifactStore:
     # -- retention ----------------------------------------------------------------------------------------------
 
     def note_removed(self, removed: Removed) -> None:
-        """Write, durably, that a bundle is about to go: what a rebuild knows of it."""
+        """Write, durably, that a bundle is about to go: the facts about it for a rebuild."""
         artifact = removed.artifact
         body = {"artifact_id": artifact.artifact_id, "size": artifact.size, "at": removed.at, "why": removed.why}
         target = (self.root / artifact.path).with_name(REMOVED)
@@ -299,7 +299,7 @@ class ArtifactStore:
             self._sync_way_to(target)
 
     def removed_note(self, artifact: Artifact) -> Removed | None:
-        """Read when and why a bundle went; None when nothing says so."""
+        """Read when and why a bundle went; None when there is no note of it."""
         return read_removed(self._fs, self.root, artifact)
 
     def remove(self, artifact: Artifact) -> None:
@@ -326,7 +326,7 @@ class ArtifactStore:
     # -- provenance ---------------------------------------------------------------------------------------------
 
     def write_provenance(self, artifact: Artifact, *, job_id: str, attempt: int, record: Mapping[str, Any]) -> Path:
-        """Write, durably, how an attempt came to this bundle. Belongs before the commit that accepts it.
+        """Write, durably, how an attempt produced this bundle. Belongs before the commit that accepts it.
 
         Writing the same attempt again replaces its file, so a repeated request is harmless.
         """

@@ -5,7 +5,7 @@
     <root>/pieces/ab/<sha256>     at most 1 MiB each
     <root>/sets/<id>.json         a listing whose chunks are all there; its SHA-256 is the id
     <root>/about/<id>.json        when it was published, with facts from the listing
-    <root>/names/<name>           a name that stands for an id; publishing moves it
+    <root>/names/<name>           a name that means an id; publishing moves it
     <root>/drafts/<id>.json       a listing whose chunks are still arriving
     <root>/incoming/*.part        files on their way to their names
 
@@ -134,7 +134,7 @@ class DatasetStore:
             return self._document("sets", dataset_id)
 
     def piece(self, dataset_id: str, sha256: str) -> bytes:
-        """Read and verify a chunk of a data set; a damaged one is set aside. Raises NoDataset, ChunksMissing."""
+        """Read and verify a chunk of a data set; a damaged one is renamed. Raises NoDataset, ChunksMissing."""
         if self._listing("sets", dataset_id).length_of(sha256) is None:
             raise NoDataset(f"data set {dataset_id[:12]} has no chunk {sha256[:12]}")
         path = self._chunk(sha256)
@@ -144,7 +144,7 @@ class DatasetStore:
                 raise ChunksMissing(f"chunk {sha256[:12]} is missing from the disk; {again}")
             data = b"".join(self._fs.read(path))
         if hashlib.sha256(data).hexdigest() != sha256:
-            with self._lock, disk_errors("putting a damaged chunk aside"):
+            with self._lock, disk_errors("renaming a damaged chunk"):
                 self._fs.replace(path, path.with_name(sha256 + _DAMAGED))
             raise ChunksMissing(f"chunk {sha256[:12]} was damaged on the disk; {again}")
         return data
@@ -395,7 +395,8 @@ class DatasetStore:
         self._sync_ways_to([self.root / "sets"])
 
     def _write(self, target: Path, data: bytes) -> None:
-        """Give ``data`` its name durably: written aside, synced, renamed, every folder on the way synced."""
+        """Give ``data`` its name durably: written under a temporary name, synced, renamed, every folder on the way
+        synced."""
         self._write_all({target: data})
         self._sync_ways_to([target])
 

@@ -5,19 +5,19 @@ The tree::
     StoreError                 the store cannot or will not do this
     ├── BadName                a model, mode, id or digest that may not become part of a path
     ├── BadMark                the store does not say which database it belongs to
-    ├── StoreFull              the disk is full or close to it; what was stored stays, try again later
+    ├── StoreFull              the disk is full or close to it; stored bytes stay, try again later
     │   └── ShareFull          one host's unfinished uploads have their share of what is free; try again later
     ├── StoreUnavailable       the disk failed; nothing was acknowledged, try again
     ├── NotStored              no such artifact
     ├── Damaged                an artifact's bytes are not what its name says
     ├── NoDataset              no such data set, or no such chunk of it
     ├── NoState                no saved state of this job
-    ├── ChunksMissing          a data set lacks chunks, or some are damaged; pushing it again mends it
+    ├── ChunksMissing          a data set lacks chunks, or some are damaged; pushing it again repairs it
     └── UploadError            one upload
         ├── TooManyParts       as many uploads of this claim as there may be are under way
         ├── Fenced             another connection took this upload over
-        ├── OffsetMismatch     the upload cannot go on from there; `.stored` says from where it can
-        ├── Incomplete         fewer bytes than announced; they are kept, so that the upload can go on
+        ├── OffsetMismatch     the upload cannot resume there; `.stored` says from where it can
+        ├── Incomplete         fewer bytes than announced; they are kept, so that the upload can resume
         └── WrongDigest        the bytes are not those announced; they are thrown away
 """
 
@@ -49,7 +49,7 @@ class BadMark(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk is full. What was stored before stays; the upload can go on once there is room."""
+    """The disk is full. Bytes stored before stay; the upload can resume once there is room."""
 
 
 class ShareFull(StoreFull):
@@ -81,7 +81,7 @@ class ChunksMissing(StoreError):
 
 
 class UploadError(StoreError):
-    """An upload cannot go on as requested."""
+    """An upload cannot continue as requested."""
 
 
 class TooManyParts(UploadError):
@@ -96,7 +96,7 @@ class OffsetMismatch(UploadError):
     """The requested offset is not stored."""
 
     def __init__(self, asked: int, stored: int) -> None:
-        super().__init__(f"cannot go on from byte {asked}: {stored} bytes are stored")
+        super().__init__(f"cannot resume at byte {asked}: {stored} bytes are stored")
         self.stored = stored
 
 
@@ -104,7 +104,7 @@ class Incomplete(UploadError):
     """The body ended early. The received bytes are kept."""
 
     def __init__(self, stored: int, expected: int) -> None:
-        super().__init__(f"the body ended after {stored} of {expected} bytes; go on from there")
+        super().__init__(f"the body ended after {stored} of {expected} bytes; resume there")
         self.stored = stored
 
 

@@ -128,7 +128,7 @@ class Part:
                 crashpoint("store.renamed")
 
     def drop(self) -> None:
-        """Remove the part, unless another writer owns it by now."""
+        """Remove the part, unless another writer owns it now."""
         with self._lock:
             if self._handle is not None:
                 self._throw_away()
@@ -226,16 +226,16 @@ class Incoming:
     def _make_room(self, name: str, more: int) -> None:
         """Let a part grow by ``more`` bytes, or raise ShareFull or StoreFull.
 
-        One part at a time of all may exceed its host's share, as long as it is written: a bundle larger than a
-        share would never arrive otherwise. It may also take the room of idle parts, if that is enough:
-        their senders upload them again, and otherwise halves of many uploads could block each other for ever.
+        One part at a time of all may exceed its host's share, as long as it is written: a bundle larger than a share
+        would never arrive otherwise. It may also take the room of idle parts, if that is enough: their senders upload
+        them again, and otherwise halves of many uploads could block each other without end.
         """
         host, free = self._hosts.get(_claim_of(name)), self.room.free()
         if host is not None and not within_share(self._unfinished(host), more, free):
             if self._beyond != name and self._beyond in self._owners:
                 raise ShareFull(
                     f"the unfinished uploads of host {host} may take a quarter of what is free here, and another large "
-                    "upload goes beyond that now; this one goes on after it"
+                    "upload goes beyond that now; this one resumes after it"
                 )
             self._beyond = name
             idle = self._idle(name) if more > free else []

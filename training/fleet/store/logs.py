@@ -5,8 +5,8 @@
     <root>/logs/<job>/<attempt>-<first>-<digest>.log.gz   the lines of an attempt from number <first> on
 
 The name ends in the beginning of the file's SHA-256, so that no two files ever have one name: a backup keeps files of
-several moments side by side. The row that names a file is committed after the file is durable, and a file goes long
-after its row has let go of it.
+several moments side by side. The row that names a file is committed after the file is durable, and a file is deleted
+long after its row has dropped it.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class LogStore:
 
 
 def parsed(name: str) -> tuple[int, int, str] | None:
-    """Return attempt, first line and beginning of the digest that a file's name tells; None for another file."""
+    """Return attempt, first line and beginning of the digest from a file's name; None for another file."""
     match = _NAME.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]), match[3])
 

@@ -1,6 +1,6 @@
 """The free space above the reserve, kept by many uploads at once.
 
-An announced length reserves nothing, or a slow sender of much would block the others. So each block asks for its room
+An announced length reserves nothing, or a slow sender of much would block the others. So each block reserves its room
 just before it is written, and counts as written from then on.
 """
 
@@ -55,7 +55,7 @@ class Room:
         if self._free() < size:
             raise StoreFull(
                 f"no room for {size} bytes: the store keeps {self._reserve_bytes} bytes free; "
-                f"free some space under {self._root} and the upload goes on"
+                f"free some space under {self._root} and the upload resumes"
             )
 
     def _free(self) -> int:

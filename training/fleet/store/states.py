@@ -1,12 +1,12 @@
-"""The receiver's store of trainers' saved states: of each unfinished job the newest, so that another host goes on.
+"""The receiver's store of trainers' saved states: of each unfinished job the newest, so that another host can continue.
 
 ::
 
     <root>/jobs/<job id>.json     the job's state: its id, where it comes from, how far it is
     <root>/pieces, sets, drafts …  its files, as in :mod:`training.fleet.store.datasets`
 
-A state travels and is kept as a data set is: a listing, whose SHA-256 is its id, and chunks. The fleet looks into
-none. One that is lost costs time and no result: that job begins anew.
+A state travels and is kept as a data set is: a listing, whose SHA-256 is its id, and chunks. The fleet looks into none.
+One that is lost costs time and no result: that job starts over.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class StateStore:
     def _state_of(self, job_id: str) -> str:
         kept = self._kept.get(job_id)
         if kept is None:
-            raise NoState(f"no saved state of job {job_id[:12]} is here; it begins anew")
+            raise NoState(f"no saved state of job {job_id[:12]} is here; it starts over")
         return kept.state_id
 
     def _remove(self, state_id: str) -> None:

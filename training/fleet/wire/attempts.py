@@ -43,7 +43,7 @@ ExitCode = Annotated[int, Meta(ge=-(2**31), le=2**32 - 1)]  # exit codes of Wind
 
 
 class SetAsideWork(Wire, frozen=True, kw_only=True):
-    """A finished bundle that stays on a host because the receiver refused it for good."""
+    """A finished bundle that stays on a host because the receiver refused it permanently."""
 
     job_id: str
     name: str = ""
@@ -88,7 +88,7 @@ class ClaimRequest(Wire, frozen=True, kw_only=True):
 
 
 class HostTerms(Wire, frozen=True, kw_only=True):
-    """The wishes of a host's owner and operators, for its worker now. Null asks for nothing."""
+    """The conditions of a host's owner and operators, for its worker now. Null means no request."""
 
     order: Literal["pause", "drain", "hand_back"] | None = None  # of an operator
     by: str | None = None  # who gave it
@@ -187,7 +187,7 @@ class Grant(ClaimReply, frozen=True, kw_only=True):
 class LogLines(Wire, frozen=True, kw_only=True):
     """Consecutive output lines; ``first`` numbers the first one within its attempt, from 0.
 
-    ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or nobody says.
+    ``total`` counts all lines of an attempt whose trainer has ended; null: it may print more, or this is unknown.
     """
 
     first: Count = 0
@@ -266,7 +266,7 @@ class CompleteReply(Wire, frozen=True, kw_only=True):
 
 
 class DeliverRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/job/{id}/deliver``: finished work that had been set aside, offered again by hand."""
+    """``POST /v1/job/{id}/deliver``: finished work that was kept on its host, offered again by hand."""
 
     host_id: HostId
     claim_id: Id  # the claim under which it was trained, live or not

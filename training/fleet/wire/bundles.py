@@ -37,7 +37,7 @@ def complaint(sizes: Mapping[str, int], packed_bytes: int = 0) -> str | None:
         if size > MEMBER_BYTES_MAX:
             return f"{name} is larger than 8 GiB; save less in it"
         if name.endswith(CHECKPOINT_ENDING) and size > CHECKPOINT_BYTES_MAX:
-            return f"{name} is larger than 64 MiB, too large for a checkpoint; put the weights beside it"
+            return f"{name} is larger than 64 MiB, too large for a checkpoint; put the weights into files next to it"
     total = sum(sizes.values())
     if total > UNPACKED_BYTES_MAX:
         most = UNPACKED_BYTES_MAX // GIB
@@ -63,5 +63,5 @@ def sidecar_complaint(name: str, content: bytes, files: Mapping[str, tuple[int, 
     if not isinstance(named, dict):
         return None
     if files.get(str(named.get("file"))) != (named.get("bytes"), named.get("sha256")):
-        return f"{name} was not written with the sidecar beside it"
+        return f"{name} was not written with the sidecar in its folder"
     return None

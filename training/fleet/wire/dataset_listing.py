@@ -323,7 +323,7 @@ def check_paths(paths: Iterable[str]) -> None:
 
 
 def _note(known: dict[str, str], name: str) -> None:
-    """Note a file or folder; raise BadListing when another one has its name but for letters' case."""
+    """Note a file or folder; raise BadListing when another one differs only by letter case."""
     folded = name.rstrip("/").casefold()
     there = known.setdefault(folded, name)
     if there != name:

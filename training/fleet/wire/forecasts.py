@@ -49,7 +49,7 @@ class ForetoldJob(Wire, frozen=True, kw_only=True):
 
 
 class DeclineView(Wire, frozen=True, kw_only=True):
-    """A job that a host lets go to another, which will have it done sooner. Times in epoch seconds."""
+    """A job that a host leaves to another, which will finish it sooner. Times in epoch seconds."""
 
     name: str  # of the first such job
     at: float  # when the host would ask
@@ -70,7 +70,7 @@ class ForetoldHost(Wire, frozen=True, kw_only=True):
 
 
 class ForecastReply(Wire, frozen=True, kw_only=True):
-    """The answer of the forecast endpoints. Times in epoch seconds; ``done_at`` null: nothing is to be done."""
+    """The answer of the forecast endpoints. Times in epoch seconds; ``done_at`` null: there is nothing to do."""
 
     now: float
     done_at: float | None

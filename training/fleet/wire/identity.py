@@ -1,4 +1,4 @@
-"""The caller's identity: the proof that a connection carries, and the host or operator that it stands for.
+"""The caller's identity: the proof that a connection carries, and the host or operator that it identifies.
 
 A certificate names its owner by one URI, ``urn:cis490:host:NAME``, ``…:operator:NAME``, ``…:reader:NAME`` or
 ``…:watcher:NAME``, and by nothing else: common names and other alternative names are ignored, and a certificate with
@@ -102,7 +102,7 @@ LOCAL = Principal(Method.NONE)
 
 
 def enrolling(role: Role, name: str) -> str:
-    """The command that enrolls this caller anew."""
+    """The command that enrolls this caller again."""
     option = "" if role is Role.HOST else f"--{role} "
     return f"`cis490-jobs enroll {option}{name}`"
 

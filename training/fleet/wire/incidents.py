@@ -1,4 +1,4 @@
-"""Structs of watched hosts: what a watch tells of itself, its incidents and its changes, and what is known of them.
+"""Structs of watched hosts: a watch's reports on itself, its incidents and its changes, and their records.
 
 Times of an incident or a change are epoch seconds of the *host's* clock: they say when it happened there, and order
 nothing here.
@@ -58,7 +58,7 @@ class MovedView(Wire, frozen=True, kw_only=True):
 
 
 class WatchedChange(Wire, frozen=True, kw_only=True):
-    """A change of the host: told, or over as somebody confirmed it there or named a new reference."""
+    """A change of the host: reported, or over because a person confirmed it there or named a new reference."""
 
     id: Annotated[str, Meta(pattern="^[0-9a-f]{8,64}$")]  # the same change always has it
     event: Literal["changed", "confirmed", "referenced"]
@@ -82,7 +82,7 @@ class WatchRequest(Wire, frozen=True, kw_only=True):
 
 
 class WatchReply(Wire, frozen=True, kw_only=True):
-    """``number`` is the receiver's for the incident or the change; ``known``: it had been told of before."""
+    """``number`` is the receiver's for the incident or the change; ``known``: it had been reported before."""
 
     number: int | None = None
     known: bool = False
@@ -135,7 +135,8 @@ class ChangeView(Wire, frozen=True, kw_only=True):
 
 
 class WatchView(Wire, frozen=True, kw_only=True):
-    """A watch that was heard. ``since``: without a break; ``silent``: not heard for more than twice what it meant."""
+    """A watch that contacted the receiver. ``since``: without a break; ``silent``: silent for more than twice its
+    interval."""
 
     host: str
     model: str
@@ -159,7 +160,7 @@ class IncidentsReply(Wire, frozen=True, kw_only=True):
 
 
 class CloseChangeRequest(Wire, frozen=True, kw_only=True):
-    """``POST /v1/changes/{number}/close``: nobody needs to look any more; ``reopen`` takes that back."""
+    """``POST /v1/changes/{number}/close``: it needs no attention any more; ``reopen`` takes that back."""
 
     reopen: bool = False
 

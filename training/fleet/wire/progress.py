@@ -37,7 +37,7 @@ class Point:
 
 
 def point_of(progress: Mapping[str, Any] | None) -> Point | None:
-    """Return the point in a progress object; None without a whole ``epoch`` and a figure beside it."""
+    """Return the point in a progress object; None without a whole ``epoch`` and at least one figure."""
     epoch = None if progress is None else _number(progress.get("epoch"))
     if progress is None or epoch is None or epoch != int(epoch) or not 0 <= epoch <= EPOCH_MAX:
         return None

@@ -1,7 +1,7 @@
 """A trainer's report, read strictly and within bounds. PURE.
 
-A report comes from a trainer: its figures may be nonsense, its texts anything. Each part is read by itself, so what
-makes no sense is left out with a word and takes nothing with it; whoever shows a text makes it printable.
+A report comes from a trainer: its figures may be nonsense, its texts anything. Each part is parsed separately: an
+invalid part is left out with a note, and the others stay; the code that shows a text makes it printable.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LEVELS: Mapping[str, str] = {"good": "rely on it", "caution": "with caution", "p
 _BELIEFS = {"good": "to rely on", "caution": "with caution", "poor": "not to be used", "": "not judged"}
 STANDINGS: Mapping[str, str] = {
     "first": "first",
-    "tied": "not told apart from the first",
+    "tied": "not distinguishable from the first",
     "behind": "behind the first",
     "unknown": "no interval to compare by",
 }
@@ -108,7 +108,7 @@ def ranking(models: Sequence[Json], in_all: int = 0) -> str:
     if tied:
         others = "1 other" if tied == 1 else f"{tied} others"
         said = f"no model is surely ahead: {first['name']} has the highest AUROC, {auroc}, "
-        said += f"and {others} cannot be told apart from it"
+        said += f"and {others} cannot be distinguished from it"
     elif behind:
         said = f"{first['name']} is ahead of all that have an interval: AUROC {auroc}"
     else:
@@ -188,7 +188,7 @@ def by_host(rotation: Json, hosts: Sequence[str]) -> list[str]:
 
 
 def rotated(rotations: Sequence[Json]) -> str:
-    """Say in one sentence what rotations show of hosts that nobody trained on."""
+    """Say in one sentence what rotations show of hosts left out of training."""
     whole = [each for each in rotations if each["done"] == each["jobs"] and each["auroc"]["mean"] is not None]
     if not rotations:
         return ""
@@ -221,5 +221,5 @@ def gap(a: Json | None, b: Json | None) -> tuple[str, str]:
         return difference, "one of the two has no interval"
     low_a, high_a, low_b, high_b = (each or 0.0 for each in bounds)
     if low_a <= high_b and low_b <= high_a:
-        return difference, "the intervals overlap: which is better cannot be told from them"
+        return difference, "the intervals overlap: they do not show which is better"
     return difference, "the intervals do not overlap: the difference is not by the draw of episodes alone"

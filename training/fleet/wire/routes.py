@@ -92,15 +92,15 @@ ROUTES: tuple[Route, ...] = (
         "List how long jobs take on each host, as learned", reply=wire.SpeedsReply),
     Route(
         "GET", "/v1/forecast", Access.READER, "forecast",
-        "Foretell who trains what when, and when all is done", reply=ForecastReply,
+        "Forecast which host trains which job when, and when all jobs are done", reply=ForecastReply,
         problem_types=(ProblemType.NOT_YOURS,)),
     Route(
         "POST", "/v1/forecast", Access.READER, "forecast_of",
-        "Foretell it for other hosts, or for a given plan; no command in it is run", ForecastRequest, ForecastReply,
+        "Forecast for other hosts, or for a given plan; no command in it is run", ForecastRequest, ForecastReply,
         (ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS, ProblemType.UNKNOWN_NAME)),
     Route(
         "POST", "/v1/watch", Access.REPORTER, "watch",
-        "Tell that this host is watched, and of an incident or a change", WatchRequest, WatchReply),
+        "Report that this host is watched, or an incident or a change", WatchRequest, WatchReply),
     Route(
         "GET", "/v1/incidents", Access.READER, "incidents",
         "List the incidents and changes of watched hosts, the newest first", reply=IncidentsReply,
@@ -123,7 +123,7 @@ ROUTES: tuple[Route, ...] = (
         "Queue a job again", reply=wire.MovedReply, problem_types=_MOVED),
     Route(
         "POST", f"{JOB}/hold", Access.OPERATOR, "hold",
-        "Hold a job: no host gets it until it is unheld; a running attempt goes on", reply=wire.MovedReply,
+        "Hold a job: no host gets it until it is unheld; a running attempt continues", reply=wire.MovedReply,
         problem_types=_MOVED),
     Route(
         "POST", f"{JOB}/unhold", Access.OPERATOR, "unhold",
@@ -153,11 +153,11 @@ ROUTES: tuple[Route, ...] = (
         "Reload the manifest", reply=wire.ReloadReply, problem_types=(ProblemType.BAD_MANIFEST,)),
     Route(
         "GET", "/v1/manifest/plan", Access.READER, "plan",
-        "Tell what a reload of the manifest would change", reply=PlanReply,
+        "Preview what a reload of the manifest would change", reply=PlanReply,
         problem_types=(ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS)),
     Route(
         "POST", "/v1/manifest/plan", Access.READER, "plan_of",
-        "Tell what a reload of a given plan would change; no command in it is run", PlanRequest, PlanReply,
+        "Preview what a reload of a given plan would change; no command in it is run", PlanRequest, PlanReply,
         (ProblemType.BAD_MANIFEST, ProblemType.NOT_YOURS)),
     Route(
         "GET", "/v1/authority", Access.JOINING, "authority",
@@ -196,7 +196,7 @@ ROUTES: tuple[Route, ...] = (
         "Read the audit: who did what", reply=wire.AuditReply, parameters=_PAGE),
     Route(
         "GET", "/v1/gc", Access.READER, "gc",
-        "List what the plan's retention lets go now, and why", reply=wire.GcReply,
+        "List what the plan's retention would delete now, and why", reply=wire.GcReply,
         problem_types=(ProblemType.NOT_YOURS,)),
     Route(
         "POST", "/v1/gc", Access.OPERATOR, "gc_now",
@@ -277,7 +277,7 @@ ROUTES: tuple[Route, ...] = (
         "Do what the form says, unless the jobs have changed since the question", media=HTML),
     Route(
         "GET", "/login", Access.JOINING, "login_page",
-        "Show the form that asks for a token", media=HTML),
+        "Show the form for a token", media=HTML),
     Route(
         "POST", "/login", Access.JOINING, "login",
         "Turn a token into a session of this browser", media=HTML),

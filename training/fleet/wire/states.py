@@ -1,4 +1,4 @@
-"""Saved states of trainers on the wire: what a claim tells of one, and how it is brought.
+"""Saved states of trainers on the wire: a claim's message about one, and how it is transferred.
 
 A state travels in chunks, like a data set (:mod:`training.fleet.wire.dataset_listing`): announced by its listing,
 brought chunk by chunk, and kept as the job's newest once all are there. Only the holder of the job's live claim brings
@@ -20,7 +20,7 @@ STATE_BYTES_MAX = 4 * 1024**3  # of one job's state
 class Stretch(Wire, frozen=True, kw_only=True):
     """The part of a training that one attempt did: the epochs (or trees) after ``begins``, up to ``ends``.
 
-    Null: its trainer counts none; or, of the last one, it came to its end and printed none.
+    Null: its trainer counts none; or, for the last one, it ended and printed none.
     """
 
     attempt: int
@@ -30,7 +30,7 @@ class Stretch(Wire, frozen=True, kw_only=True):
 
 
 class StateView(Wire, frozen=True, kw_only=True):
-    """The newest saved state of a job, from which its next attempt goes on."""
+    """The newest saved state of a job, from which its next attempt resumes."""
 
     state_id: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]  # SHA-256 of its listing
     size: int  # bytes

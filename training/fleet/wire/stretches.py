@@ -9,10 +9,10 @@ STRETCHES_MAX = 200  # attempts that a state tells of
 
 
 def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the stretches of a training that goes on in ``own``, so that each epoch belongs to one of them.
+    """Return the stretches of a training that continues in ``own``, so that each epoch belongs to one of them.
 
-    The epoch after which it began says how far those before it count: what a crash left may be older than what was told
-    of it last, or, on the same host, newer; and a trainer that began anew took none of it.
+    The epoch after which it began says how far those before it count: the state after a crash may be older than its
+    last report, or, on the same host, newer; and a trainer that started over used none of it.
     """
     begins = own["begins"]
     kept: list[dict[str, Any]] = []
@@ -27,6 +27,6 @@ def joined(earlier: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> list
 
 
 def _last_known(stretches: Sequence[Mapping[str, Any]]) -> int:
-    """Return the last epoch that a training is known to have reached; 0 when nobody told of one."""
+    """Return the last epoch that a training is known to have reached; 0 when none was reported."""
     points = (point for each in reversed(stretches) for point in (each["ends"], each["begins"]))
     return next((point for point in points if point is not None), 0)

@@ -1,4 +1,4 @@
-"""The part of a worker's message that tells of a running or ended attempt."""
+"""The part of a worker's message about a running or ended attempt."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class EventView(Wire, frozen=True, kw_only=True):
 
 
 class Figure(Wire, frozen=True, kw_only=True):
-    """A figure of a report with its 95 % interval; null: it has none, and ``why`` says so in the trainer's words."""
+    """A figure of a report with its 95 % interval; null: it has none, and ``why`` is the trainer's reason."""
 
     value: float | None = None
     low: float | None = None
@@ -389,7 +389,7 @@ class WorkersReply(Wire, frozen=True, kw_only=True):
 
 
 class GoneView(Wire, frozen=True, kw_only=True):
-    """Something that the plan's [retention] lets go."""
+    """An item that the plan's [retention] deletes."""
 
     what: str  # bundle, log, curve, events or dataset
     name: str  # for people

@@ -71,7 +71,7 @@ def day(at: object) -> str:
 def typed(job: Json) -> str:
     """Return what names a job on a shell's command line: its name in quotes.
 
-    Its id where nobody could type the name, or where that may mean another job: one that the plan names now.
+    Its id where the name cannot be typed, or may mean another job: one that the plan names now.
     """
     name = str(job.get("name") or "")
     if _left(job):
@@ -81,12 +81,12 @@ def typed(job: Json) -> str:
 
 
 def called(job: Json, chars_max: int) -> str:
-    """Return a job's name where it stands for itself: of two with one name, the plan means the other."""
+    """Return a job's name on its own: of two with one name, the plan means the other."""
     return one_line(job.get("name"), chars_max) + (" (not in the plan)" if _left(job) else "")
 
 
 def _left(job: Json) -> bool:
-    """Tell if the plan names a job no more; a row says so by 0, and who does not say it means nothing."""
+    """True if the plan no longer names a job; a row shows it by 0; a missing value means nothing."""
     return job.get("in_manifest") in (False, 0)
 
 
@@ -202,7 +202,7 @@ def left_s(view: Json) -> float | None:
 
 
 def marks(view: Json) -> list[str]:
-    """List what is said of a job beside its status."""
+    """List the remarks on a job other than its status."""
     over = view.get("status") in ("completed", "cancelled")
     said = ["held"] if view.get("held_by") and not over else []
     return said + ([] if view.get("in_manifest", True) else ["not in the plan"])
@@ -217,7 +217,7 @@ def held(view: Json, now: object) -> str:
 
 
 def left(view: Json) -> bool:
-    """Tell whether a job is history: over, and no longer named by the plan."""
+    """True if a job is history: over, and no longer named by the plan."""
     return not view.get("in_manifest", True) and view.get("status") in ("completed", "cancelled")
 
 
@@ -280,7 +280,7 @@ EVENTS: Mapping[str, str] = {
     "retry": "failed and is tried again, on",
     "hand_back": "was handed back by",
     "sweep": "was lost with",
-    "exhaust": "failed for good, on",
+    "exhaust": "failed permanently, on",
     "pardon": "waits again",
     "cancel": "was cancelled",
     "take_out": "was cancelled",

@@ -98,7 +98,7 @@ WORKER_ROUTES: tuple[Route, ...] = (
         ProblemType.JOB_CANCELLED, ProblemType.RESULT_CONFLICT, ProblemType.SPEC_MISMATCH, ProblemType.NO_ARTIFACT)),
     Route(
         "POST", f"{JOB}/deliver", Access.WORKER, "deliver",
-        "Complete a waiting job with a bundle that had been set aside", attempts.DeliverRequest, attempts.CompleteReply,
+        "Complete a waiting job with a bundle that its host kept", attempts.DeliverRequest, attempts.CompleteReply,
         (*CLAIMED, ProblemType.JOB_CANCELLED, ProblemType.WRONG_STATE, ProblemType.SPEC_MISMATCH,
         ProblemType.NO_ARTIFACT)),
     Route(
@@ -123,7 +123,7 @@ WORKER_ROUTES: tuple[Route, ...] = (
         parameters=HOLDER, upload=True, media=""),
     Route(
         "POST", f"{STATE}/keep", Access.WORKER, "keep_state",
-        "Keep a saved state as the job's newest, for its next attempt to go on from", StateKeepRequest, StateView,
+        "Keep a saved state as the job's newest, for its next attempt to resume from", StateKeepRequest, StateView,
         HELD, parameters=HOLDER),
     Route(
         "GET", STATE, Access.WORKER, "state",

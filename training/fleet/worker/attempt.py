@@ -89,7 +89,7 @@ def found(outbox: Outbox, assignment: t.Assignment, log: Path, end: Path, resume
 def measured_at(look: int, every: int) -> bool:
     """Return True for a look at which the use of the host is measured: each ``every`` looks, and after 4, 8, 16, …
 
-    Else a trainer that is soon over would not tell how much of a GPU's memory its kind takes.
+    Otherwise a short trainer would not show how much of a GPU's memory its kind takes.
     """
     return look % every == 0 or (4 <= look < every and look.bit_count() == 1)
 
@@ -245,7 +245,7 @@ class Attempt:
                 self._doubt(self.assignment.dataset)  # perhaps this disk has damaged it
 
     def _preload(self) -> Preload | None:
-        """Return what our trainers may find imported; a trainer of one's own starts afresh."""
+        """Return what our trainers may find imported; an own trainer starts afresh."""
         return None if self.assignment.spec.get("trainer") else Preload(preloads(self.assignment.model), THEN)
 
     def _inputs(self) -> Inputs:
@@ -316,7 +316,7 @@ class Attempt:
         self._pass_on(tail, tail.poll(final=True))
 
     def _print(self, tail: OutputTail) -> None:
-        """Pass on all waiting output in blocks; bounded, because the trainer may print for ever."""
+        """Pass on all waiting output in blocks; bounded, because the trainer may print without end."""
         for _ in range(POLLS_A_LOOK):
             if not (lines := tail.poll()):
                 break

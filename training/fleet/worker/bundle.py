@@ -72,7 +72,7 @@ def pack(
         members = [*_checkpoint_members(out_dir, model, mode), *_report(reports_dir, model, mode)]
     members.sort(key=lambda member: member.path.name)
     if len({member.path.name for member in members}) < len(members):
-        raise BundleError("the outputs name one file twice; mend them in the manifest")
+        raise BundleError("the outputs name one file twice; correct them in the manifest")
     sizes = {member.path.name: size for member in members if (size := _size(member.path))}
     _refuse(bundles.complaint(sizes) if sizes else None)
     part = target.with_name(target.name + ".part")

@@ -1,8 +1,8 @@
 """A worker's certificate: renewed in time, and a revocation is noticed at once.
 
-One thread, beside the loop. The receiver cuts its idle connection when it revokes the certificate, and a request then
-brings the reason. At rest that costs one small request a minute. A proxy's connection is not cut; there the receiver's
-answer asks for a look every few seconds.
+One thread, separate from the loop. The receiver cuts its idle connection when it revokes the certificate, and a request
+then brings the reason. At rest that costs one small request a minute. A proxy's connection is not cut; there the
+receiver's answer demands a check every few seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Standing:
         on_revoked: Callable[[str], None],
         granted_by: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """``granted_by`` is the database of the work in hand, if any: then only its receiver can revoke us."""
+        """``granted_by`` is the database of the current work, if any: then only its receiver can revoke us."""
         self._credentials = credentials
         self._clock = clock
         self._on_renewed = on_renewed

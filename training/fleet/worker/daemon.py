@@ -1,8 +1,8 @@
 """The daemon on a training host: it claims a job, starts its trainer, and delivers the verified bundle.
 
 The decisions are in state/step.py. This file is the shell around it: one inbox, one loop that takes an event and
-carries out the actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run beside the loop
-and only ever post events.
+carries out the actions. Requests (worker/requests.py), the trainer (worker/attempt.py) and signals run outside the loop
+and only post events.
 
 Start it with ``python -m training.fleet.worker`` or ``cis490-trainer-worker``.
 """
@@ -210,11 +210,11 @@ class TrainerWorker:
         self.post(t.SignalReceived())
 
     def _granted_by(self) -> str | None:
-        """Return the database of the work in hand; called on other threads, too."""
+        """Return the database of the current work; called on other threads, too."""
         return next((each.database_id for each in self._in_hand()), None)
 
     def _in_hand(self) -> list[t.Assignment]:
-        """List the jobs in hand; called on other threads, too."""
+        """List the current jobs; called on other threads, too."""
         return [work.assignment for work in self._state.works.values()]
 
     def _datasets_in_use(self) -> set[str]:
@@ -300,21 +300,21 @@ class TrainerWorker:
             self._disk.save(action.saved, action.slot)
         except OSError as error:
             log.warning(
-                "%s cannot be written (%s): a crash now may cost the job in hand", self._disk.folder, error.strerror
+                "%s cannot be written (%s): a crash now may cost the current job", self._disk.folder, error.strerror
             )
 
     def _keep(self, action: t.SetAside) -> None:
-        """Set finished work aside. When the disk takes no copy, it stays with the newest attempts."""
+        """Keep finished work locally. When the disk takes no copy, it stays with the newest attempts."""
         try:
             place = self._aside.put(action.delivery, action.why, self._clock.now())
         except OSError as error:
-            log.error("finished work could not be set aside: %s", error)
+            log.error("finished work could not be kept: %s", error)
         else:
             name = action.delivery.assignment.name
             log.warning("%s is kept in %s; `%s` offers it again", name, place, self._options.typed("--deliver", name))
 
     def _lying_here(self) -> list[dict[str, object]]:
-        """List the finished work that was set aside, for a claim."""
+        """List the finished work kept here, for a claim."""
         return [
             {
                 "job_id": one.delivery.assignment.job_id,
@@ -370,7 +370,7 @@ def doctor(options: Options) -> int:
 
 
 def deliver(options: Options, ref: str) -> int:
-    """Deliver finished work that was set aside: 0 accepted, 1 refused, 2 no such work, 75 receiver not reached."""
+    """Deliver finished work that was kept here: 0 accepted, 1 refused, 2 no such work, 75 receiver not reached."""
     aside = SetAside(options.aside)
     found = aside.named(ref)
     if len(found) != 1:
@@ -395,14 +395,14 @@ def deliver(options: Options, ref: str) -> int:
         print(f"{PROGRAM}: {printable(error)}; it is kept in {work.folder}", file=sys.stderr)
         return 75 if isinstance(error, Unreachable | Unavailable) else 1
     aside.forget(work)
-    print(f"{job.name} is completed with the model that was set aside (attempt {receipt.attempt})")
+    print(f"{job.name} is completed with the model that was kept here (attempt {receipt.attempt})")
     return 0
 
 
 def _not_one(ref: str, folder: Path, known: str, *, several: bool) -> str:
     if several:
         return f"{ref!r} may mean several: {known}; name one of these folders"
-    return f"nothing of {ref!r} was set aside in {folder}; there is {known or 'nothing at all'}"
+    return f"nothing of {ref!r} is kept in {folder}; there is {known or 'nothing at all'}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,13 +5,13 @@
     <folder>/sets/<id>/…           files of a data set, as they were pushed: those that a job has wanted
     <folder>/fetching/<id>/…       files on their way: present chunks are not fetched again
     <folder>/listings/<id>.json    all its files and chunks
-    <folder>/stamps/<id>.json      size and time of each file under ``sets``: what has changed since is fetched anew
+    <folder>/stamps/<id>.json      size and time of each file under ``sets``: files changed since are fetched again
     <folder>/recent.json           ids, the one used last at the end
 
-The files that a job wants appear under ``sets`` after the last byte of all was verified and synced, those of a new data
-set in one step. One worker uses the folder at a time, and of its fetches one goes on at a time. A receiver that is away
-is waited for; whoever wants nothing any more says so by :class:`Order`. In memory is one chunk, and the listings of the
-data sets here.
+The files that a job needs appear under ``sets`` after the last byte of all was verified and synced, those of a new data
+set in one step. One worker uses the folder at a time, and runs one fetch at a time. A receiver that is away is waited
+for; a caller that needs nothing more cancels with :class:`Order`. In memory is one chunk, and the listings of the data
+sets here.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class DatasetCache:
         free_bytes: Callable[[Path], int] = free_bytes,
         in_use: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """``in_use`` lists the data sets of the jobs in hand: none of them makes room for another."""
+        """``in_use`` lists the data sets of the current jobs: none of them makes room for another."""
         self.folder = folder
         self._bytes_max = bytes_max
         self._chance = chance
@@ -357,7 +357,7 @@ class DatasetCache:
         """Take files that were changed here away from trainers: they are checked again, chunk by chunk."""
         for file in files:
             if (whole / file.path).is_file():
-                log.warning("%s was changed on this host and is mended", whole / file.path)
+                log.warning("%s was changed on this host and is repaired", whole / file.path)
                 LocalFs().replace(whole / file.path, _make_way(folder, file.path))
 
     def _make_room(self, dataset_id: str, files: Sequence[File]) -> None:

@@ -1,7 +1,7 @@
 """Looking at the machine for its owner, every few seconds, and keeping it awake while it trains.
 
-On a thread of its own: what the system is asked may take seconds. It decides nothing; what was seen goes to the loop as
-an event, and whether to keep the machine awake is the loop's word.
+On a thread of its own: what the system is asked may take seconds. It decides nothing; observations go to the loop as
+events, and the loop decides whether to keep the machine awake.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Lookout:
         works: Callable[[], bool],
         post: Callable[[t.Event], None],
     ) -> None:
-        """``works`` tells whether a job is in hand: without one and without conditions there is nothing to look for."""
+        """``works`` returns whether there is a current job: without one and without conditions there is nothing to look
+        for."""
         self._observer, self._inhibitor = observer, inhibitor
         self._terms, self._works, self._post = terms, works, post
         self._wanted = False  # to stay awake
@@ -61,7 +62,7 @@ class Lookout:
             self._woken.set()
 
     def stop(self, patience_s: float = 10.0) -> None:
-        """Let the machine sleep, and look no more."""
+        """Let the machine sleep, and stop looking."""
         self._stopping.set()
         self._woken.set()
         if self._thread.is_alive():

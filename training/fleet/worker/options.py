@@ -45,7 +45,7 @@ class Options:
 
     @property
     def aside(self) -> Path:
-        """Return the folder for finished work that the receiver refuses for good."""
+        """Return the folder for finished work that the receiver refuses permanently."""
         return self.state_dir / "set-aside"
 
     def typed(self, *words: str) -> str:
@@ -178,7 +178,7 @@ _TABLE: tuple[tuple[str, Callable[[str], object], str, object, str], ...] = (
     ("--cache-dir", Path, "DIR", None, "fetched data sets; datasets in the state directory"),
     ("--cache-gib", gib, "GIB", 20.0, "size limit of these; the least recently used go first"),
     ("--cuda-devices", devices, "LIST", None, "this worker's GPUs, as nvidia-smi numbers them: 1, or 0,1"),
-    ("--deliver", str, "JOB", None, "deliver finished work that was set aside here, and end"),
+    ("--deliver", str, "JOB", None, "deliver finished work that was kept here, and end"),
     ("--accept-database", database_id, "ID", None, "once: deliver undelivered work to this database"),
     ("--poll-s", seconds, "S", 15.0, "pause after an empty or failed claim when the receiver cannot wait"),
     ("--heartbeat-s", seconds, "S", HEARTBEAT_S, "seconds between two heartbeats of a running job"),
@@ -199,7 +199,7 @@ def parser() -> argparse.ArgumentParser:
         "--on-silence",
         choices=[str(choice) for choice in OnSilence],
         default=OnSilence.CONTINUE,
-        help="let the trainer go on or pause while the receiver is silent and the lease runs out (default continue)",
+        help="let the trainer continue or pause while the receiver is silent and the lease runs out (default continue)",
     )
     new.add_argument(
         "--warm-start",

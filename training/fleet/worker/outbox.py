@@ -1,6 +1,6 @@
 """The outbox: trainers' output on the worker's disk, in numbered lines, until the receiver has it.
 
-One attempt's lines lie in a few files, ``<claim>.<number of the first line>.jsonl``: a heading that says whose they are
+A few files hold one attempt's lines, ``<claim>.<number of the first line>.jsonl``: a heading that says whose they are
 and which file the trainer printed into, then a record for each look at that file, ``[position, [lines]]``. The position
 says how far the trainer's file had been read, so that a worker that starts again reads on from there: a worker that was
 killed loses no line, and counts none twice.
@@ -272,12 +272,12 @@ class Outbox:
         if not torn:
             with suppress(OSError):
                 path.with_suffix(".corrupt").write_bytes(content)
-            log.warning("%s is damaged; what comes after the damage is set aside", path)
+            log.warning("%s is damaged; the lines after the damage are moved to another file", path)
         with suppress(OSError), path.open("r+b") as file:
             file.truncate(good_bytes)
 
     def _set_aside(self, path: Path) -> None:
-        log.warning("%s is damaged and is set aside; its lines of output are not delivered", path)
+        log.warning("%s is damaged and was renamed; its lines of output are not delivered", path)
         with suppress(OSError):
             LocalFs().replace(path, path.with_suffix(".corrupt"))
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Fetch a data set to this host before any job asks for it: ``python -m training.fleet.worker.prefetch NAME …``.
+"""Fetch a data set to this host before any job needs it: ``python -m training.fleet.worker.prefetch NAME …``.
 
 The installer calls this, so that the first job need not wait. Exit codes: 0 it is here (or the worker will fetch the
 rest), 1 refused, 2 wrong usage, 75 receiver not reached.

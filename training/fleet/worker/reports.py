@@ -1,4 +1,4 @@
-"""The trainer's report, kept beside the packed bundle until both are delivered."""
+"""The trainer's report, kept with the packed bundle until both are delivered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def beside(bundle: str | Path) -> Path:
 
 
 def keep(found: Iterable[Path], bundle: Path) -> str | None:
-    """Keep the first of these files that is there beside the bundle, or say why there is no report to send. OSError."""
+    """Keep the first of these files that exists with the bundle, or return why there is no report to send. OSError."""
     beside(bundle).unlink(missing_ok=True)
     path = next((each for each in found if each.is_file()), None)
     if path is None:

@@ -25,8 +25,8 @@ class NoRoomError(Exception):
 def check(booked: Booking, capability: Mapping[str, Any], others: Sequence[Held]) -> None:
     """Raise NoRoomError where a trainer does not fit beside these ``others``, which run or are about to.
 
-    Memory is looked at only beside others; that of its GPU always, as every program of the host may have taken it. What
-    the capability does not tell is not held against it.
+    Memory is looked at only beside others; that of its GPU always, as every program of the host may have taken it. A
+    value missing from the capability counts as sufficient.
     """
     coming = sum(max(0.0, each.booking.ram_gib - each.ram_used_gib) for each in others)
     free = capability.get("ram_available_gib")
@@ -52,8 +52,8 @@ def _sentence(what: str, wanted: float, left: float) -> str:
 
 
 def variables(booked: Booking, capability: Mapping[str, Any], visible: str | None, *, own: bool) -> dict[str, str]:
-    """Return the variables by which a trainer beside others keeps to its part: its GPU, and its threads if it is of
-    one's ``own``. ``visible`` is :data:`VISIBLE` of the worker."""
+    """Return the variables that limit a trainer beside others to its part: its GPU, and its threads if it is an ``own``
+    one. ``visible`` is :data:`VISIBLE` of the worker."""
     threads = dict.fromkeys(THREADS, str(booked.cores)) if own else {}
     devices = capability.get("cuda_devices")
     names = names_of(devices if isinstance(devices, list) else [], visible)

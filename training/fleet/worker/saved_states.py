@@ -1,7 +1,7 @@
 """Saved states of trainers, one folder a job: kept while the job may come back to this host, and bounded.
 
-A job that was completed or cancelled elsewhere never does; one that failed does when it is requeued. The
-worker asks for that while it is idle, and believes only the database that granted the job.
+A job that was completed or cancelled elsewhere never does; one that failed does when it is requeued. The worker asks
+while it is idle, and accepts only the answer of the database that granted the job.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def folder_of(root: Path, job_id: str) -> Path:
 
 
 def begin(folder: Path, database_id: str | None) -> None:
-    """Make a job's folder, and note the granting database beside it. Raises OSError."""
+    """Make a job's folder, and note the granting database next to it. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     if database_id is not None:
         write_whole(_note(folder), database_id.encode(), durable=False)
 
 
 def forget(folder: Path) -> None:
-    """Remove a job's folder and the notes beside it."""
+    """Remove a job's folder and its notes."""
     shutil.rmtree(folder, ignore_errors=True)
     for note in (_note(folder), stretches_of(folder)):
         with suppress(OSError):
@@ -78,14 +78,14 @@ class Leftovers:
     """Saved states of jobs that ended elsewhere."""
 
     def __init__(self, root: Path, now: Callable[[], float], in_use: Callable[[], Collection[Path]] = tuple) -> None:
-        """``now``: epoch seconds; ``in_use`` lists the folders of the jobs in hand."""
+        """``now``: epoch seconds; ``in_use`` lists the folders of the current jobs."""
         self._root = root
         self._now = now
         self._in_use = in_use
         self._asked_at: float | None = None
 
     def drop(self, client: FleetClient) -> None:
-        """Ask for each job's status, now and then, unless it is in hand."""
+        """Ask for each job's status, now and then, unless it is being worked on."""
         now = self._now()
         if self._asked_at is not None and 0 <= now - self._asked_at < ASK_EVERY_S:
             return
@@ -116,7 +116,7 @@ class Leftovers:
 
 
 def stretches_of(folder: Path) -> Path:
-    """Return the note of who did what of the training that lies in a job's folder."""
+    """Return the note of each host's part in the training that a job's folder holds."""
     return folder.with_name(folder.name + _STRETCHES)
 
 

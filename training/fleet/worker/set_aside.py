@@ -1,4 +1,4 @@
-"""Finished work that the receiver refused for good, kept on this machine: dated and bounded.
+"""Finished work that the receiver refused permanently, kept on this machine: dated and bounded.
 
 ::
 
@@ -106,7 +106,7 @@ class SetAside:
             oldest = kept.pop(0)
             size -= oldest.delivery.size
             log.warning(
-                "%s, set aside in %s, is not kept any longer: the folder is full",
+                "%s, kept in %s, is deleted: the folder is full",
                 oldest.delivery.assignment.name,
                 oldest.folder,
             )

@@ -18,10 +18,10 @@ def grown(options: Options) -> Iterator[Grown]:
     yield _below("files that trainers made, in", own.artifacts, ended, without=state)
     yield _below("files that trainers reported, in", own.reports, f"the newest {state_folder.KEPT_ATTEMPTS} attempts")
     yield _below(
-        "files that trainers saved to go on from, in",
+        "files that trainers saved to resume from, in",
         options.resume,
-        f"{saved_states.KEPT_MAX} jobs, {size(saved_states.BYTES_MAX)} beside the newest, and two weeks; "
-        "until their job is over",
+        f"{saved_states.KEPT_MAX} jobs, {size(saved_states.BYTES_MAX)} besides the newest, and two weeks; until "
+        f"their job is over",
     )
     output = f"{outbox.ATTEMPTS_KEPT} attempts, {size(outbox.BYTES_KEPT)}"
     yield _below("files of output, also undelivered, in", options.outbox, output)
@@ -34,7 +34,7 @@ def grown(options: Options) -> Iterator[Grown]:
     yield _below(
         "files of data sets, in",
         options.cache_dir,
-        f"--cache-gib, {size(options.cache_bytes)}; what was used longest ago goes first",
+        f"--cache-gib, {size(options.cache_bytes)}; the least recently used goes first",
     )
 
 

@@ -94,7 +94,7 @@ class StateFolder:
             ) from None
 
     def load(self, slot: int = 0) -> Saved:
-        """Load what the last session saved of a slot. An unreadable file is set aside and reported."""
+        """Load what the last session saved of a slot. An unreadable file is renamed and reported."""
         path = self._file(slot)
         try:
             content = path.read_bytes()
@@ -104,7 +104,7 @@ class StateFolder:
         except FileNotFoundError:
             return Saved()
         except (OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            log.warning("%s cannot be read and is set aside: %s", path, error)
+            log.warning("%s cannot be read and was renamed: %s", path, error)
             with suppress(OSError):
                 LocalFs().replace(path, path.with_suffix(".corrupt"))
             return Saved()
@@ -134,7 +134,7 @@ class StateFolder:
         _keep(self._file(slot), content, durable=durable)
 
     def load_alone(self) -> tuple[str, ...]:
-        """Load which jobs have to be trained alone here; none where the file is unreadable: that is learned anew."""
+        """Load which jobs have to be trained alone here; none where the file is unreadable: that is learned again."""
         try:
             known = strict_json.loads((self.folder / _ALONE).read_bytes())
         except (OSError, ValueError):

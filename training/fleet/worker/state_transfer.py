@@ -1,7 +1,7 @@
 """A trainer's saved state on its way between hosts: fetched before it starts, brought while it trains and at its end.
 
-A job that is handed back goes on elsewhere from there. Whatever fails here costs time and no job: the trainer then
-begins from what this host has, or anew.
+A job that is handed back resumes elsewhere from there. A failure here costs time and no job: the trainer then starts
+from this host's own state, or from nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INCOMING = ".incoming"  # beside the files, and no file of a state: its name be
 
 
 class StateTransfer:
-    """The saved state of one attempt. Nothing here raises, but for an order that is stopped."""
+    """The saved state of one attempt. Nothing here raises, except for an order that is stopped."""
 
     def __init__(self, assignment: t.Assignment, folder: Path, host: str, calls: Callable[[], StateCalls]) -> None:
         """``folder`` is the job's on this host; ``calls`` makes calls as the holder of the claim."""
@@ -76,7 +76,8 @@ class StateTransfer:
                 log.info("%s goes on from the state that %s saved", self._assignment.name, known.host)
         except (ClientError, FolderError, OSError) as error:
             log.warning(
-                "%s: the state that %s saved cannot be fetched (%s); it begins from what is here, or anew",
+                "%s: the state that %s saved cannot be fetched (%s); it starts from this host's own state, or from "
+                "nothing",
                 self._assignment.name, known.host if known else self._host, error,
             )  # fmt: skip
         if here is None:
@@ -130,7 +131,7 @@ class StateTransfer:
         return thread
 
     def close(self) -> None:
-        """End the attempt: a thread that still brings notes nothing beside the state of another one."""
+        """End the attempt: a thread that still downloads writes no note to the state of another one."""
         with self._noting:
             self._closed = True
 
@@ -165,7 +166,7 @@ class StateTransfer:
 
     @property
     def holds_a_state(self) -> bool:
-        """Return True when the trainer has saved something from which another attempt can go on."""
+        """Return True when the trainer has saved a state from which another attempt can resume."""
         try:
             return any(each.name[:1] != "." for each in self._folder.iterdir())
         except OSError:
@@ -190,7 +191,7 @@ class StateTransfer:
         return joined(self._begun, own)
 
     def _note_here(self, stretches: Sequence[Mapping[str, Any]]) -> None:
-        """Save beside the state who did what of it, for another attempt on this host."""
+        """Save next to the state each host's part in it, for another attempt on this host."""
         path = saved_states.stretches_of(self._folder)
         with self._noting, suppress(OSError):
             if not self._closed:
@@ -200,7 +201,7 @@ class StateTransfer:
 def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
     """Read what :meth:`StateTransfer.note` saved, for the attempt's record; nothing of a training that never went on.
 
-    A worker that was killed has not noted how far its trainer came: then the trainer's ``output`` tells.
+    A worker that was killed has not noted how far its trainer came: then the trainer's ``output`` shows it.
     """
     stretches = _stretches_in(path)
     if not stretches:
@@ -214,7 +215,7 @@ def stretches_noted(path: Path, output: Path) -> dict[str, Any]:
 def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
     """Note beside a state how far the trainer came that saved it, when its worker was killed and could not.
 
-    The next attempt on this host may find nothing left to train, and then tells of no epoch by which it would show.
+    The next attempt on this host may find nothing left to train, and then reports no epoch that would show it.
     """
     path = saved_states.stretches_of(folder)
     stretches = _stretches_in(path)
@@ -224,7 +225,7 @@ def note_end(folder: Path, assignment: t.Assignment, output: Path) -> None:
 
 
 def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
-    """Return a stretch as its trainer's output tells it; unchanged where that tells of no epoch."""
+    """Return a stretch as its trainer's output reports it; unchanged where that reports no epoch."""
     with suppress(OSError), output.open(encoding="utf-8", errors="replace") as lines:
         epochs = [point.epoch for line in lines if (point := point_in(line)) is not None]
         if epochs:
@@ -233,7 +234,7 @@ def _by_output(own: Mapping[str, Any], output: Path) -> Mapping[str, Any]:
 
 
 def _stretches_in(path: Path) -> tuple[Mapping[str, Any], ...]:
-    """Read what was noted beside a state."""
+    """Read the note saved next to a state."""
     with suppress(OSError, msgspec.MsgspecError, RecursionError):
         return tuple(each.to_dict() for each in msgspec.json.decode(path.read_bytes(), type=list[Stretch]))
     return ()

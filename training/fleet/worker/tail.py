@@ -38,7 +38,7 @@ class OutputTail:
     """The lines that were printed since the last look.
 
     The file is shortened in place when it grows beyond ``file_bytes_max``: its beginning is kept once as
-    ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer goes on writing (it appends). Where a
+    ``<name>.head``, its end before each cut as ``<name>.previous``. The trainer continues writing (it appends). Where a
     file in use cannot be shortened (Windows), ``overflowing`` is set and the caller must stop the trainer.
     """
 
@@ -70,7 +70,7 @@ class OutputTail:
     def poll(self, *, final: bool = False) -> list[str]:
         """Read the next lines, oldest first, of a block of the file; none when all is read. Never raises OSError.
 
-        Lines are cut to what a log holds, but for progress, which the outbox cuts. ``final`` reads all that
+        Lines are cut to the length that a log holds, except progress, which the outbox cuts. ``final`` reads all that
         is left, and takes a last line without an end.
         """
         try:
@@ -94,7 +94,7 @@ class OutputTail:
         return [text for line in lines for text in self._texts(line)]
 
     def _texts(self, raw: bytes) -> list[str]:
-        """Pass a line on; after the first progress line too many add a line that says so."""
+        """Pass a line on; after the first progress line too many add a line that reports it."""
         if len(raw) <= LOG_LINE_CHARS_MAX or not raw.startswith(b"{"):
             return [clean_line(raw)]
         text = clean_line(raw, LINE_BYTES_MAX)

@@ -44,7 +44,7 @@ def trainer_command(
 ) -> list[str]:
     """Write the trainer's arguments, never a shell line. Raises BadSpecError in one sentence.
 
-    ``threads`` is for ours; trainers of one's own do not know the flag.
+    ``threads`` is for ours; own trainers do not know the flag.
     """
     model, mode = names(spec)
     own = spec.get("trainer")

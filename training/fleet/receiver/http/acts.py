@@ -49,7 +49,7 @@ async def act_page(context: Context, request: Request) -> Response:
 
 
 async def act(context: Context, request: Request) -> Response:
-    """Act as the form says, or ask again when that would be another act by now."""
+    """Act as the form says, or ask again if that would now be another act."""
     form = await read_form(context, request)
     tell = await _outcome(context, request, form)
     if tell is None:
@@ -91,7 +91,7 @@ async def _question(context: Context, fields: Fields) -> Ask:
 
 
 async def _outcome(context: Context, request: Request, form: Fields) -> Tell | None:
-    """Act; None when it would be another act by now."""
+    """Act; None if it would now be another act."""
     what, host, who = _first(form, "what"), _first(form, "host"), acting(context, request)
     if (order := _ORDERS.get(what)) is not None:
         answer = await context.act(request, lambda: acts.order(context.service, context.audit, order, host, who))

@@ -124,7 +124,7 @@ class _Blocks:
             self._writing = asyncio.create_task(self._context.disk(lambda: self._part.write(block)))
 
     async def flush(self) -> None:
-        """Write the rest, also of an interrupted body: the next try goes on from there."""
+        """Write the rest, also of an interrupted body: the next try resumes there."""
         await self._settle()
         if self._block:
             block, self._block = self._block, bytearray()
@@ -173,7 +173,7 @@ class _Pace:
 
 async def read_upload(context: Context, request: Request, take: Callable[[bytes], Awaitable[None]]) -> None:
     pace = _Pace(context.settings.upload_window_s, context.settings.upload_window_bytes)
-    how = "ask HEAD for the offset and go on from there"
+    how = "send HEAD for the offset and resume there"
 
     async def take_still(data: bytes) -> None:
         context.authenticator.recheck_revocation(request)  # it may come for hours

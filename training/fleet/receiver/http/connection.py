@@ -65,7 +65,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def eof_received(self) -> None:
         """Answer a client that closes its side in the middle of a request."""
         if self._in_header or self._in_body:
-            detail = "the request ended early; send it again (an upload goes on where it stopped)"
+            detail = "the request ended early; send it again (an upload resumes where it stopped)"
             self._hang_up(Refusal(ProblemType.BAD_REQUEST, detail))
 
     def connection_lost(self, exc: Exception | None) -> None:

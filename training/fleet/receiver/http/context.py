@@ -262,7 +262,7 @@ class Context:
             self._forecasting -= 1
 
     async def look(self, view: Callable[[], T]) -> T:
-        """Run a read-only question on the reader's thread, beside the writer."""
+        """Run a read-only question on the reader's thread, parallel to the writer."""
         return await asyncio.get_running_loop().run_in_executor(self._reading, view)
 
     async def figures(self, accept: str, make: Callable[[Context, int], Exposition]) -> tuple[bytes, str]:
@@ -299,7 +299,7 @@ class Context:
             self.much_output.set()
 
     async def _schedule(self) -> None:
-        """Have the schedule made beside the calls, and wake who gets a job by it."""
+        """Have the schedule made parallel to the calls, and wake the hosts that get a job by it."""
         service = self.service
         try:
             making = await self._written(service.begin_schedule)
@@ -334,12 +334,12 @@ class Context:
             self.delivery.index_stale = True
             raise
         if repair.rebuilt or repair.cut_bytes:
-            logger.warning("the index was mended: %d rows", repair.rows)
+            logger.warning("the index was repaired: %d rows", repair.rows)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Do what is due every few seconds: sweep silent attempts and old parts, mend the index."""
+        """Do what is due every few seconds: sweep silent attempts and old parts, repair the index."""
         await self._look_at_the_file()
         if self.halted is not None:
             return

@@ -290,7 +290,7 @@ async def requeue(context: Context, request: Request) -> Response:
 
 
 async def hold(context: Context, request: Request) -> Response:
-    """Hold a job: no host gets it until it is unheld; a running attempt goes on."""
+    """Hold a job: no host gets it until it is unheld; a running attempt continues."""
     return await _moved(context, request, Act.HOLD)
 
 

@@ -234,7 +234,7 @@ async def _enter(
         context.hang_up(context.authenticator.registry.revoked)
         context.room.wake()
         logger.warning(
-            "%s %s joined anew: %d earlier certificates are revoked", certified.role, certified.name, len(gone)
+            "%s %s joined again: %d earlier certificates are revoked", certified.role, certified.name, len(gone)
         )
 
 

@@ -14,13 +14,13 @@ from training.fleet.wire.plans import PLAN_BODY_MAX
 
 
 async def forecast(context: Context, request: Request) -> Response:
-    """Foretell the queue as it is."""
+    """Forecast the queue as it is."""
     check_reader(request)
     return reply(await context.foretell(lambda forecasts: forecasts.now()))
 
 
 async def forecast_of(context: Context, request: Request) -> Response:
-    """Foretell it for other hosts or another plan."""
+    """Forecast it for other hosts or another plan."""
     check_reader(request)
     body = await read_json(context, request, ForecastRequest, PLAN_BODY_MAX)
     if body.plan is not None:  # where plans are judged, so that no reload writes meanwhile

@@ -28,7 +28,7 @@ async def gc(context: Context, request: Request) -> Response:
 
 
 async def gc_now(context: Context, request: Request) -> Response:
-    """Let go what the plan lets go, as the receiver does every hour by itself."""
+    """Delete what the plan's retention no longer keeps, as the receiver does every hour."""
     who = acting(context, request)
     await context.act(request, lambda: None)  # one who was revoked meanwhile removes nothing
     gone = await let_go(context, AT_ONCE)

@@ -1,6 +1,6 @@
 """Answers for browsers: HTML under a strict policy, rendered off the event loop.
 
-Jinja2 and the pages are loaded when the first one is asked for: a receiver that nobody looks at needs neither.
+Jinja2 and the pages are loaded when the first one is asked for: a receiver without open pages needs neither.
 """
 
 from __future__ import annotations
@@ -104,5 +104,5 @@ def elsewhere(to: str, headers: Mapping[str, str]) -> Response:
 
 
 def takes_gzip(request: Request) -> bool:
-    """Return True unless the client does not say that it takes gzip; nobody in use sends ``gzip;q=0``."""
+    """Return True unless the client does not say that it takes gzip; no browser in use sends ``gzip;q=0``."""
     return "gzip" in request.headers.get("Accept-Encoding", "") and "gzip;q=0" not in request.headers["Accept-Encoding"]

@@ -1,4 +1,4 @@
-"""Watched hosts over HTTP: what they tell, and what is known of their incidents."""
+"""Watched hosts over HTTP: their reports, and the records of their incidents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 async def watch(context: Context, request: Request) -> Response:
-    """Take what a watch tells of itself, and of an incident or a change."""
+    """Accept a watch's report on itself, and on an incident or a change."""
     body = await read_json(context, request, WatchRequest)
     told = await context.act(request, lambda: context.incidents.report(body))
     if told.number is not None and not told.known:

@@ -1,4 +1,4 @@
-"""Keeping house: what the plan does not keep goes every hour, or when an operator says so."""
+"""Keeping house: the receiver deletes what the plan does not keep every hour, or on an operator's command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from training.fleet.scheduling.retention import Kind, Removal
 
 
 async def keep_house(context: Context) -> None:
-    """Let go what the plan's [retention] lets go, and note what an older copy of the database does not know."""
+    """Delete what the plan's [retention] no longer keeps, and note deletions that an older copy of the database
+    lacks."""
     if context.halted is not None:
         return
     await let_go(context)
@@ -18,7 +19,7 @@ async def keep_house(context: Context) -> None:
 
 
 async def let_go(context: Context, most: int = 2**62) -> list[Removal]:
-    """Let go at most so many; returns what went."""
+    """Delete at most so many; returns what went."""
     async with context.letting_go:
         gone = await carry_out(context, None, context.retention.collect(most))
     if any(each.kind is Kind.BUNDLE for each in gone):

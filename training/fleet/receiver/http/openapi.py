@@ -64,11 +64,11 @@ _PARAMETERS: Mapping[str, tuple[str, Json, str]] = {
     "removed": ("query", _STRING, _GONE),
     "now": ("query", _STRING, _NOW),
     "attempt": ("query", _NUMBER, "the number of the attempt; 0 is the last one"),
-    "points": ("query", _NUMBER, "the largest number of epochs; 500 unless told, at most 20,000"),
+    "points": ("query", _NUMBER, "the largest number of epochs; 500 by default, at most 20,000"),
     wire.HEADER_CLAIM_ID: ("header", _STRING, "the claim's id, from its grant"),
     wire.HEADER_HOST_ID: ("header", _STRING, "the host's id, for callers without a claim id"),
     wire.HEADER_SHA256: ("header", _SHA256, "the SHA-256 of the whole bundle"),
-    wire.HEADER_BY_HAND: ("header", _STRING, "1: the bundle had been set aside and is for `deliver`"),
+    wire.HEADER_BY_HAND: ("header", _STRING, "1: the bundle was kept on its host and is for `deliver`"),
     wire.HEADER_OFFSET: ("header", _BYTES, "the offset of this body's first byte in the bundle"),
     "Range": ("header", _STRING, "one plain range; any other value is ignored"),
 }

@@ -1,7 +1,7 @@
 """The tag of a page: what it was made from. Pure.
 
-A browser shows its page's tag when it asks again; the page is made anew only when that would show something else. The
-receiver remembers nothing of its viewers.
+A browser shows its page's tag when it asks again; the page is rendered again only when that would show something else.
+The receiver remembers nothing of its viewers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PageTag:
         return f'"{"-".join(map(str, astuple(self)))}"'
 
     def is_news_for(self, shown: str) -> bool:
-        """Tell whether a page made now differs from the one that has the tag ``shown``."""
+        """True if a page made now differs from the one with the tag ``shown``."""
         found = _FORM.fullmatch(shown)
         if found is None or found[1] != self.viewer or int(found[2]) != self.event:
             return True

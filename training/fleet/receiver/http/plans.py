@@ -29,7 +29,7 @@ async def plan_of(context: Context, request: Request) -> Response:
 
 
 def check_reader(request: Request) -> None:
-    """Refuse a proven host: the answer tells of jobs that it never worked on."""
+    """Refuse a proven host: the answer names jobs that it never worked on."""
     host_id = proven_host(request)
     if host_id is not None:
         raise Refusal(ProblemType.NOT_YOURS, f"host {host_id} sees its own jobs alone; ask as an operator")

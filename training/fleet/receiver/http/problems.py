@@ -145,7 +145,7 @@ def answerable(request: Request, error: Exception) -> Refusal:
 
 
 def wants_page(request: Request) -> bool:
-    """Return True for a browser that shows what it asks for; programs get a problem document, also for pages."""
+    """Return True for a browser that displays the answer; programs get a problem document, also for pages."""
     return "text/html" in request.headers.get("Accept", "") and not request.url.path.startswith("/v1/")
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 async def carry_out(context: Context, request: Request | None, steps: Steps[T]) -> T:
     """Take each step of a sequence and send its outcome back, also when the client has gone.
 
-    Without a request the receiver acts by itself.
+    Without a request the receiver acts on its own schedule.
     """
     opened: list[Part] = []
     outcome: Any = None

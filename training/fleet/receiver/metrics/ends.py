@@ -1,6 +1,6 @@
 """Attempts that ended since this receiver's start, counted from the event rows, in which nothing is ever taken back.
 
-An attempt's own row will not do: a lost one that is heard again lives on, and a counter may not go down. Events before
+An attempt's own row will not do: a lost one that reports again lives on, and a counter may not go down. Events before
 the start do not count, because old ones may be removed: a counter that begins at 0 is right for Prometheus, one that
 begins a little lower than it ended would look like a burst.
 """

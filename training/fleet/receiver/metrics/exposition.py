@@ -68,7 +68,7 @@ METRICS = (
         "Tries to send a message, sent or failed, since the receiver's start.",
     ),
     _gauge("cis490_hosts", "Hosts that ever asked for work, by state.", "state"),
-    _gauge("cis490_host_seen_timestamp_seconds", "When a host was heard last.", "host"),
+    _gauge("cis490_host_seen_timestamp_seconds", "When a host last contacted the receiver.", "host"),
     _gauge("cis490_host_attempts", "Attempts that a host holds now.", "host"),
     _gauge("cis490_host_quarantined", "1 while a host gets no jobs.", "host"),
     _gauge("cis490_host_undelivered_jobs", "Finished jobs that lie undelivered on a host, as last reported.", "host"),
@@ -76,12 +76,14 @@ METRICS = (
     _gauge(
         "cis490_host_gpu_memory_bytes", "The memory of a host's GPU, as its worker said last.", "host", "gpu", "kind"
     ),
+    _gauge("cis490_open_incidents", "Incidents of a watched host that are not over and not judged.", "host"),
     _gauge(
-        "cis490_open_incidents", "Incidents of a watched host that are not over and that nobody has judged.", "host"
+        "cis490_host_changed",
+        "1 while a watched host differs from its reference and the change is not confirmed.",
+        "host",
     ),
-    _gauge("cis490_host_changed", "1 while a watched host is not as its reference, and nobody confirmed that.", "host"),
-    _gauge("cis490_watch_heard_timestamp_seconds", "When a host's watch was heard last.", "host"),
-    _gauge("cis490_watch_silent", "1 while a host's watch was not heard for over twice the time it meant.", "host"),
+    _gauge("cis490_watch_heard_timestamp_seconds", "When a host's watch last contacted the receiver.", "host"),
+    _gauge("cis490_watch_silent", "1 while a host's watch has been silent for over twice its interval.", "host"),
     _gauge("cis490_disk_free_bytes", "Free space on the disk of models, database or data sets.", "kind"),
     _gauge("cis490_disk_size_bytes", "Size of that disk.", "kind"),
     _gauge("cis490_database_bytes", "Size of the database with its log."),

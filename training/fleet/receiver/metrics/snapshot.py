@@ -79,7 +79,7 @@ class HostFigures:
 
 @dataclass(frozen=True, slots=True)
 class WatchFigures:
-    """One watched host: its incidents that are open and not judged, and the watch of it that was heard last."""
+    """One watched host: its incidents that are open and not judged, and its watch that was seen last."""
 
     name: str
     open: int
@@ -276,7 +276,7 @@ def obstacle_of(
 ) -> Obstacle | None:
     """Return what keeps jobs with these needs from every host, or ``None``.
 
-    ``hosts`` says of each whether it was heard within a lease, ``out`` and ``resting`` name those that get no jobs now.
+    ``hosts`` says of each whether it was seen within a lease, ``out`` and ``resting`` name those that get no jobs now.
     """
     hosts = list(hosts)
     if rules.lacks_data(needs, datasets):

@@ -27,7 +27,7 @@ def check(access: Access, principal: Principal | None) -> None:
     if principal.watcher is not None and access not in _OF_WATCHERS:
         raise Refusal(
             ProblemType.WRONG_ROLE,
-            "a watched host tells of its own incidents and does nothing else; an operator's certificate or token can",
+            "a watched host may only report its own incidents; an operator's certificate or token can",
         )
     if access is Access.OPERATOR and principal.operator is None:
         raise Refusal(
@@ -44,7 +44,7 @@ def check(access: Access, principal: Principal | None) -> None:
     if access is Access.REPORTER and not (principal.host_id or principal.watcher or principal.anybody):
         raise Refusal(
             ProblemType.WRONG_ROLE,
-            "only a host may tell of its incidents; `cis490-jobs enroll --watcher NAME` lets one in",
+            "only a host may report its incidents; `cis490-jobs enroll --watcher NAME` admits one",
         )
     if access is Access.FETCHER and principal.reader is not None:
         raise Refusal(

@@ -73,7 +73,7 @@ def _token_in(request: Request) -> str | None:
 
 
 def _shown(method: Method, token: Token, found: Principal | None) -> Principal:
-    """Return who has shown a token, beside the certificate of ``found`` if any."""
+    """Return who has shown a token, with the certificate of ``found`` if any."""
     host, shown = (None, ()) if found is None else (found.host_id, found.shown)
     shown = (*shown, token.secret_sha256.hex())
     if token.role is Role.OPERATOR:
@@ -161,7 +161,7 @@ class Authenticator:
         return peer if peer is not None and peer.channel is Channel.TLS else Peer(Channel.TLS)
 
     def _certified(self, peer: Peer) -> Principal | None:
-        """Look up a certificate in the receiver's own list: it may have been revoked, or expired, by now."""
+        """Look up a certificate in the receiver's own list: it may have been revoked, or have expired, since."""
         if peer.fingerprint is None:
             return None
         known = self.registry.certificate(peer.fingerprint)
@@ -227,7 +227,7 @@ class Authenticator:
     # -- browsers -----------------------------------------------------------------------------------------------
 
     def log_in(self, request: Request, secret: str) -> str:
-        """Begin a session for whoever shows a token; returns the header that sets its cookie."""
+        """Begin a session for a caller who shows a token; returns the header that sets its cookie."""
         token = self._token(request, secret.strip().encode())
         if token is None:
             raise Refusal(

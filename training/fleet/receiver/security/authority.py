@@ -1,6 +1,6 @@
 """The receiver's own certificate authority: it signs the receiver's certificate and those of hosts and operators.
 
-Everything lies in one folder: ``ca.key`` and ``ca.pem``, the authority; ``server.key``, ``server.pem`` and
+One folder holds everything: ``ca.key`` and ``ca.pem``, the authority; ``server.key``, ``server.pem`` and
 ``server.json``, the receiver's own certificate and its content. Keys are readable by their owner only, and the
 authority's key never leaves the folder. ``cryptography`` is loaded only for signing.
 """

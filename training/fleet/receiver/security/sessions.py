@@ -1,4 +1,4 @@
-"""Sessions of browsers: a login turns a token into a cookie that stands for it, for some hours at most.
+"""Sessions of browsers: a login turns a token into a cookie that replaces it, for some hours at most.
 
 The cookie is never the token: without TLS a browser sends the cookies of this machine to every port of it. Nothing of a
 session is kept but the ends of those that were logged out; the key that signs them dies with this process.
@@ -40,12 +40,13 @@ class Sessions:
     _logged_out: dict[str, float] = field(default_factory=dict)  # until when each would have lasted
 
     def begin(self, token: Token) -> str:
-        """Return the cookie's value for whoever has shown this token."""
+        """Return the cookie's value for the caller who has shown this token."""
         name = f"{self.clock.monotonic() + SESSION_S:.0f}.{secrets.token_hex(8)}"
         return f"{name}.{self._signature(name, token)}"
 
     def token(self, value: str, tokens: Iterable[Token]) -> Token | None:
-        """Find the one of these tokens that a session stands for; None when it is over, or stands for none of them."""
+        """Find the one of these tokens that a session was opened with; None when it is over, or belongs to none of
+        them."""
         name, _, signature = value.rpartition(".")
         given, found = signature.encode("utf-8", "replace"), None
         for token in tokens:
@@ -54,7 +55,7 @@ class Sessions:
         return found if found is not None and self._lasts(name) else None
 
     def end(self, value: str, tokens: Iterable[Token]) -> None:
-        """Log a session of one of these tokens out: its cookie is no proof any more, whoever else has it."""
+        """Log a session of one of these tokens out: its cookie is no longer accepted from any holder."""
         if self.token(value, tokens) is None:
             return  # anybody may send anything: it is not remembered
         now, name = self.clock.monotonic(), value.rpartition(".")[0]
@@ -63,7 +64,7 @@ class Sessions:
         self._logged_out[name] = now + SESSION_S
 
     def _lasts(self, name: str) -> bool:
-        """Tell if a signed name is neither too old nor logged out."""
+        """True if a signed name is neither too old nor logged out."""
         return name not in self._logged_out and self.clock.monotonic() < float(name.partition(".")[0])
 
     def _signature(self, name: str, token: Token) -> str:

@@ -59,8 +59,8 @@ class Explained(ssl.SSLObject):
     """A handshake whose failure is logged, and sent to the client as an alert before the connection closes.
 
     The event loop closes a connection at the first error, before the alert with the reason is sent. So the error is
-    held back as if more had to be read, which makes the loop send what is waiting; the other side then hangs up by
-    itself, or the deadline for handshakes does.
+    held back as if more had to be read, which makes the loop send what is waiting; the other side then hangs up, or the
+    deadline for handshakes passes.
     """
 
     _LOOKS_MAX = 8  # bytes that arrive meanwhile stay in memory

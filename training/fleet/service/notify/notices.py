@@ -34,7 +34,7 @@ class Notices:
         self._has_room = has_room
 
     def look(self) -> None:
-        """Write a notice for whatever is new since the last look."""
+        """Write a notice for everything new since the last run."""
         row = self._db.one("notice_cursor")
         seen = (0, 0) if row is None else (row["events"], row["quarantines"])
         events, ended = self._ends(seen[0])
@@ -51,9 +51,9 @@ class Notices:
         return self._db.run("forget_notices", before=self._clock.now() - KEPT_S)
 
     def _ends(self, after: int) -> tuple[int, int | None]:
-        """Tell of failed jobs; returns the last end looked at, and the last one of a job of the plan.
+        """Notify of failed jobs; returns the last end looked at, and the last one of a job of the plan.
 
-        Events that end no job move no cursor: a receiver with nothing to tell writes nothing.
+        Events that end no job move no cursor: a receiver without news writes nothing.
         """
         rows, last = self._db.all("job_ends_since", after=after, most=PAGE), None
         for row in rows:
@@ -64,7 +64,7 @@ class Notices:
         return (rows[-1]["seq"] if rows else after), last
 
     def _plan_done(self, event: int) -> None:
-        """Tell that the plan is done, when this end was its last."""
+        """Notify that the plan is done, when this end was its last."""
         counts = {row["status"]: row["n"] for row in self._db.all("plan_counts")}
         if any(counts.get(status) for status in _OPEN):
             return
@@ -75,7 +75,7 @@ class Notices:
     def _quarantines(self, after: int) -> int:
         for row in self._db.all("quarantined_since", after=after, most=PAGE):
             after, host = row["seq"], row["host"]
-            sentence = f"host {host} gets no more jobs: {row['reason']}; `cis490-jobs release {host}` when it is mended"
+            sentence = f"host {host} gets no more jobs: {row['reason']}; `cis490-jobs release {host}` when it is fixed"
             if row["ended_at"] is not None:
                 sentence = f"host {host} got no jobs for {duration(row['ended_at'] - row['since'])}: {row['reason']}"
             self._outbox.add(NoticeKind.QUARANTINE, host, sentence)

@@ -81,7 +81,7 @@ class Outbox:
             self._db.run("add_notify_channel", name=name)
 
     def next(self, channel: Channel) -> Message | None:
-        """Return the message that is to be sent on this channel now; its notices are fixed from here on."""
+        """Return the message due on this channel now; its notices are fixed from here on."""
         now, row = self._clock.now(), self._db.one("notify_channel", name=channel.name)
         if row is None or (row["next_at"] is not None and row["next_at"] > now):
             return None

@@ -34,7 +34,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that somebody may want to know. ``seq`` orders them; ``event`` is the event row's number, if any."""
+    """One event that a person may want to know. ``seq`` orders them; ``event`` is the event row's number, if any."""
 
     seq: int
     at: float  # epoch seconds
@@ -45,7 +45,7 @@ class Notice:
     job_id: str | None = None
 
     def key(self, database_id: str) -> str:
-        """Return the key by which a recipient tells a repetition."""
+        """Return the key by which a recipient recognises a repetition."""
         number = f"notice-{self.seq}" if self.event is None else f"event-{self.event}"
         return f"cis490-{database_id[:12]}-{number}"
 
@@ -101,10 +101,10 @@ def message(notices: Sequence[Notice], database_id: str) -> Message:
 
 
 def retry_after_s(tries: int) -> float:
-    """Return the pause after the ``tries``-th failed try (from 1): 10 s doubling to 15 minutes, for ever."""
+    """Return the pause after the ``tries``-th failed try (from 1): 10 s doubling to 15 minutes, without end."""
     return float(min(RETRY_MOST_S, RETRY_FIRST_S * 2.0 ** min(tries - 1, 20)))
 
 
 def due_at(oldest: float, sent_at: float | None) -> float:
-    """Return when notices of which the oldest came at ``oldest`` are sent: at once, or ``FOLD_S`` after the last."""
+    """Return when a batch of notices is sent whose oldest came at ``oldest``: at once, or ``FOLD_S`` after the last."""
     return oldest if sent_at is None else max(oldest, sent_at + FOLD_S)

@@ -90,7 +90,7 @@ class Saved:
 
     @property
     def assignment(self) -> Assignment | None:
-        """Of the job in hand."""
+        """About the current job."""
         known = self.delivery or self.report
         return known.assignment if known is not None else self.held
 
@@ -408,7 +408,7 @@ class ResumeTrainer(Struct, frozen=True, kw_only=True):
 
 
 class KeepAwake(Struct, frozen=True, kw_only=True):
-    """Keep the machine from falling asleep by itself, or let it."""
+    """Keep the machine from falling asleep automatically, or allow it."""
 
     on: bool
 
@@ -429,7 +429,7 @@ class Discard(Struct, frozen=True, kw_only=True):
 
 
 class SetAside(Struct, frozen=True, kw_only=True):
-    """Keep finished work that was refused for good, on the disk, before the Discard that follows."""
+    """Keep finished work that was refused permanently, on the disk, before the Discard that follows."""
 
     delivery: Delivery
     why: str

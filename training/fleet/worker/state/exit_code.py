@@ -27,7 +27,7 @@ TIMING_BYTES_MAX = 16 * 1024  # as it is sent
 
 
 class Memory(StrEnum):
-    """The memory of which a trainer had too little."""
+    """The kind of memory that a trainer lacked."""
 
     RAM = "ram"
     VRAM = "vram"
@@ -73,7 +73,7 @@ def crowded_out(failure: Failure) -> Failure:
 
 
 def _adds_to(text: str, words: str, line: str) -> bool:
-    """Return True when a line of output adds to ``text``, of which ``words`` are the trainer's part."""
+    """Return True when a line of output adds to ``text``, whose part from the trainer is ``words``."""
     repeats = line.strip() in text or (words and words in line)
     return not repeats and parse_progress(line) is None
 

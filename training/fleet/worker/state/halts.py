@@ -1,9 +1,9 @@
-"""PURE: halting for the host's owner, or by an operator's order. It costs nobody anything.
+"""PURE: halting for the host's owner, or by an operator's order. It costs no attempt.
 
-A halt pauses the trainer where it is; heartbeats go on and say so. A trainer that has been halted for as long as the
-halt's patience is asked to stop, as at a worker's end, and its job goes to another host: patience of nothing is a drain
-at once. A job whose trainer has not started goes back at once, and a worker without a job asks for none: it tells the
-receiver that it rests, and asks again as soon as it may.
+A halt pauses the trainer where it is; heartbeats continue and report it. A trainer that has been halted for as long as
+the halt's patience is asked to stop, as at a worker's end, and its job goes to another host: patience of nothing is a
+drain at once. A job whose trainer has not started is returned at once, and a worker without a job requests none: it
+reports to the receiver that it rests, and asks again as soon as it may.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOMEBODY = "the operator"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A halt, as a heartbeat tells of it."""
+    """A halt, as a heartbeat reports it."""
 
     resting: str | None  # the owner's condition
     paused: bool  # the trainer stands still …
@@ -41,12 +41,12 @@ def halt(terms: HostTerms, owner: Owner) -> Halt | None:
 
 
 def keeps_awake(terms: HostTerms, owner: Owner, *, trains: bool) -> bool:
-    """Decide whether the machine is to be kept from falling asleep: while it trains, on mains power."""
+    """Decide whether to keep the machine from falling asleep: while it trains, on mains power."""
     return trains and not terms.may_sleep and not owner.on_battery
 
 
 def handed_back(reason: str) -> Failure:
-    """Return the end of an attempt that goes on elsewhere, or later: nobody's fault."""
+    """Return the end of an attempt that continues elsewhere, or later: it counts against neither host nor job."""
     return Failure(EndReason.WORKER_SHUTDOWN, f"handed back: {reason}")
 
 
@@ -68,7 +68,7 @@ def catch_up(transition: Transition) -> None:
         case Phase.RUNNING if halt is not None:
             _halted(transition, halt)
         case Phase.RUNNING if work is not None and work.halted_at is not None:
-            transition.say(f"{work.assignment.name} goes on")
+            transition.say(f"{work.assignment.name} resumes")
             transition.set_work(halted_at=None, beat_at=transition.now)
             transition.let_go_on()
         case _:
@@ -91,7 +91,7 @@ def told(transition: Transition) -> Told:
 
 
 def stood_s(work: Work, now: float) -> float:
-    """Return for how long a trainer stood still in all, for whatever reason."""
+    """Return for how long a trainer stood still in total, for any reason."""
     return work.stood_s + (0.0 if work.stood_at is None else max(0.0, now - work.stood_at))
 
 
@@ -122,5 +122,5 @@ def _ask_at_rest(transition: Transition) -> None:
 
 
 def granted(transition: Transition, halt: Halt) -> None:
-    """Hand back what was granted before the receiver knew that this host rests."""
+    """Hand back a job that was granted before the receiver knew that this host rests."""
     transition.fail(handed_back(halt.reason))

@@ -30,7 +30,7 @@ def interval_s(transition: Transition, lease_s: float) -> float:
 
 
 def catch_up(transition: Transition) -> None:
-    """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings say so."""
+    """Send the heartbeat that is due; pause a trainer whose lease is nearly over, if the settings demand it."""
     if is_due(no_answer.pause_at(transition), transition.now):
         transition.say("the receiver is silent and the lease nearly over: the trainer pauses", warning=True)
         transition.set_work(paused=True)
@@ -109,9 +109,9 @@ def _renewed(transition: Transition, reply: HeartbeatReply) -> None:
     if (work.halted_at is not None, halts.told(transition).resting) != (work.beat_halted, work.beat_resting):
         transition.set_work(beat_at=transition.now)  # it changed while that heartbeat was on its way
     if work.paused:
-        transition.say(f"the receiver is back: {work.assignment.name} goes on")
+        transition.say(f"the receiver is back: {work.assignment.name} continues")
         transition.set_work(paused=False)
         transition.let_go_on()
     if reply.action is Action.DRAIN and not transition.state.draining:
-        transition.say("draining: this job is finished, then no more are taken")
+        transition.say("draining: this job is finished, and no further one is taken")
         transition.set(draining=True)

@@ -1,7 +1,7 @@
 """PURE: a request without an answer: the network is gone, or the receiver is down, busy or another one.
 
-The worker drops nothing and repeats every request for as long as it lives, after pauses that double. Its trainer goes
-on; where the settings ask for it, the trainer pauses shortly before the lease ends.
+The worker drops nothing and repeats every request for as long as it lives, after pauses that double. Its trainer
+continues; where the settings ask for it, the trainer pauses shortly before the lease ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""PURE: the conditions of a machine's owner, judged by what was seen of the machine.
+"""PURE: the conditions of a machine's owner, judged by observations of the machine.
 
 Each condition holds or does not at each look. Hours, the battery, and a person at the machine count at once. Loads and
 the temperature jump about: they count when they held for :data:`SETTLE_S`, and are over when they did not for
-:data:`EASE_S`. What the system does not tell is no reason to rest.
+:data:`EASE_S`. A value that the system does not report is no reason to rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _JUMPS = frozenset({"cpu", "gpu", "celsius"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """A look at the machine; None: the system does not tell, or nobody asked."""
+    """A look at the machine; None: the system does not report it, or no condition needs it."""
 
     minute: int | None = None  # of the week, by its clock
     on_battery: bool | None = None
@@ -82,7 +82,7 @@ def _conditions(terms: HostTerms, sight: Sight) -> Iterator[tuple[str, str | Non
         yield "battery", "on battery" if sight.on_battery else None
     if terms.pause_when_used:
         used = sight.idle_s is not None and sight.idle_s < terms.idle_s
-        yield "used", "somebody uses it" if used else None
+        yield "used", "a person uses it" if used else None
     for name, seen, most, what, unit in (
         ("cpu", sight.cpu, terms.pause_above_cpu, "other programs use {} of its cores", "%"),
         ("gpu", sight.gpu, terms.pause_above_gpu, "other programs use {} of its GPU", "%"),

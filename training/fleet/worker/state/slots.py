@@ -1,19 +1,20 @@
-"""PURE: several jobs at once. A state machine (step.py) for each job in hand, and at most one more that asks for work.
+"""PURE: several jobs at once. A state machine (step.py) for each current job, and at most one more that asks for work.
 
 Every rule about one job is that machine's. Here is only what concerns several: to whom an event belongs, which machine
 may ask, whose trainer has to wait, and when the worker is gone.
 
 ======================  =========================================================================================
-whose is an event       An answer belongs to the machine that waits for its number, which no other call has; an event
-                        of a trainer to the machine that holds its claim. What nobody waits for only shows the time.
-who asks                One machine, without a job. It asks while fewer trainers run than the receiver last
-                        allowed and finished work does not pile up: also one whose only trainer has ended takes the
-                        next job while it packs and uploads. Of a receiver that allows nothing (an older one) it asks
-                        when nothing is in hand. A request that may have been granted is repeated in any case.
-whose trainer waits     One whose job another machine holds still, until that has let go of it. One whose job has to
-                        be trained alone, until the others have ended; meanwhile nobody asks.
-who is trained alone    A job whose trainer ran out of memory beside others, and jobs that a crash found together: no
-                        more is known of any of them than that it was not alone. Until it was, once; this outlives
+whose is an event       An answer belongs to the machine that waits for its number, which no other call has. An event of
+                        a trainer belongs to the machine that holds its claim. An event without a recipient only
+                        advances the time.
+who asks                One machine, without a job. It asks while fewer trainers run than the receiver last allowed and
+                        finished work does not pile up. So a machine whose trainer has ended takes the next job while it
+                        packs and uploads. With a receiver that sets no limit it asks when the worker has no job. A
+                        request that may have been granted is repeated in any case.
+whose trainer waits     One whose job another machine still holds, until that one has dropped it. One whose job must be
+                        trained alone, until the others have ended; until then no machine asks.
+who is trained alone    A job whose trainer ran out of memory beside others, and jobs that a crash found together,
+                        because any of them may be the cause. It stays so until it was trained alone once; this outlives
                         the worker.
 when it is gone         When every machine is.
 ======================  =========================================================================================
@@ -86,7 +87,7 @@ class Slots:
 
     @property
     def works(self) -> Mapping[int, Work]:
-        """The jobs in hand, by slot."""
+        """The current jobs, by slot."""
         return {slot: one.work for slot, one in self.machines.items() if one.work is not None}
 
     @property
@@ -110,7 +111,7 @@ class Slots:
 
     @property
     def keeps_awake(self) -> bool:
-        """Return True while the machine is to be kept from falling asleep."""
+        """Return True while the machine must not fall asleep."""
         running = (one.work for one in self.machines.values() if one.phase is Phase.RUNNING)
         trains = any(work is not None and work.stood_at is None for work in running)
         return keeps_awake(self.terms, self.owner, trains=trains)
@@ -313,7 +314,7 @@ class _Turn:
         self._change(shared=self.slots.shared._replace(crashed=crashed[-machine.CRASHES_TOLD :]))
 
     def _hear(self, event: t.Event) -> None:
-        """Take the receiver's word for how many may train, and for the wishes of the host's owner and operators."""
+        """Apply the receiver's limit on how many may train, and the conditions of the host's owner and operators."""
         if _owner(self.slots, event) is None:
             return
         if isinstance(event, t.ClaimAnswered | t.HeartbeatAnswered):
@@ -343,7 +344,7 @@ class _Turn:
         self._step(slot, t.Tick())
 
     def _note_company(self) -> None:
-        """Note for each trainer that others run beside it."""
+        """Note for each trainer that others run at the same time."""
         running = [slot for slot, one in self.slots.machines.items() if one.phase in _HAS_STARTED]
         for slot in running if len(running) > 1 else ():
             self._set_work(slot, beside_at=self.now)
@@ -351,7 +352,7 @@ class _Turn:
     # ── what follows for the others ─────────────────────────────────────────────────────────
 
     def _settle(self, before: Slots) -> None:
-        """Let trainers start that waited, let go of machines that are not needed, and have one ask."""
+        """Start the trainers that waited, drop machines that are not needed, and let one ask."""
         ended = [slot for slot in before.training if slot not in self.slots.training]
         for slot in ended:
             self._judge(before.machines[slot], self.slots.works.get(slot))
@@ -362,7 +363,7 @@ class _Turn:
             self._choose(again=bool(ended))
 
     def _judge(self, before: State, now: Work | None) -> None:
-        """A trainer has ended: its job has to be trained alone from now on, or not any more."""
+        """A trainer has ended: its job must be trained alone from now on, or no longer."""
         assert before.work is not None
         job_id = before.work.assignment.job_id
         if now is not None and now.crowded:
@@ -402,7 +403,7 @@ class _Turn:
                 self.actions.append(action)
 
     def _end_idle(self) -> None:
-        """End the machines that hold nothing, when no more is to be taken; one that asks hears its answer first."""
+        """End the machines that hold nothing, when no further job is taken; one that asks hears its answer first."""
         for slot, one in self.slots.machines.items():
             if one.phase is Phase.IDLE and not self.slots.gone:
                 self._set(slot, replace(one, phase=Phase.GONE))

@@ -69,7 +69,7 @@ class Halt:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The job in hand."""
+    """The current job."""
 
     assignment: t.Assignment
     # the lease, and the heartbeats that renew it
@@ -244,7 +244,7 @@ class Transition:
     # ── moves ───────────────────────────────────────────────────────────────────────────────
 
     def take_on(self, assignment: t.Assignment, *, renewed_at: float, lease_s: float, beat_at: float) -> None:
-        """Take on an assignment as the job in hand."""
+        """Make an assignment the current job."""
         work = Work(assignment=assignment, renewed_at=renewed_at, lease_s=lease_s, beat_at=beat_at)
         self.set(work=work)
 

@@ -1,10 +1,9 @@
 """PURE: the worker as a function, ``step(state, event, now) -> (state, actions)``.
 
 Nothing here does I/O, reads a clock or draws a random number: ``now`` is an argument (seconds, on a clock that counts
-sleep), ``chance`` too. The daemon and the simulation carry the same actions out. This file holds the table
-and the dispatch; the phases live in claims.py, trainer.py and reports.py beside it, heartbeats in heartbeats.py, and
-what follows when the receiver does not answer in no_answer.py,
-and halts for the host's owner in halts.py.
+sleep), ``chance`` too. The daemon and the simulation carry the same actions out. This file holds the table and the
+dispatch; the phases are in claims.py, trainer.py and reports.py, heartbeats in heartbeats.py, a silent receiver in
+no_answer.py, and halts for the host's owner in halts.py.
 
 ======================  ==================================  ================================================
 phase                   leaves it by                        to
@@ -12,7 +11,7 @@ phase                   leaves it by                        to
 IDLE                    the time to ask has come            ASKING
 ASKING                  a grant                             STARTING (FAILING, if the host halts)
 ..                      no job, refused, no answer          IDLE, for a while
-STARTING                the trainer runs                    RUNNING (STOPPING, if it must not any more)
+STARTING                the trainer runs                    RUNNING (STOPPING, if no longer allowed)
 ..                      it could not be started             FAILING
 RUNNING                 exit status 0                       PACKING
 ..                      any other end                       FAILING
@@ -21,12 +20,12 @@ RUNNING                 exit status 0                       PACKING
 ..                      a halt lasts: stop politely         STOPPING, and the job is handed back
 ..                      it harms the host, hangs, or runs   STOPPING, and the attempt failed
                         for too long: stop politely
-STOPPING                the trainer ended, or nobody can    IDLE (dropped), FAILING, or PACKING: it was done
-                        end it
+STOPPING                the trainer ended, or cannot be     IDLE (dropped), FAILING, or PACKING: it was done
+                        ended
 PACKING                 packed                              UPLOADING
 ..                      not packable                        FAILING
 UPLOADING               stored                              COMPLETING
-..                      refused for good                    FAILING
+..                      refused permanently                 FAILING
 COMPLETING              receipt                             IDLE
 ..                      the artifact is not there           UPLOADING
 FAILING                 taken, or refused                   IDLE
@@ -35,10 +34,10 @@ any                     a signal, and nothing left to do    GONE
 any                     ``leave_s`` after the signal        GONE
 ======================  ==================================  ================================================
 
-A worker that starts goes on where the last session was killed: at RUNNING, as if the trainer had just ended, if it had;
+A worker that starts resumes where the last session was killed: at RUNNING, as if the trainer had just ended, if it had;
 at UPLOADING or FAILING; else at IDLE.
 
-Beside the phases run the heartbeats, from the grant until the receipt, and from then on the delivery of what the
+Parallel to the phases run the heartbeats, from the grant until the receipt, and from then on the delivery of what the
 attempt printed (output.py). The lease counts from the *sending* of the request that got or renewed it. Complete, fail
 and upload are repeated for as long as the worker lives.
 """
@@ -178,7 +177,7 @@ def _begin(transition: Transition, begin: t.Begin) -> None:
         transition.keep_output(t.Backlog.of(assignment, found.printed))
         transition.set(crashed=(*saved.crashed, assignment.claim_id)[-CRASHES_TOLD:])
         return
-    transition.say(f"goes on delivering {assignment.name}")
+    transition.say(f"continues delivering {assignment.name}")
     transition.take_on(assignment, renewed_at=transition.now, lease_s=UNKNOWN_LEASE_S, beat_at=transition.now)
     transition.set_work(beside_at=transition.now if found.beside else None)
     # Progress of this session must count as newer than an earlier one's, whose number is lost.
@@ -214,7 +213,7 @@ def _now_for(assignment: t.Assignment, database_id: str | None) -> t.Assignment:
 
 
 def _sessions(session_id: str) -> int:
-    """Count the sessions that this worker has begun, as far as its id tells."""
+    """Count the sessions that this worker has begun, as far as its id shows."""
     number = session_id.partition("-")[0]
     return int(number) if number.isascii() and number.isdigit() and len(number) <= 10 else 0
 

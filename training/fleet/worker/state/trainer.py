@@ -24,7 +24,7 @@ CPU_SHARE = 0.001  # share of its limit on silence: less CPU time counts as none
 
 
 def news(transition: Transition, event: News) -> None:
-    """Handle an event of the trainer in hand. Events after its phase are ignored."""
+    """Handle an event of the current trainer. Events after its phase are ignored."""
     match event:
         case t.Printed():
             _printed(transition, event.lines)
@@ -112,8 +112,8 @@ def _measured(transition: Transition, cpu_s: float) -> None:
         _stop(transition, Failure(EndReason.TRAINER_FAILED, words, goes_on=True))
     elif most_quiet_s and quiet_s >= most_quiet_s:
         words = (
-            f"it said nothing and used no CPU for {in_time(quiet_s)}: it hangs; mend it, or raise "
-            "max_silence_s in the manifest if it waits for something"
+            f"it said nothing and used no CPU for {in_time(quiet_s)}: it hangs; fix it, or raise max_silence_s in "
+            f"the manifest if it waits for something"
         )
         _stop(transition, Failure(EndReason.TRAINER_FAILED, words))
 

@@ -47,7 +47,7 @@ class Usage:
         }
 
     def sent(self) -> Usage:
-        """Begin anew after a sample: its last measurement is where the next CPU time counts from."""
+        """Start over after a sample: its last measurement is where the next CPU time counts from."""
         return replace(Usage(), since=self.at or self.since, since_cpu_s=self.cpu_s, cpu_s=self.cpu_s)
 
 
