@@ -223,7 +223,7 @@ def test_a_behaviour_that_dies_spoils_the_episode(tmp_path, monkeypatch):
         return running
 
     monkeypatch.setattr(Stage, "start", start_broken)
-    with pytest.raises(RecordError, match=r"no_such ended by itself \(exit 2\): .*invalid choice"):
+    with pytest.raises(RecordError, match=r"no_such ended early \(exit 2\): .*invalid choice"):
         record(order(active(0.0)), Counting(), stage, tmp_path / "out", clock=clock, sleep=clock.sleep)
     assert not (tmp_path / "out").exists()
     assert stage.roots() == []

@@ -435,7 +435,7 @@ def test_incidents_are_shown_by_host_with_reasons_and_verdicts(receiver: Receive
 def test_events_are_told_newest_first_by_day_and_filtered(receiver: Receiver) -> None:
     page = words_of(get(receiver, "/events")[2])
     assert "gru-realistic began training on spectral-desktop." in page
-    assert page.index("gru-realistic was given to spectral-desktop") < page.index("mlp-oracle failed for good")
+    assert page.index("gru-realistic was given to spectral-desktop") < page.index("mlp-oracle failed permanently")
     assert "trainer failed" in page
     host = words_of(get(receiver, "/events?host=laptop")[2])
     assert "mlp-oracle failed permanently, on laptop" in host

@@ -143,7 +143,7 @@ def test_what_runs_goes_on_as_granted_and_the_reload_says_so(receiver: Receiver)
     assert (reply.updated, reply.hosts) == (1, 1)
     said = [sentence(to_builtins(edit)) for edit in reply.edits]
     assert said == [
-        "[hosts.pi] deny_jobs: from its next claim; one goes on there",
+        "[hosts.pi] deny_jobs: from its next claim; one continues there",
         "one, max_run_s: from the next attempt; attempt 1 on pi continues with the job it was granted",
     ]
     assert receiver.plan(a_job("one", max_run_s=60.0), hosts=hosts).edits == []
@@ -249,7 +249,7 @@ def test_needs_that_were_edited_hold_for_the_next_grant(receiver: Receiver) -> N
 def test_a_job_goes_on_at_a_host_whose_table_is_written_in_another_case() -> None:
     for table, asks in (("Desk", "desk"), ("desk", "Desk")):
         (edit,) = host_edits({}, {table: {"priority": 5}}, {asks: ["one"]})
-        assert edit.holds == "from its next claim; one goes on there"
+        assert edit.holds == "from its next claim; one continues there"
 
 
 def test_what_comes_back_failed_is_told(receiver: Receiver) -> None:

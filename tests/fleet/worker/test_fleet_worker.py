@@ -520,7 +520,7 @@ def test_the_doctor_names_what_grows_here_with_its_size_and_bound(
     assert main([*flags, "--doctor"]) == 0
     said = capsys.readouterr().out
     assert "data set dddddddddddd: 3.0 KiB are here, whole\n" in said
-    assert f"{tmp_path / 's/resume'}: 2, 132 B; bound: 5 jobs, 4.0 GiB beside the newest" in said
+    assert f"{tmp_path / 's/resume'}: 2, 132 B; bound: 5 jobs, 4.0 GiB besides the newest" in said
     assert f"{aside.parent}: 2, 2.0 KiB; bound: 50 trainings and 4.0 GiB" in said
     typed = f"`cis490-trainer-worker --receiver-url http://10.100.0.1:8445 --host-id h --state-dir {tmp_path / 's'} "
     assert f"{typed}--deliver JOB` makes room" in said
