@@ -273,7 +273,7 @@ def test_what_leaves_the_plan_is_named_with_what_becomes_of_it(receiver: Receive
     assert sorted(left) == [
         "done left the plan: its model stays",
         "failed left the plan: it stays failed",
-        "runs left the plan: attempt 1 on pi goes on; another job is called so now, which differs in mode, seed",
+        "runs left the plan: attempt 1 on pi continues; another job is called so now, which differs in mode, seed",
         "waits left the plan: it still waits",
     ]
     assert receiver.plan(anew).edits == [], "told once"
