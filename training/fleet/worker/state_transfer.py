@@ -73,7 +73,7 @@ class StateTransfer:
                 if here is None or (known.host != self._host and here.dataset_id != known.state_id):
                     self._fetch(known, order)
                     here = self._listing()
-                log.info("%s goes on from the state that %s saved", self._assignment.name, known.host)
+                log.info("%s resumes from the state that %s saved", self._assignment.name, known.host)
         except (ClientError, FolderError, OSError) as error:
             log.warning(
                 "%s: the state that %s saved cannot be fetched (%s); it starts from this host's own state, or from "
