@@ -275,7 +275,7 @@ class Demo:
     def _write_site(self) -> str:
         """Write the pages of this run, which outlive its receiver; returns the address of the first one."""
         out = self.folder / "site"
-        write_site(self.client, out, [], lambda _: contextlib.nullcontext(lambda *_: None))
+        write_site(self.client, out, [], lambda *_: None)
         return (out / "index.html").as_uri()
 
     def _say_next(self, jobs: list[Json], took_s: float, site: str) -> None:

@@ -85,3 +85,5 @@ def test_who_is_no_operator_is_told_nothing(tmp_path: Path) -> None:
         assert receiver.queue.counts()["cancelled"] == 0
         code, _, err = at(receiver)("cancel")
         assert (code, "name at least one of --status" in err) == (2, True)
+        code, _, err = at(receiver)("cancel", "--status", "tired")
+        assert (code, "'tired' is not one of 'pending'" in err) == (2, True), "the error names the statuses"

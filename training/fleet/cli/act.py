@@ -8,7 +8,7 @@ import typer
 
 from training.fleet.cli.context import CannotError, CommandContext
 from training.fleet.cli.options import AsJson, Url
-from training.fleet.wire.constants import DONE, REFUSED, USAGE, JobAct
+from training.fleet.wire.constants import DONE, REFUSED, USAGE, ActStatus, JobAct
 from training.fleet.wire.words import Json
 from training.printable import counted, one_line
 
@@ -21,7 +21,7 @@ def hook(app: typer.Typer) -> None:
 def act(
     ctx: typer.Context,
     what: Annotated[JobAct, typer.Argument(help="What to do with the jobs.")],
-    status: Annotated[str, typer.Option(help="Only jobs with this status, or held.")] = "",
+    status: Annotated[ActStatus | None, typer.Option(help="Only jobs with this status, or held.")] = None,
     model: Annotated[str, typer.Option(help="Only jobs of this model.")] = "",
     mode: Annotated[str, typer.Option(help="Only jobs of this mode.")] = "",
     host: Annotated[str, typer.Option(help="Only jobs that this host has, or had last.")] = "",

@@ -74,7 +74,8 @@ def examine(
         if state.models.is_dir() and known.database_id is not None:
             report.add(whose(fs, state, known.database_id))
         if state.models.is_dir():
-            report.add(look_at_logs(state.models, fs, known.logs, deep=deep, old=store.old))
+            if rows is not None:  # else no file of output is named, and a rebuild needs them all
+                report.add(look_at_logs(state.models, fs, known.logs, deep=deep, old=store.old))
             report.add(machine.look_at_machine(state, fs, now))
     except OSError as error:
         report.add([unreadable(error)])

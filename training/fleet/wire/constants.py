@@ -5,6 +5,7 @@ which does without the typed structs, stays small.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 VERSION = 1
 
@@ -44,6 +45,9 @@ HEADER_OFFSET = "Upload-Offset"
 HEADER_PROBLEM = "X-Problem"  # the problem type again, for answers without a body
 HEADER_DATABASE = "X-Database-Id"  # in every answer: the id of the receiver's database
 HEADER_OPERATOR_TOKEN = "X-Operator-Token"  # noqa: S105 - the header's name
+
+
+ActStatus = Literal["pending", "claimed", "running", "completed", "failed", "cancelled", "held"]
 
 
 class JobAct(StrEnum):

@@ -57,6 +57,7 @@ from training.fleet.wire.constants import (
     VERSION,
     WAIT_S_MAX,
     Action,
+    ActStatus,
     JobAct,
     ProblemType,
 )
@@ -164,7 +165,7 @@ class ActRequest(Wire, frozen=True, kw_only=True):
     """``POST /v1/act``: an act on all jobs that match every given filter; without a filter it is on none."""
 
     what: JobAct
-    status: Literal["", "pending", "claimed", "running", "completed", "failed", "cancelled", "held"] = ""
+    status: Literal["", ActStatus] = ""  # empty: any
     model: Annotated[str, Meta(max_length=128)] = ""
     mode: Annotated[str, Meta(max_length=128)] = ""
     host: Annotated[str, Meta(max_length=128)] = ""
