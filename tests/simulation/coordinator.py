@@ -174,7 +174,7 @@ class Coordinator:
         self._folding, self._folds = Folding(self.service, self.store.logs, self.database, **FOLDING), False
         self.states, self.forgets_states = StateStore(STATES, self.disk, reserve_bytes=1), False
         self.saved_states = SavedStates(self.service, self.states, self.clock)
-        self.service.state_of = self.saved_states.of
+        self.service.facts.state_of = self.saved_states.of
         self._retention, self.lets_go = Retention(self.service, self.store, None, self.database), False
         self._wakes = Wakes(self.service)
         self._watcher.prepared()

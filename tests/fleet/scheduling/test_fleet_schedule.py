@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.fleet.scheduling.rolling import Rolling
+from training.fleet.scheduling.rolling import ASKS_S, Rolling
 from training.fleet.scheduling.schedule import Decline, Kind, Schedule, Slot, Take, schedule
 
 HOSTS = ["desk", "laptop", "pi"]
@@ -242,10 +242,10 @@ def test_who_has_not_asked_for_long_begins_to_wait_again(silent_s: float, left_s
     assert said.open_s == left_s
 
 
-def test_a_wait_is_over_with_a_job_or_when_the_host_is_gone() -> None:
+def test_a_wait_is_over_with_a_job_or_when_the_host_is_silent() -> None:
     for over in (
         lambda rolling: rolling.took("pi", Take("net")),
-        lambda rolling: rolling.follow(schedule([], []), 1.0),
+        lambda rolling: rolling.follow(schedule([], []), ASKS_S + 1.0),
     ):
         rolling = Rolling()
         rolling.renew(*a_wait(), 0.0)
@@ -253,6 +253,18 @@ def test_a_wait_is_over_with_a_job_or_when_the_host_is_gone() -> None:
         assert rolling.awaited() == {"net": 100.0}
         over(rolling)
         assert not rolling.waits
+
+
+def test_a_wait_goes_on_when_one_schedule_did_not_know_the_host() -> None:
+    """A clock that stepped can make a host seem silent for one making."""
+    rolling = Rolling()
+    rolling.renew(*a_wait(), 0.0)
+    rolling.decide("pi", 0.0)
+    rolling.follow(schedule([], []), 10.0)
+    rolling.renew(*a_wait(), 20.0)
+    said = rolling.decide("pi", 20.0)
+    assert isinstance(said, Decline)
+    assert said.open_s == 80.0
 
 
 def test_durations_that_make_no_sense_are_scheduled_all_the_same() -> None:

@@ -53,7 +53,7 @@ class Rolling:
             if left is None or made.count(take.kind) > left(take.kind):
                 made = made.took(host, take.kind, take.instead_of)
         self.made, self.made_at = made, made_at
-        self.waits = {host: each for host, each in self.waits.items() if host in made.at}
+        self.waits = {host: each for host, each in self.waits.items() if made_at - each.asked <= ASKS_S}
 
     def awaited(self) -> dict[str, float]:
         """Return the kinds that hosts wait for, and until when the first of these waits."""
