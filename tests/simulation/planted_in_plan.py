@@ -47,7 +47,7 @@ PLAN_BUGS = (
         "self._edition - 1, spec",
         seed=17,
     ),
-    Mutant("nothing is kept of a grant", JobQueue._write_grant, "granted=granted(job),", "granted=None,"),
+    Mutant("nothing is kept of a grant", JobQueue._write_grant, "granted=granted(job),", "granted={},"),
     Mutant("provenance says what the plan says", catalogue.provenance_of, "job = job.granted(attempt)", "pass", seed=8),
     Mutant(
         "a repeated claim is answered with the newest plan",

@@ -440,7 +440,7 @@ class Dataset:
     reference_host: NDArray[np.str_]
     reference_marks: NDArray[np.str_]  # (M,) what a window's row is known by (`Rows.marks`)
     kinship: Kinship
-    validation_digest: str | None  # of its validation table; None where an earlier version made the data set
+    validation_digest: str | None  # of its validation table; None where it was made without one
 
     @property
     def y(self) -> NDArray[np.int64]:

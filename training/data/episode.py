@@ -191,7 +191,7 @@ def read_members(path: Path) -> dict[str, bytes]:
 
 
 def carries_checksum(path: Path) -> bool:
-    """Return True when every damage to a packed episode is noticed (older ones carry no checksum), and for a folder."""
+    """Return True when every damage to a packed episode is noticed, by a checksum, and for a folder."""
     if path.is_dir():
         return True
     try:
@@ -208,7 +208,7 @@ def without_checksum(paths: Sequence[Path]) -> str | None:
         return None
     few = ", ".join(bare[:3]) + (", …" if len(bare) > 3 else "")
     return (
-        f"note: {len(bare)} packed episodes carry no checksum ({few}), because an earlier version packed them: "
+        f"note: {len(bare)} packed episodes carry no checksum ({few}), because another program packed them: "
         "damage to them may go unseen until they are packed again from their folders"
     )
 

@@ -123,7 +123,7 @@ def extract(path: Path, sample_hz: float | None = None) -> Extract:
 
 
 def load(kept: Path) -> Extract | None:
-    """An extract from its file; None where that is absent, torn or of an older layout: read the episode again."""
+    """An extract from its file; None where that is absent, torn or of another layout: read the episode again."""
     try:
         with kept.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             facts = _facts(stored)

@@ -128,7 +128,7 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(validation: Path) -> Understood | None:
-    """Read what this validation table's data set was understood to be; None where it was made before this was kept.
+    """Read what this validation table's data set was understood to be; None where its file says nothing of it.
 
     Raises DataError when the file cannot be read.
     """

@@ -116,7 +116,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     schema: FeatureSchema
     baseline_shape: tuple[int, int, int] | None = None
     baseline_sha256: tuple[str, str] | None = None  # of the windows, of their index
-    validation_digest: str | None = None  # of the validation table; None: written by an earlier version
+    validation_digest: str | None = None  # of the validation table; None: written without one
 
 
 def place_tensors(

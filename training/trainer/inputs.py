@@ -45,7 +45,7 @@ class Inputs:
     window_digests: NDArray[np.uint64]  # (N,) of the samples that the mode may see
     validation_digest: str | None
     quarantined: tuple[Mapping[str, Any], ...]
-    understood: Understood | None  # None for data sets of before it was kept, and where no validation table was read
+    understood: Understood | None  # None where none is kept, or no validation table was read
     reference: NDArray[np.float32]  # like ``X``, of the hosts' reference recordings
     reference_features: NDArray[np.float32]
     reference_tensors: NDArray[np.float32]  # (M, C, T)

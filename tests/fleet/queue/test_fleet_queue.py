@@ -795,8 +795,8 @@ def test_live_jobs_have_live_attempts_and_the_database_insists(queue: JobQueue) 
         queue._conn.execute("UPDATE jobs SET status = 'lost'")
     with pytest.raises(Exception, match="UNIQUE constraint"):
         queue._conn.execute(
-            "INSERT INTO attempts (job_id, attempt, claim_id, generation, host, granted_at)"
-            " VALUES ('id-one', 2, 'other', 1, 'pi', 0)"
+            "INSERT INTO attempts (job_id, attempt, claim_id, generation, host, granted_at, granted, booked)"
+            " VALUES ('id-one', 2, 'other', 1, 'pi', 0, '{}', '{}')"
         )
 
 

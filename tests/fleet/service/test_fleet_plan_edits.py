@@ -43,7 +43,7 @@ def test_the_record_of_an_attempt_is_what_it_was_granted_whatever_the_plan_says_
     receiver.plan(a_job("one", n_resamples=5000, denied_hosts=["pi"], trainer=edited) | {"name": "other"})
     said = provenance_of(receiver.job(), receiver.attempt(), None, now=receiver.clock.now())
     assert (said["spec"]["n_resamples"], said["spec"]["denied_hosts"]) == (100, [])
-    assert (said["name"], said["granted"]) == ("one", True)
+    assert said["name"] == "one"
     receiver.deliver(claim_id, spec_hash=spec_hash(said["spec"]))
     detail = receiver.views.job("id-one")
     assert detail.spec["n_resamples"] == 5000, "what the plan says"
@@ -57,11 +57,8 @@ def test_get_takes_the_files_that_were_promised_when_the_job_was_granted() -> No
     lost = {"attempt": 1, "end_reason": "host_lost", "artifact_id": None, "granted": now}
     detail = {"job": {"artifact_id": A}, "spec": now, "attempts": [lost, completed]}
     assert allowed_names(granted(detail, A)) == {"model.bin"}
-    for nobody_knows in (completed | {"granted": None}, lost):
-        detail["attempts"] = [nobody_knows]
-        assert allowed_names(granted(detail, A)) == {"other.bin"}
-    del detail["attempts"]
-    assert granted(detail, A) is now, "a receiver of before"
+    detail["attempts"] = [lost]
+    assert allowed_names(granted(detail, A)) == {"other.bin"}
 
 
 def test_a_repeated_claim_is_answered_with_what_was_granted(receiver: Receiver) -> None:
@@ -73,25 +70,12 @@ def test_a_repeated_claim_is_answered_with_what_was_granted(receiver: Receiver) 
     assert (again.name, again.spec) == (first.name, first.spec)
 
 
-def test_attempts_of_before_are_marked_as_not_known(receiver: Receiver) -> None:
-    receiver.plan(a_job("one", n_resamples=100))
-    claim_id = receiver.granted()
-    receiver.queue._conn.execute("UPDATE attempts SET granted = NULL")
-    said = provenance_of(receiver.job(), receiver.attempt(), None, now=receiver.clock.now())
-    assert (said["granted"], said["spec"]) == (False, receiver.job().spec)
-    receiver.deliver(claim_id)
-    detail = receiver.views.job("id-one")
-    assert detail.attempts[0].granted is None
-
-
 def test_show_says_where_an_attempt_was_granted_something_else(receiver: Receiver) -> None:
     receiver.plan(a_job("one", n_resamples=100, max_run_s=5.0))
     receiver.granted()
     receiver.plan(a_job("one", n_resamples=100, max_run_s=60.0, denied_hosts=["pi"]))
     said = shown(render_job(to_builtins(receiver.views.job("id-one"))))
     assert "denied_hosts = [], max_run_s = 5.0" in said
-    receiver.queue._conn.execute("UPDATE attempts SET granted = NULL")
-    assert "not known" in shown(render_job(to_builtins(receiver.views.job("id-one"))))
 
 
 # ── a reload takes the plan over whole ──────────────────────────────────────────────────────

@@ -59,9 +59,9 @@ def delivered(detail: Mapping[str, Any]) -> dict[int, str]:
 
 
 def granted(detail: Mapping[str, Any], artifact_id: str) -> Mapping[str, Any]:
-    """Return the grant of the attempt that left this artifact; where none was kept, the present plan's."""
+    """Return the grant of the attempt that left this artifact; the present plan's where no such attempt is listed."""
     kept = [
-        attempt.get("granted")
+        attempt["granted"]
         for attempt in detail.get("attempts") or ()
         if attempt.get("end_reason") == "completed" and attempt.get("artifact_id") == artifact_id
     ]

@@ -171,7 +171,7 @@ def _attempts(attempts: Sequence[Json], spec: Json, now: object) -> Table:
             short_id(entry.get("artifact_id")),
             cell(booked(entry.get("booked"))),
             cell(entry.get("error"), chars_max=400),
-            cell(unlike(entry.get("granted"), spec), chars_max=400),
+            cell(unlike(entry["granted"], spec), chars_max=400),
         )
     return made
 

@@ -202,10 +202,10 @@ class JobQueue:
         job_id: str,
         host: Host,
         claimant: Claimant,
-        granted: Callable[[Job], dict[str, Any] | None] = lambda job: job.spec,
+        granted: Callable[[Job], dict[str, Any]] = lambda job: job.spec,
         booked: Booking = Booking(),  # noqa: B008 - a frozen value
     ) -> Grant:
-        """``granted`` is the job dict that the attempt is kept with; None when it is not known."""
+        """``granted`` is the job dict that the attempt is kept with."""
         now, claim_id = self.clock.now(), self._new_claim_id()
         row = self.db.one("grant", job_id=job_id, claim_id=claim_id, host=host.name, now=now)
         assert row is not None, "the decision and its write are one transaction"

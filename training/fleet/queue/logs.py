@@ -20,7 +20,6 @@ class Gone(StrEnum):
     SIZE = "size"  # the attempt printed more than is kept
     AGE = "age"
     WORKER = "worker"  # they never arrived; a line that did says so
-    EARLY = "early"  # a release of before kept only the end
     LOST = "lost"  # the database was made anew, and no file has them
 
 

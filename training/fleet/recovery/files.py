@@ -104,11 +104,9 @@ def _free(path: Path) -> Path:
 
 
 def discard_database(path: Path) -> None:
-    """Remove an unfinished database, SQLite's own files, and copies of its older version."""
+    """Remove an unfinished database and SQLite's files beside it."""
     for companion in ("", "-wal", "-shm"):
         Path(f"{path}{companion}").unlink(missing_ok=True)
-    for older in path.parent.glob(f"{path.name}.v*"):
-        older.unlink()
 
 
 @contextlib.contextmanager

@@ -50,7 +50,6 @@ class _Said(msgspec.Struct, frozen=True):
     delivered_at: float
     instance_id: str | None = None
     record: dict[str, Any] | None = None
-    granted: bool = False  # whether the spec is that of the grant; older files do not say
     report: str | None = None  # SHA-256 of the report beside the bundle
 
 
@@ -260,7 +259,7 @@ class Recovery(JobQueue):
             said.job_id,
             Host.of(said.host, {}),
             Claimant(instance_id=said.instance_id),
-            lambda _: said.spec if said.granted else None,
+            lambda _: said.spec,
         )
         self._then.moment = moment
         self.db.run("rebuilt_mark", job_id=said.job_id, attempt=said.attempt, detail=REBUILT)

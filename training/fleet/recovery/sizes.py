@@ -34,7 +34,7 @@ def grown_files(state: State) -> Iterator[Grown]:
     name = state.db.name
     ours = (".lock", kept_beside(state.db).suffix, noted_beside(state.db).suffix)
     beside = [path for path in state.db.parent.glob(f"{name}.*") if path.suffix not in ours]
-    yield measured("copies of older databases", beside, "none", _BY_HAND)
+    yield measured("copies of the database", beside, "none", _BY_HAND)
     log = [Path(f"{state.db}{each}") for each in ("", "-wal")]
     yield measured("the database", log, "none: what is in it stands below")
 

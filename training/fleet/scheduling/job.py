@@ -287,7 +287,7 @@ class Host:
             and (not keep_vram or vram_total > 0),
             vram_free_gib=max((gpu.free_gib for gpu in gpus), default=0.0),
             ram_available_gib=_less(ram, keep_ram),
-            ram_total_gib=_less(ram_total, keep_ram),  # older workers report none
+            ram_total_gib=_less(ram_total, keep_ram),
             vram_total_gib=vram_total,
             cores=int(_less(cores, keep_cores)),
             gpus=tuple(gpus),
@@ -396,7 +396,7 @@ class Attempt:
     crashed: bool = False  # its host said that it crashed with this attempt in hand
     pardoned: bool = False  # it counts against no budget: the host was at fault
     trained: Trained = field(default_factory=Trained)  # the inputs of its model
-    granted: dict[str, Any] | None = None  # the job dict of the grant; None: an older release kept none
+    granted: dict[str, Any] = field(default_factory=dict)  # the job dict of the grant
     booked: Booking = field(default_factory=Booking)  # of its host
 
     @property
@@ -456,9 +456,7 @@ class Job:
         return said and self.status is JobStatus.CANCELLED
 
     def granted(self, attempt: Attempt) -> Job:
-        """Return the job as granted to ``attempt``, not as in the present plan; unchanged if the grant is unknown."""
-        if attempt.granted is None:
-            return self
+        """Return the job as granted to ``attempt``, not as in the present plan."""
         return replace(self, spec=attempt.granted, name=str(attempt.granted.get("name") or self.job_id))
 
     @property

@@ -46,7 +46,7 @@ class Quarantine:
 
 
 def complaint(capability: Mapping[str, object]) -> str | None:
-    """Return an unhealthy host's own complaint; older workers report none and count as healthy."""
+    """Return an unhealthy host's own complaint; None when it is well, or has not said."""
     if capability.get("healthy") is not False:
         return None
     said = capability.get("unhealthy_because")

@@ -41,9 +41,9 @@ class Booking:
     least_vram_gib: float = 0.0  # … and of that GPU's memory; where less is, it is handed back
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any] | None) -> Booking:
-        """Read the record kept with an attempt; one that an older release granted is booked for a core."""
-        return cls() if kept is None else cls(**{name: kept[name] for name in cls.__slots__ if name in kept})
+    def of(cls, kept: Mapping[str, Any]) -> Booking:
+        """Read what was kept with an attempt."""
+        return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

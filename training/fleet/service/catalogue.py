@@ -35,7 +35,6 @@ def provenance_of(
     """Make an attempt's provenance: enough to rebuild the job's row from the store alone.
 
     ``granted`` is false where the grant is unknown: ``spec`` is then the plan's at the delivery. ``report``: the
-    SHA-256 of its trainer's report, where one is stored with the bundle.
     """
     job = job.granted(attempt)
     return {
@@ -43,7 +42,6 @@ def provenance_of(
         "name": job.name,
         "spec": job.spec,
         "spec_hash": spec_hash(job.spec),
-        "granted": attempt.granted is not None,
         "generation": attempt.generation,
         "host": attempt.host,
         "instance_id": attempt.instance_id,

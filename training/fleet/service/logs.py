@@ -18,7 +18,6 @@ PAGE_BYTES = 128 * 1024  # of text, after which a page ends; a file is read whol
 WHY = {
     Gone.SIZE: f"{LOG_BYTES_MAX // 1024**2} MiB an attempt",
     Gone.AGE: "too old",
-    Gone.EARLY: "an earlier release kept the newest 5,000",
     Gone.LOST: "the database was rebuilt from the store",
 }
 

@@ -141,7 +141,7 @@ class Uploads:
             granted_at=now,
             artifact_id=request.artifact_id,
             record={**(request.record or {}), "by_hand": request.claim_id},
-            granted=trained_under.granted if trained_under else None,
+            granted=trained_under.granted if trained_under else job.spec,
         )
 
     def deliver(

@@ -9,7 +9,7 @@ import msgspec
 
 from training.contract import digest
 
-SEAL = "sha256"  # of the other members as canonical JSON; files of the first release have none
+SEAL = "sha256"  # of the other members as canonical JSON
 
 
 class BrokenSeal(ValueError):  # noqa: N818 - named for the event
@@ -26,8 +26,7 @@ def unsealed(data: bytes) -> dict[str, Any]:
     """Open a seal and return its content; BrokenSeal when the bytes are damaged."""
     try:
         body = msgspec.json.decode(data, type=dict[str, Any])
-        seal = body.pop(SEAL, None)
-        if seal is not None and seal != digest(body):
+        if body.pop(SEAL, None) != digest(body):
             raise BrokenSeal("the digest does not match")
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError) as error:
         raise BrokenSeal(str(error)) from None

@@ -22,7 +22,7 @@ class AttemptView(Wire, frozen=True, kw_only=True):
     progress: dict[str, Any] | None
     artifact_id: str | None
     record: dict[str, Any] | None = None
-    granted: dict[str, Any] | None = None  # the job dict as it was granted; null: not kept
+    granted: dict[str, Any]  # the job dict as it was granted
     # digests of data and code and the checkout's commit; null: not known
     trained: dict[str, str | None] | None = None
     booked: dict[str, Any] | None = None  # the part of its host that it may use, as in the answer to its claim

@@ -226,7 +226,7 @@ class Outbox:
         try:
             content = path.read_bytes()
             heading = strict_json.loads(content.partition(b"\n")[0])
-            granted_by = heading.get("database_id")  # none in an older release's files
+            granted_by = heading["database_id"]
             owner = Assignment(
                 job_id=str(heading["job_id"]),
                 claim_id=str(heading["claim_id"]),

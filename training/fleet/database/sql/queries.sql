@@ -240,7 +240,7 @@ WHERE a.ended_at IS NULL ORDER BY a.granted_at
 -- name: attempts_timed — the newest completed attempts that no earlier one had begun, with what their workers measured
 SELECT COALESCE((SELECT max(e.seq) FROM events AS e WHERE e.job_id = a.job_id AND e.attempt = a.attempt
     AND e.to_status = 'completed'), 0) AS seq, a.rowid AS age, a.host,
-  json_remove(COALESCE(a.granted, j.spec), '$.name', '$.job_id', '$.seed') AS job,
+  json_remove(a.granted, '$.name', '$.job_id', '$.seed') AS job,
   json_extract(h.capability, '$.cuda_available') AS cuda,
   CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
   CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib,
@@ -254,7 +254,7 @@ WHERE a.end_reason = 'completed' AND a.record IS NOT NULL
 ORDER BY a.rowid DESC LIMIT :most
 
 -- name: attempts_timed_since — the same of those that completed after an event, in that order
-SELECT e.seq, a.host, json_remove(COALESCE(a.granted, j.spec), '$.name', '$.job_id', '$.seed') AS job,
+SELECT e.seq, a.host, json_remove(a.granted, '$.name', '$.job_id', '$.seed') AS job,
   json_extract(h.capability, '$.cuda_available') AS cuda,
   CASE WHEN json_type(a.record, '$.train_s') IN ('integer', 'real') THEN json_extract(a.record, '$.train_s') END AS train_s,
   CASE WHEN json_type(a.record, '$.max_rss_kib') IN ('integer', 'real') THEN json_extract(a.record, '$.max_rss_kib') END AS max_rss_kib,

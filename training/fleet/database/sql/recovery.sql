@@ -84,8 +84,8 @@ WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = p.job_id AND a.at
 UNION ALL SELECT DISTINCT 'sample of use', job_id, attempt FROM usage_samples AS s
 WHERE NOT EXISTS (SELECT 1 FROM attempts AS a WHERE a.job_id = s.job_id AND a.attempt = s.attempt)
 
--- name: doctor_granted — what an attempt was granted, where that was kept, is its job
-SELECT job_id, attempt FROM attempts WHERE granted IS NOT NULL AND COALESCE(
+-- name: doctor_granted — what an attempt was granted is its job
+SELECT job_id, attempt FROM attempts WHERE COALESCE(
   CASE WHEN json_valid(granted) THEN json_extract(granted, '$.job_id') END, '') <> job_id
 
 -- name: doctor_ungranted — every attempt has the event of its grant

@@ -52,7 +52,7 @@ CREATE TABLE jobs (
   in_manifest      INTEGER NOT NULL DEFAULT 1 CHECK (in_manifest IN (0, 1)),
   held_by          TEXT,                     -- who keeps it from being granted, whatever its status; NULL: nobody
   held_at          REAL CHECK ((held_at IS NULL) = (held_by IS NULL)),
-  model            TEXT,                     -- of the spec, for lists; NULL: entered by a release of before, until a start
+  model            TEXT,                     -- of the spec, for lists; NULL: it names none
   mode             TEXT,
   edition          INTEGER NOT NULL DEFAULT 0, -- of the plan that brought it; not granted before that is in force
   seal INTEGER,
@@ -101,7 +101,7 @@ CREATE TABLE attempts (
   out_of_memory TEXT CHECK (out_of_memory IN ('ram', 'vram')),
   crashed     INTEGER NOT NULL DEFAULT 0 CHECK (crashed IN (0, 1)),   -- its host crashed with it in hand
   pardoned    INTEGER NOT NULL DEFAULT 0 CHECK (pardoned IN (0, 1)),  -- it counts against no budget
-  granted     TEXT,                 -- the job dict as it was granted; NULL: granted before this was kept
+  granted     TEXT NOT NULL,        -- the job dict as it was granted
   data_digest TEXT,                 -- what its model was trained on, as the worker said; NULL: not known
   code_digest TEXT,
   training_commit TEXT,
@@ -109,7 +109,7 @@ CREATE TABLE attempts (
   heard_s     REAL DEFAULT 0,       -- how long it was heard training; NULL: it trains no more, and delivers
   paused      INTEGER NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),  -- its trainer stood still when it was heard last …
   paused_s    REAL NOT NULL DEFAULT 0,  -- … and for how long it has in all, as its worker said
-  booked      TEXT,                 -- what it may use of its host, as JSON; NULL: granted before this was kept
+  booked      TEXT NOT NULL,        -- what it may use of its host, as JSON
   resumable   INTEGER NOT NULL DEFAULT 0 CHECK (resumable IN (0, 1)),  -- it can go on elsewhere, as its worker said last
   figure      REAL,                 -- its validation figure, from when its curve was removed; NULL: read that
   seal INTEGER,
@@ -233,7 +233,7 @@ CREATE TABLE log_files (            -- the output before that: runs of lines fro
   raw_bytes INTEGER NOT NULL,       -- of the text, a line end for each line
   bytes     INTEGER NOT NULL,       -- of the file, also while it waits to be removed; 0: there is none
   sha256    TEXT,                   -- of the file; NULL: the lines are not kept …
-  gone      TEXT CHECK (gone IN ('size', 'age', 'worker', 'early', 'lost')),  -- … for this reason
+  gone      TEXT CHECK (gone IN ('size', 'age', 'worker', 'lost')),  -- … for this reason
   gone_at   REAL,
   seal INTEGER,
   PRIMARY KEY (job_id, attempt, first),
