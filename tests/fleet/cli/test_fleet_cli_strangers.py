@@ -24,21 +24,21 @@ JSON = {"content-type": "application/json"}
 PROBLEM = {"content-type": "application/problem+json"}
 STRANGERS: Mapping[str, tuple[Response, str]] = {
     "page": (Response(200, HTML, f"<html>{MARK}</html>".encode()), "200 from nginx/1.24.0: a page"),
-    "empty object": (Response(200, JSON, b"{}"), "a receiver from before version 0.1.0"),
+    "empty object": (Response(200, JSON, b"{}"), "another service on that port"),
     "empty queue": (
         Response(200, JSON, json.dumps({"jobs": [], "counts": {}, "next_after": None, "by": MARK}).encode()),
-        "a receiver from before version 0.1.0",
+        "another service on that port",
     ),
     "redirect": (Response(302, {"location": "http://login.example/?q=1"}), "a redirection to login.example"),
     "401": (Response(401, HTML, MARK.encode()), "it wants a login"),
     "403": (Response(403, HTML, MARK.encode()), "blocks requests"),
     "unknown job": (
         Response(404, PROBLEM, json.dumps({"type": "unknown_job", "detail": MARK}).encode()),
-        "a receiver from before version 0.1.0",
+        "another service on that port",
     ),
     "conflict": (Response(409, PROBLEM, b'{"type": "about:blank"}'), "another service on that port"),
     "broken": (Response(500, HTML, MARK.encode()), "500 from nginx/1.24.0: another service on that port"),
-    "no such id": (Response(200, {HEADER_DATABASE.lower(): "7"}, b"{}"), "before version 0.1.0"),
+    "no such id": (Response(200, {HEADER_DATABASE.lower(): "7"}, b"{}"), "another service on that port"),
 }
 LOCAL = {"doctor", "backup", "restore", "rebuild"}  # commands on the receiver's own files
 TALKING = [
