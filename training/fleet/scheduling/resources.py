@@ -42,7 +42,7 @@ class Booking:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Booking:
-        """Read what was kept with an attempt."""
+        """Read the record kept with an attempt."""
         return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:

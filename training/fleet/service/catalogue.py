@@ -34,7 +34,7 @@ def provenance_of(
 ) -> dict[str, Any]:
     """Make an attempt's provenance: enough to rebuild the job's row from the store alone.
 
-    ``granted`` is false where the grant is unknown: ``spec`` is then the plan's at the delivery. ``report``: the
+    ``report``: the SHA-256 of its trainer's report, where one is stored with the bundle.
     """
     job = job.granted(attempt)
     return {
