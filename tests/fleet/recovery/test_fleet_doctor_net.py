@@ -128,7 +128,7 @@ def test_a_row_that_somebody_put_in_is_seen(state: State) -> None:
     hosts = "INSERT INTO hosts (host, capability, first_seen, last_seen) VALUES ('x', '{}', 1, 2)"
     change(state, hosts, by_hand=True)
     (finding,) = (each for each in found(state) if each.check == "checksums")
-    assert finding.problem == "row x of hosts is not what was written there", "it has no checksum"
+    assert finding.problem == "row x of hosts does not match its checksum", "it has no checksum"
 
 
 @pytest.mark.parametrize(
