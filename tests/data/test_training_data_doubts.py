@@ -98,7 +98,7 @@ def test_a_number_for_unlabelled_is_no_class(ingested, value):
     rows = recordings().with_columns(label=ATTACK.cast(pl.Int64))
     some = rows.with_columns(label=pl.when(pl.col("t") % 1000 > 29).then(value).otherwise("label"))
     said = ingested.refused(some, *CUT)
-    assert f"The label {value} reads as if nobody labelled" in said
+    assert f"The label {value} reads like a missing label" in said
     assert "--all-labelled" in said
     found = ingested.taken(some, *CUT, f"--unlabelled={value}")
     assert found["labels"] == {"benign": 32, "malicious": 8}

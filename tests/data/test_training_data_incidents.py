@@ -43,7 +43,7 @@ def test_a_log_gives_the_labels_that_a_column_gives(ingested):
     assert by_log["understood"]["roles"]["incidents.csv"] == "class"
     assert "labels of its own in 'label'" in ingested.refused(rows, *flags)
     only = ingested.refused(rows.drop("label"), *flags)
-    assert "Which class is benign must be said" in only
+    assert "Name the benign class" in only
     assert "; --rest normal makes a benign class of all" in only
     left = ingested.taken(rows.drop("label"), *flags, "--no-benign")["understood"]
     assert left["classes"] == {"attack": 72}

@@ -67,7 +67,7 @@ def test_npz_episodes_that_begin_anew_on_each_host_are_different_recordings(inge
 def test_two_runs_under_one_name_are_refused(ingested):
     one = recordings("a", 1).drop("episode")
     jittered = one.with_columns(t=pl.col("t") + 0.37, x=pl.Series(noise(40, 5)))
-    assert "begin anew at row 41 and overlap" in ingested.refused(pl.concat([one, jittered]), *CUT)
+    assert "start over at row 41 and overlap" in ingested.refused(pl.concat([one, jittered]), *CUT)
     same = one.with_columns(x=pl.Series(noise(40, 5)))
     said = ingested.refused(pl.concat([one, same]), *CUT)
     assert "Two rows of the host 'a' have the time 0" in said

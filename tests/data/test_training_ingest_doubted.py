@@ -90,7 +90,7 @@ def test_dates_may_be_far_apart(ingested, form):
     rows = samples(stamps.dt.replace_time_zone(None) if form is None else stamps.dt.strftime(form))
     ingested.taken(rows, "--window-s", "2400")
     assert ingested.load().schema.sample_hz == pytest.approx(1 / 300, rel=1e-5)
-    assert ingested.refused(rows, "--window-s", "8").endswith("holds none: mend --window-s.\n")
+    assert ingested.refused(rows, "--window-s", "8").endswith("holds none: change --window-s.\n")
 
 
 BEGIN = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
@@ -161,7 +161,7 @@ LINES = ["t,host,label,cpu", *(f"{t},a,{'normal' if t < 40 else 'attack'},{t % 7
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ([*LINES, "(80 rows affected)"], "line 82 has 1 where most have 4: mend that line, or take it out."),
+        ([*LINES, "(80 rows affected)"], "line 82 has 1 where most have 4: fix that line, or take it out."),
         ([*LINES, "", "(80 rows affected)"], "line 83 has 1 where most have 4"),
         ([*LINES[:-1], "79,a,at"], "line 81 has 3 where most have 4"),
         (["# a remark", *LINES[:20], '20,"a,b",normal,2.5,9', *LINES[21:]], "line 22 has 5 where most have 4"),

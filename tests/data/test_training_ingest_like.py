@@ -81,7 +81,7 @@ def test_data_without_labels_can_be_scored_and_no_trainer_takes_them(ingested, t
     assert (scores[0].height == scores[1].height) == (kind == "archive")
     capsys.readouterr()
     assert trained(ingested.out) != 0
-    assert "nobody labelled, which a model can score" in capsys.readouterr().err
+    assert "without labels, which a model can score" in capsys.readouterr().err
     assert "no labels, so --benign has nothing to say" in ingested.refused(source, *like, "--benign", "normal")
 
 

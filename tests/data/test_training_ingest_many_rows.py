@@ -207,7 +207,7 @@ def test_times_that_begin_anew_are_refused_alike_in_any_spans(ingested):
         episode=pl.lit("e"), t=pl.col("t") % 1000 + 0.25 * (pl.col("t") > 999)
     )
     sentence = ingested.refused(table, "--window-s", "8")
-    assert "begin anew at row 61 and overlap" in sentence
+    assert "start over at row 61 and overlap" in sentence
     assert in_spans(7, lambda: ingested.refused(table, "--window-s", "8")) == sentence
 
 

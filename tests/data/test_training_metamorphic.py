@@ -165,7 +165,7 @@ SAID = {
     "labels dealt anew again": (_dealt(2), (), r"chance|Too few episodes to tell any model from chance"),
     "a channel that gives the label away": (plain_table().with_columns(z=pl.col("z") + 9 * ATTACK), (), "smells of leakage"),
     "a class of the test host alone": (plain_table().with_columns(label=pl.when(ON_DOG & ATTACK & (pl.col("t") % 1000 >= 30)).then(pl.lit("worm")).otherwise("label")), (), r"No window of 'worm' trained"),
-    "attacks that fall silent": (plain_table().with_columns(x=pl.when(ON_DOG & ATTACK).then(pl.col("x") - 2).otherwise("x")), (), r"Worse than chance|Cannot be told from chance"),
+    "attacks that fall silent": (plain_table().with_columns(x=pl.when(ON_DOG & ATTACK).then(pl.col("x") - 2).otherwise("x")), (), r"Worse than chance|Not distinguishable from chance"),
     "a noisier test host": (plain_table().with_columns(x=pl.when(ON_DOG).then(pl.col("x") + 1).otherwise("x")), (), r"times the alarms it promised: do not rely on it there"),
 }  # fmt: skip
 

@@ -93,7 +93,7 @@ def test_both_become_data_sets_of_our_channels_and_units(run, tmp_path):
         assert code == 0, found
         assert found["labels"] == {"benign": found["windows"]}
         assert found["understood"]["sample_hz"] == 0.5
-        assert found["benign"] == {"classes": ["benign"], "why": "as nobody labelled anything"}
+        assert found["benign"] == {"classes": ["benign"], "why": "as nothing is labelled"}
         schema = read_schema(tmp_path / "out" / "feature_schema_v1.json")
         for channel in schema.channels:
             ours = CHANNELS[channel.name]

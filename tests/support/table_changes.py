@@ -154,7 +154,7 @@ REFUSED = [
     Change("a contradicting rate", "t", lambda rows, _: rows, ("--hz", "3"), says="but --hz says 3"),
     Change("a host by another case", "host", _column(host=pl.when(FIRST).then(pl.col("host").str.to_uppercase()).otherwise("host")), says="differ by case only"),
     Change("a class by another case", "label", _column(label=pl.when(FIRST).then(pl.col("label").str.to_titlecase()).otherwise("label")), says="differ by case only"),
-    Change("classes without a usual word", "label", _label(normal="zzz", attack="aaa"), says="Which class is benign must be said"),
+    Change("classes without a usual word", "label", _label(normal="zzz", attack="aaa"), says="Name the benign class"),
     Change("classes with two usual words", "label", _label(normal="ok", attack="none"), says="several could be"),
     Change("the label among the channels", "columns", lambda rows, _: rows.with_columns(kind=attack(rows).cast(pl.Int64) + 4), says="it is the label again"),
     Change("ids among the channels", "columns", lambda rows, _: rows.with_columns(batch=pl.col("t") // 1000 * 7 % 101), says="an id?"),
@@ -166,7 +166,7 @@ REFUSED = [
     Change("ids by a near name", "columns", _column(episode_id=pl.col("episode").rank("dense")), says="may both be the episode"),
     Change("a large offset", "values", _column(x=pl.col("x") + 4e9), says="subtract a constant"),
     Change("a number for missing", "values", _column(x=pl.when(pl.int_range(pl.len()) % 31 == 7).then(-999.0).otherwise("x")), says="far from all its other values"),
-    Change("a word for unlabelled", "label", lambda rows, _: rows.with_columns(label=pl.when(FIRST).then(pl.lit("unknown")).otherwise("label")), says="reads as if nobody labelled"),
+    Change("a word for unlabelled", "label", lambda rows, _: rows.with_columns(label=pl.when(FIRST).then(pl.lit("unknown")).otherwise("label")), says="reads like a missing label"),
 ]  # fmt: skip
 
 

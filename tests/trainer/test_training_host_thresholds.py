@@ -266,7 +266,7 @@ def test_a_level_that_windows_of_the_test_told_is_refused() -> None:
     point.refuse_test(test.rows)
     planted = operating_point(cal, 0.05, classes=TWO, references=replace(usual, marks=np.append(rest, marks[3:5])))
     planted.refuse_test(test.rows.take(np.arange(9, test.y.size)))  # of the same recordings, as a reference may be
-    with pytest.raises(ChosenOnTestError, match="the level of new was told by windows of recording t-new-0 that test"):
+    with pytest.raises(ChosenOnTestError, match="the level of new was set by windows of recording t-new-0 that test"):
         planted.refuse_test(test.rows)
 
 

@@ -383,7 +383,7 @@ def test_broken_promises_are_named_with_their_size():
 def test_chance_ends_the_discussion():
     made = with_metric(quiet_report(), "auroc", 0.53, [0.44, 0.62])
     assert verdict.verdict(made).startswith(
-        "Cannot be told from chance on this test (AUROC 0.53, 95 % interval 0.44 to 0.62): do not use it."
+        "Not distinguishable from chance on this test (AUROC 0.53, 95 % interval 0.44 to 0.62): do not use it."
     )
     assert "Catches" not in verdict.verdict(made)
     assert verdict.level(made) == "poor"
@@ -442,7 +442,7 @@ def test_what_is_missing_is_said():
     assert "It has no alarm threshold: 3 benign calibration windows; …." in verdict.verdict(made)
     blind = with_metric(quiet_report(), "auroc", None, None)
     blind["metrics"]["test"]["auroc"]["reason"] = "the test windows are all benign"
-    assert "cannot be said: the test windows are all benign." in verdict.verdict(blind)
+    assert "is unknown: the test windows are all benign." in verdict.verdict(blind)
     warned = quiet_report()
     warned["operating_point"]["warning"] = "calibrated on 4 episodes"
     warned["quarantined"] = {"n": 2, "episodes": []}

@@ -277,5 +277,5 @@ def test_a_machine_of_another_kind_is_recorded_built_and_scored_without_a_refusa
     first, *_, last = [line for line in said.err.splitlines() if not line.startswith("note: ")]
     assert first.startswith("scored      11 windows of 1 recording by gbt realistic: ")
     assert "missing     cpu_user on laptop: what that costs was never measured" in said.err
-    assert "laptop lacks cpu_user, and nobody measured the model without." in said.err
+    assert "laptop lacks cpu_user, and the model was not measured without." in said.err
     assert last.startswith("believe it  with care: ")

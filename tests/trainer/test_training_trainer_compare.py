@@ -101,7 +101,7 @@ def test_of_several_models_none_is_the_best_alone(
     assert command.main(three) == Exit.DONE
     said = capsys.readouterr().out
     assert "episodes that none saw" in said
-    assert "Not told apart from it: " in said
+    assert "Not distinguishable from it: " in said
     assert "only another test decides" in said
     assert command.main([str(oracle.parent), *three]) == Exit.BAD_ARGUMENTS
     assert "two at a time" in capsys.readouterr().err
@@ -173,8 +173,8 @@ def test_models_are_named_by_what_tells_them_apart(trained: tuple[Path, Path, Pa
     [
         ([0.01, 0.05], "first is better"),
         ([-0.05, -0.01], "second is better"),
-        ([-0.01, 0.05], "cannot be told"),
-        (None, "cannot be said: too few"),
+        ([-0.01, 0.05], "does not show which is better"),
+        (None, "is unknown: too few"),
     ],
 )
 def test_what_the_interval_lets_one_say(ci95: list[float] | None, words: str) -> None:

@@ -452,7 +452,7 @@ def test_nothing_is_concluded_where_a_checkpoint_does_not_know(
     assert comparing.main([str(old), str(b), str(data), "--other-data"]) == Exit.DONE
     said = capsys.readouterr().out
     assert "neither saw" not in said
-    assert "Which is better cannot be said: gbt oracle may have been trained on these" in said
+    assert "Which is better is unknown: gbt oracle may have been trained on these" in said
     assert "is better, and" not in said
 
 
@@ -517,6 +517,6 @@ def test_a_run_whose_data_changed_says_that_it_starts_afresh(tmp_path: Path) -> 
     ended = run(arguments("gbt", other, tmp_path, *SHORT["gbt"], "--seed", "4"))
     assert ended.code == Exit.DONE
     said = [event["reason"] for event in ended.events if event["event"] == "afresh"]
-    assert said == ["a run that was interrupted here cannot go on: the data, what was asked for changed since"]
+    assert said == ["a run that was interrupted here cannot resume: the data, what was asked for changed since"]
     again = run(arguments("gbt", other, tmp_path, *SHORT["gbt"]))
     assert not [event for event in again.events if event["event"] == "afresh"]

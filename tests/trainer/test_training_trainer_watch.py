@@ -258,7 +258,7 @@ def test_no_window_crosses_the_moment_at_which_the_clock_is_set(world: World, tm
     samples(watch, Host(), hz=8.0, clock=clock, sleep=clock.sleep, stop=stop, for_s=None)
     again = BEGAN + 81 / 8.0 + jump  # the first sample after it was noticed
     assert [one.t_start for one in seen] == [*(BEGAN + 2 * n for n in range(4)), *(again + 2 * n for n in range(3))]
-    assert watch.said.count("the host's clock was set: windows begin anew") == 1
+    assert watch.said.count("the host's clock was set: windows start over") == 1
     assert watch.streams.states["h0"].last == seen[-1]  # what came before hides nothing of now
 
 
@@ -603,7 +603,7 @@ def test_the_fleet_is_told_by_a_command_that_says_what_is_wrong(tmp_path: Path) 
         fleet_hook("https://pi.lan:8445", "h0", str(tmp_path))
     nobody = fleet_hook("http://127.0.0.1:1", "h0", None)
     assert nobody.events == {"raised", "over", "watching", "changed", "confirmed", "referenced"}
-    with pytest.raises(HookError, match="the fleet was not told: cannot reach the receiver"):
+    with pytest.raises(HookError, match="the report to the fleet failed: cannot reach the receiver"):
         nobody.call(TOLD)
 
 
@@ -658,7 +658,7 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
     everything = list(samples_of(world.recording))
     down = watched("http://127.0.0.1:1", everything[:480])
     (kept,) = down.streams.undelivered
-    assert any("the fleet was not told: cannot reach" in text for text in down.said)
+    assert any("the report to the fleet failed: cannot reach" in text for text in down.said)
     with secure(tmp_path / "fleet") as receiver:
         operator = receiver.showing(None, TOKEN)
         invited = operator.call("invite", name="h0", role="watcher")
@@ -669,7 +669,7 @@ def test_the_fleet_hears_of_an_incident_once_though_it_was_down_and_is_told_twic
         watched(receiver.url, everything[480:])
         again = fleet_hook(receiver.url, "h0", str(tls))
         again.call(kept["told"])
-        with pytest.raises(HookRefusedError, match="the fleet was not told"):
+        with pytest.raises(HookRefusedError, match="the report to the fleet failed"):
             again.call(kept["told"] | {"peak": "high"})
         told = operator.incidents()
         (one,) = told["incidents"]

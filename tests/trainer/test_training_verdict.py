@@ -106,7 +106,7 @@ def test_no_verdict_is_better_than_its_intervals_allow(made):
 def test_chance_is_said_only_of_what_the_exact_test_lets_pass(made):
     said = verdict.verdict(made)
     found = made["metrics"]["test"]["auroc"].get("chance")
-    if "Cannot be told from chance" in said:
+    if "Not distinguishable from chance" in said:
         assert found is None or found["p"] > 0.025
         low, high = made["metrics"]["test"]["auroc"]["ci95"]
         assert low <= 0.5 <= high
@@ -170,7 +170,7 @@ def test_small_tests_are_called_chance_only_where_all_permutations_agree(drawn):
     made = quiet_report()
     made["metrics"]["test"]["auroc"] = found.metrics["auroc"]
     said = verdict.verdict(made)
-    if "Cannot be told from chance" not in said:
+    if "Not distinguishable from chance" not in said:
         return
     _, first = np.unique(episode, return_index=True)
     seen = roc_auc_score(y, score)
@@ -305,7 +305,7 @@ def test_where_nothing_could_be_told_from_chance_the_model_is_not_blamed():
     ("fpr", "target", "words", "level"),
     [
         ((0.129, [0.115, 0.143]), 0.1, "somewhat more false alarms than promised: 13 % (12 to 14 %)", "caution"),
-        ((0.0, None), 0.1, "cannot be said: too few benign episodes", "caution"),
+        ((0.0, None), 0.1, "is unknown: too few benign episodes", "caution"),
         ((0.0, [0.0, 0.3]), 0.1, "Too few benign episodes to say whether it keeps its promise", "caution"),
         ((0.05, [0.02, 0.15]), 0.1, "It keeps its promise of 10 % false alarms on", "good"),
         ((0.2, [0.02, 0.4]), 0.1, "seems to raise 2.0 times", "caution"),
@@ -384,7 +384,7 @@ def test_a_host_on_which_attacks_pass_unseen_is_named(caught, said):
 def test_without_a_clock_there_is_no_number_a_day():
     made = quiet_report()
     made["metrics"]["test"]["alerts_per_host_day"] = {"value": None, "ci95": None, "reason": "the data do not say"}
-    assert "How many alarms a day that is cannot be said: the data do not say." in verdict.verdict(made)
+    assert "How many alarms a day that is, is unknown: the data do not say." in verdict.verdict(made)
     nameless = quiet_report()
     nameless["split"] |= {"unseen_hosts": [], "seen_hosts": ["unknown"]}
     assert "false alarms on this test." in verdict.verdict(nameless)

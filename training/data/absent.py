@@ -1,9 +1,9 @@
 """Absent values: NaN, wherever nothing was measured.
 
-A host without a sensor, a cell that nobody filled, a channel that another view means otherwise: all of them are absent,
-and none is an error. In a window a channel is either known throughout or absent throughout (`settled`): one of which at
-least half of the samples are known keeps them, and what is missing lies on the straight line between its neighbours.
-The features of an absent channel are NaN, trees know it as that, networks see a mask. All functions are pure.
+A host without a sensor, an empty cell, a channel that another view means otherwise: all of them are absent, and none is
+an error. In a window a channel is either known throughout or absent throughout (`settled`): one of which at least half
+of the samples are known keeps them, and what is missing lies on the straight line between its neighbours. The features
+of an absent channel are NaN, trees know it as that, networks see a mask. All functions are pure.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ Asked = tuple[Path, float | None]  # an episode, and the rate at which it is wan
 
 
 def _unheard(_what: str, _share: float) -> None:
-    """Tell nothing of the progress."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,7 +425,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"build: {error}", file=sys.stderr)
         return Exit.INTERRUPTED
     except KeyboardInterrupt:
-        print("build: stopped; run it again and it goes on where it was.", file=sys.stderr)
+        print("build: stopped; run it again and it resumes.", file=sys.stderr)
         return 130
     if replaced is not None:
         print(f"note: {replaced}", file=sys.stderr)

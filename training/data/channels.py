@@ -4,8 +4,8 @@ Two words decide everything downstream. A channel's *kind* says how it is read: 
 ever grows and becomes a rate. Its *modes* say who sees it: a detector on a user's machine has the ``realistic``
 channels; the laboratory, which started the behaviour itself and can watch its processes, also has the ``oracle`` ones.
 
-Recordings declare their channels in ``meta.json``, so data of one's own may bring channels that this table lacks; what
-a machine cannot measure is absent from its recordings.
+Recordings declare their channels in ``meta.json``, so other data may have channels that this table lacks; what a
+machine cannot measure is absent from its recordings.
 """
 
 from __future__ import annotations

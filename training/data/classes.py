@@ -37,7 +37,7 @@ def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: boo
     if none:
         if BENIGN in classes:
             raise DataError(f"--no-benign contradicts the class {BENIGN!r}: rename that class, or leave the flag out.")
-        return Benign(names=(), why="--no-benign: classes are told apart, nothing raises an alarm")
+        return Benign(names=(), why="--no-benign: a model separates the classes, and nothing raises an alarm")
     unknown = [name for name in said if name not in classes]
     if unknown:
         raise DataError(
@@ -51,7 +51,7 @@ def choose_benign(classes: Sequence[str], said: Sequence[str] = (), *, none: boo
         return Benign(names=(usual[0],), why="a usual word for it; --benign NAME says otherwise")
     found = "several could be" if usual else "none has a usual name for it"
     raise DataError(
-        f"Which class is benign must be said ({found}; the classes are {listed(classes)}): "
+        f"Name the benign class ({found}; the classes are {listed(classes)}): "
         f"name it with --benign NAME[,NAME], or say --no-benign if none is{_quoting(classes)}{hint}."
     )
 
@@ -83,8 +83,8 @@ def stated(benign: Sequence[str]) -> tuple[str, ...]:
 def benign_of(schema: FeatureSchema) -> tuple[str, ...]:
     """The benign classes of a data set, by the owner's names; none where the owner said that none is.
 
-    A schema of before names none: there the class called ``benign`` is it, and without one it is unknown, which
-    raises DataError with the command that mends it.
+    A schema without targets names none: there the class called ``benign`` is it, and without one it is unknown, which
+    raises DataError with the remedy.
     """
     odd = [name for name in schema.benign if name not in schema.label_map]
     if odd:

@@ -130,7 +130,7 @@ class Labelling:
         unknown = [name for name in self.benign if name not in self.names]
         if self.target != NO_ALARM and (unknown or not self.benign):
             raise DataError(
-                f"Which class is benign must be said: {listed(unknown) or 'nothing'} is none of the classes "
+                f"Name the benign class: {listed(unknown) or 'nothing'} is none of the classes "
                 f"{listed(self.names)} (where none is, the target is {NO_ALARM!r})."
             )
 
@@ -150,10 +150,10 @@ def write_processed(
 
     Channels are put in the order that the files want: realistic first. ``validation_rows`` have the columns of
     VALIDATION_SCHEMA; missing ones become null. ``reference`` has windows of the hosts' reference recordings: they
-    train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows,
-    and ``progress`` told the share that is written. Whenever the process is killed, the folder holds what it held or,
-    for who opens it by this module, the whole new data set.
-    Raises DataError when there are no windows, a value is infinite or a gap, or a label is no class.
+    train and test nothing, and show what is usual on a host. ``understood`` is kept beside the validation rows, and
+    ``progress`` gets the share that is written. Whenever the process is killed, the folder holds what it held or, for
+    who opens it by this module, the whole new data set. Raises DataError when there are no windows, a value is infinite
+    or a gap, or a label is no class.
     """
     _check(windows, sampling.channels, labelling.names)
     if reference is not None:
@@ -415,14 +415,13 @@ def _lacked(windows: WindowSet | ManyWindows, names: Sequence[str]) -> tuple[str
 class Dataset:
     """The part of a processed data set that one mode may see. All arrays have N rows, in the same order.
 
-    ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map; the labels of
-    ``rows`` are numbers by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does);
-    ``schema`` is the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are
-    kin, by the samples of all channels in every mode, are one recording: what is divided or resampled goes by
-    ``rows.recording``.
-    Windows that nobody labelled have the number -1, which only ``is_labelled`` tells: a model can score them.
-    Reference recordings are never among the windows: theirs are ``reference``, float32 (M, C, T), of ``reference_host``
-    (M); M is 0 where there are none.
+    ``features`` float32 (N, F) or None; ``tensors`` float32 (N, C, T), a read-only memory map; the labels of ``rows``
+    are numbers by ``label_map``; ``benign`` names the classes that raise no alarm (empty: nothing does); ``schema`` is
+    the mode's own, ``schema_hash`` its hash; ``data_digest`` identifies the content. Episodes that are kin, by the
+    samples of all channels in every mode, are one recording: what is divided or resampled goes by ``rows.recording``.
+    Windows without a label have the number -1, which only ``is_labelled`` tells: a model can score them. Reference
+    recordings are never among the windows: theirs are ``reference``, float32 (M, C, T), of ``reference_host`` (M); M is
+    0 where there are none.
     """
 
     mode: str
@@ -498,7 +497,7 @@ def load_processed(summary: Path | None, tensors: Path, schema: Path | None, mod
         window_id=index.texts("window_id"),
     )
     if not index.is_unchanged:
-        raise DataError(f"{tensors} was written anew while it was read: try again once that is done.")
+        raise DataError(f"{tensors} was rewritten while it was read: try again once that is done.")
     return Dataset(
         mode=mode,
         schema=reduced,
@@ -529,8 +528,8 @@ def _marks(index: pl.DataFrame) -> NDArray[np.str_]:
 def on_channels(data: Dataset, like: FeatureSchema) -> Dataset:
     """The data on the channels of another schema: what they lack is absent, what a recorder has beyond is left out.
 
-    As they are where that is no matter of hardware: a name of one's own that the schema does not have may be another
-    name for what is lacking, and one name may mean two things.
+    As they are where that is no matter of hardware: an own name that the schema does not have may be another name for
+    what is lacking, and one name may mean two things.
     """
     own, known = set(data.channel_names), set(like.channel_names)
     same = [channel for channel in like.channels if channel in data.schema.channels]

@@ -1,4 +1,4 @@
-"""The share of an ingest, or a build, that is done, and the time that is left, told to who waits for it."""
+"""The share of an ingest, or a build, that is done, and the time that is left, for the person who waits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Meter:
         self._done = self._had = 0.0
 
     def __call__(self, what: str, share: float) -> None:
-        """Take the share of a step that is done; of two that are told the larger one counts."""
+        """Take the share of a step that is done; of two reports the larger one counts."""
         names = list(self._steps)
         before = sum(self._steps[name] for name in names[: names.index(what)])
         self._done = max(self._done, before + self._steps[what] * share)

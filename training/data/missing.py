@@ -171,7 +171,7 @@ def say_missing(said: Sequence[Missing], names: Sequence[str], columns: Sequence
         if sum(counts.values()) == before and not one.is_like:
             raise DataError(
                 f"--missing says {one.value:.10g}, which {one.channel or 'no channel'} "
-                f"{'holds nowhere' if one.channel else 'holds'}: leave it out, or mend it."
+                f"{'holds nowhere' if one.channel else 'holds'}: leave it out, or correct it."
             )
     return [
         f"{count:,} values of {name}: --missing{', as in --like' if is_like else ''}"
@@ -195,7 +195,7 @@ def labelled(y: NDArray[Any], unlabelled: Sequence[str]) -> NDArray[np.bool_]:
         else:
             here = np.char.strip(y.astype(str)) == word
         if not here.any():
-            raise DataError(f"--unlabelled says {word}, which no label is: leave it out, or mend it.")
+            raise DataError(f"--unlabelled says {word}, which no label is: leave it out, or correct it.")
         keep &= ~here
     if not keep.any():
         raise DataError("--unlabelled leaves no label at all: nothing is left.")
@@ -212,7 +212,7 @@ def check_classes(present: Sequence[str], named: Sequence[str]) -> None:
     odd = [label for label in present if label not in named and _reads_unlabelled(label, present)]
     if odd:
         raise DataError(
-            f"The label {odd[0]} reads as if nobody labelled (the labels are {listed(present)}): leave these out with "
+            f"The label {odd[0]} reads like a missing label (the labels are {listed(present)}): leave these out with "
             f"--unlabelled={odd[0]}, or say with --all-labelled that it is a class."
         )
 

@@ -33,7 +33,7 @@ HASHED_BYTES = 1 << 22  # at a time
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The engine of a build, and who is told how far it is: the step, and the share of it that is done."""
+    """The engine of a build, and the receiver of its progress: the step, and the share of it that is done."""
 
     mapped: Callable[..., Iterator[Any]]
     progress: Callable[[str, float], None]
@@ -172,7 +172,7 @@ class Cutting:
         """Move windows that are all there to where the data set has them.
 
         They were cut into a folder whose name no other build has: a worker that was given up, or whose build was
-        killed, may go on, and finds no file to write into.
+        killed, may continue, and finds no file to write into.
         """
         target = self.new / TENSORS_FOLDER / plan.tensors.name
         target.parent.mkdir(exist_ok=True)

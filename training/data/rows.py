@@ -48,7 +48,7 @@ class Rows:
         recording: ArrayLike | None = None,
         window_id: ArrayLike | None = None,
     ) -> Rows:
-        """Make rows of plain arrays; without ``recording`` each episode is one by itself."""
+        """Make rows of plain arrays; without ``recording`` each episode is a recording."""
         labels = np.asarray(label)
         unknown = np.full(labels.shape, np.nan)
         return cls(

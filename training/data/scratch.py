@@ -30,8 +30,8 @@ LARGE_FILES = Path("/var/tmp")  # where /tmp may lie in memory  # noqa: S108 - f
 class Room:
     """The memory that a step may take: results do not depend on it.
 
-    ``part_bytes`` are worked on at a time, and a larger array lies in a file without a name. ``progress`` is told what
-    is done, and the share of it that is.
+    ``part_bytes`` are worked on at a time, and a larger array lies in a file without a name. ``progress`` gets the
+    step, and the share that is done.
     """
 
     part_bytes: int = PART_BYTES

@@ -1,4 +1,4 @@
-"""Windows of a recording that goes on: samples come in one by one, windows go out as soon as nothing changes them.
+"""Windows of a recording in progress: samples come in one by one, windows go out as soon as nothing changes them.
 
 They are those that ``placed_rows`` lays over the grid of the whole recording (``to_grid``), to the last bit; only a
 channel that is measured for the first time later on is not known to be missing before. No more of the recording is kept

@@ -45,12 +45,12 @@ def known(x: Tensor) -> tuple[Tensor, Tensor]:
 class Perturb(nn.Module):
     """While training, no window is seen twice alike: (B, C, T) to the same shape.
 
-    Levels of whole channels shift, as they do between hosts; samples are noisy; now and then a
-    channel says nothing at all. On recordings of four hosts, trained on two and tested on the other
-    two, this was worth 0.03 AUROC. ``strength`` is the shift's deviation in normalised units.
-    A channel that is absent says nothing either; those ``spare``, which some hosts lack, are hidden in half of
-    the windows. Told which of them are there, networks learnt hosts by it: of five channels that two of four
-    hosts lacked this cost ``cnn`` 0.015 AUROC on the next host, and gave ``mlp`` 0.004.
+    Levels of whole channels shift, as they do between hosts; samples are noisy; now and then a channel says nothing at
+    all. On recordings of four hosts, trained on two and tested on the other two, this was worth 0.03 AUROC.
+    ``strength`` is the shift's deviation in normalised units. A channel that is absent says nothing either; those
+    ``spare``, which some hosts lack, are hidden in half of the windows. Networks that were given a mask of present
+    channels learnt to recognise hosts by it: of five channels that two of four hosts lacked this cost ``cnn`` 0.015
+    AUROC on the next host, and gave ``mlp`` 0.004.
     """
 
     spare: Tensor

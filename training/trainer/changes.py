@@ -1,9 +1,9 @@
-"""The line "this host has changed since 13:40": the rule of `training.trainer.shift_test` on a record that goes on.
+"""The line "this host has changed since 13:40": the rule of `training.trainer.shift_test` on a growing record.
 
 Windows of a host come in one by one, and close *stretches* of a minute. At some of them the record is looked at: ever
-more rarely as it grows, and the n-th time with the n (n + 1)-th part of the error rate, so that of all looks together
-no more than one host in a hundred is told to have changed that has not. What was told stays (is *latched*) until a
-person confirms it or brings a new reference. A `Record` never touches a score, a threshold or an incident.
+more rarely as it grows, and the n-th time with the n (n + 1)-th part of the error rate, so that over all looks together
+at most one unchanged host in a hundred is reported as changed. A reported change stays (is *latched*) until a person
+confirms it or brings a new reference. A `Record` never touches a score, a threshold or an incident.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class OpenStretch:
 
 @dataclass(frozen=True, slots=True)
 class ToldChange:
-    """A change as it was told: ``at`` is the end of the record then, ``window`` the first one of the change."""
+    """A change as it was reported: ``at`` is the end of the record then, ``window`` the first one of the change."""
 
     at: float | None
     since: float | None
@@ -159,7 +159,7 @@ class ToldChange:
 
 @dataclass(slots=True)
 class Record:
-    """A host's stretches beside those that are usual there, and the change that was told; to be kept as it is."""
+    """A host's stretches beside those that are usual there, and the reported change; to be kept as it is."""
 
     usual: list[bytes] = field(default_factory=list)
     reference: str = ""  # digest of the reference: another one begins a new record

@@ -155,7 +155,7 @@ def read(path: Path) -> Checkpoint:
     if not _FILE.fullmatch(name):
         raise CheckpointError(f"{path} names a sidecar outside its own folder: do not trust it")
     if members.digest != digest_of(document):
-        raise CheckpointError(f"{path} was changed after it was written: fetch the bundle again, or train anew")
+        raise CheckpointError(f"{path} was changed after it was written: fetch the bundle again, or train again")
     beside = path.parent / name
     try:
         if beside.stat().st_size != members.sidecar.bytes:

@@ -47,7 +47,7 @@ FIXED = (-0.8, 0.8, 0.4)  # weights where none can be chosen; see `Weights`
 class Weights:
     """The log odds of an alarm are ``start`` + ``odds`` · log odds + ``surprise`` · surprise; the last two not below 0.
 
-    ``rows`` of the data set chose them, ``why`` is said in the report.
+    ``rows`` of the data set chose them, the report gives ``why``.
     """
 
     start: float

@@ -28,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog=f"python -m {PROGRAM}",
         allow_abbrev=False,
         description="AUROC of models on the windows that none of them saw, and what they catch and raise at their "
-        "thresholds: of two the gaps with 95 % intervals, of more than two which can be told from the first.",
+        "thresholds: of two the gaps with 95 % intervals, of more than two those that are distinguishable from the "
+        "first.",
     )
     parser.add_argument(
         "a", type=Path, help="file <model>_<mode>.ckpt.json of a trained model, or a folder of a rotation's"
@@ -84,8 +85,8 @@ def _resamples(text: str) -> int:
     value = _whole(text)
     if value < FEWEST_RESAMPLES:
         raise argparse.ArgumentTypeError(
-            f"must be {FEWEST_RESAMPLES} or more, not {text}: fewer make no interval, and without one "
-            "nothing can be said"
+            f"must be {FEWEST_RESAMPLES} or more, not {text}: fewer make no interval, and without one there is no "
+            f"conclusion"
         )
     return value
 

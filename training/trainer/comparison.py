@@ -234,7 +234,7 @@ def in_words(found: dict[str, Any]) -> str:
         lines.append(f"{found['left_out']:,} windows were left out: one of them has seen part of their recordings.")
     if found["unknown"]:
         lines.append(
-            f"Which is better cannot be said: {' and '.join(found['unknown'])} may have been trained on these "
+            f"Which is better is unknown: {' and '.join(found['unknown'])} may have been trained on these "
             "windows; a checkpoint does not keep so many windows as it has seen."
         )
         return "\n".join(lines)
@@ -254,10 +254,10 @@ def _ranked(found: dict[str, Any], names: Sequence[str]) -> list[str]:
 
 def _conclusion(gap: dict[str, Any], names: Sequence[str]) -> str:
     if gap["ci95"] is None:
-        return f"Which is better cannot be said: {gap.get('reason', 'a class is missing')}."
+        return f"Which is better is unknown: {gap.get('reason', 'a class is missing')}."
     low, high = gap["ci95"]
     if low <= 0 <= high:
-        return "Which is better cannot be told from this test: the gap may as well be none."
+        return "This test does not show which is better: the gap may as well be none."
     return f"{names[0] if low > 0 else names[1]} is better, and not by the draw of episodes alone."
 
 

@@ -1,8 +1,7 @@
 """A trainer as the fleet sees it: exit codes, progress lines, and the polite stop.
 
-Standard library only, so that a signal is answered properly while the ML libraries are still being
-imported. A trainer of one's own may keep the same contract in any language
-(docs/trainer-contract.md).
+Standard library only, so that a signal is answered properly while the ML libraries are still being imported. An own
+trainer may keep the same contract in any language (docs/trainer-contract.md).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from training.contract import THREAD_VARIABLES, Exit
 
 
 class TrainerError(Exception):
-    """A training that cannot go on, said in one sentence with the remedy in it.
+    """A training that cannot continue, said in one sentence with the remedy in it.
 
     ├─ BadArguments   the command line asks for something that cannot be
     ├─ Unreachable    an engine or its workers are not there, or were lost: the same command may do it later
@@ -161,7 +160,7 @@ class Progress:
     def training(self, left: int, *, curve: bool = True) -> None:
         """Begin a training of this run, after which as many as ``left`` follow; earlier ones are behind it.
 
-        Without ``curve`` its losses are told nobody: they are not those of the model that the run makes.
+        Without ``curve`` its losses are not reported: they are not those of the model that the run makes.
         """
         self._done, self._left, self._curve = self._latest, left, curve
         self._after, self._part_curve = left, True
@@ -169,7 +168,7 @@ class Progress:
     def part(self, number: int, parts: int, *, curve: bool) -> None:
         """Begin part ``number``, from 1, of the ``parts`` that this training and each that follows consists of.
 
-        Only the losses of a part with ``curve`` are told.
+        Only the losses of a part with ``curve`` are reported.
         """
         self._done, self._part_curve = self._latest, curve
         self._after = parts - number + self._left * parts
@@ -209,7 +208,7 @@ def _perform(work: Callable[[Progress, Stop], None], progress: Progress, err: Te
         work(progress, stop)
     except Interrupted:
         progress.event("interrupted")
-        err.write("interrupted: what was learnt is kept; the same command goes on from there\n")
+        err.write("interrupted: what was learnt is kept; the same command resumes there\n")
         return Exit.INTERRUPTED
     except TrainerError as error:
         return _fail(progress, err, error.code, str(error))

@@ -1,7 +1,7 @@
 """``python -m training.trainer.drift CKPT DATA``: which hosts have changed, and whether alarms hold there.
 
 Of each host in ``DATA``, a processed data set, the windows in time order are held against its reference recordings by
-the rule of `training.trainer.shift_test`: each channel's level and its spread. A change that lasts is told with its
+the rule of `training.trainer.shift_test`: each channel's level and its spread. A lasting change is reported with its
 channels and its beginning. An attack that stays is such a change as well: so nothing here lowers an alarm.
 """
 
@@ -66,9 +66,9 @@ class Drift:
     """A host and its reference, in stretches of a minute.
 
     ``doubts``: sentences that speak against its alarms in any case. ``moved`` is empty where nothing changed, and where
-    ``tells`` is False. ``needs``: stretches of reference from which all of the host's could be told from it. ``start``
-    is the row, among the host's in time order, from which the surest change lasts. The alarms' shares are None where
-    the model has no threshold, or nothing changed.
+    ``tells`` is False. ``needs``: stretches of reference with which all of the host's could be distinguished from it.
+    ``start`` is the row, among the host's in time order, from which the surest change lasts. The alarms' shares are
+    None where the model has no threshold, or nothing changed.
     """
 
     host: str
@@ -234,7 +234,7 @@ def _doubts(host: str, rows: NDArray[np.int64], judged: Judged, odd: NDArray[np.
     if odd[rows].mean() >= STRANGE:
         said.append(f"{odd[rows].mean():.0%} of its windows are unlike all that the model has learnt from.")
     if host not in judged.references.host:
-        said.append("It has no reference, so nobody knows what is usual there.")
+        said.append("It has no reference, so it is unknown what is usual there.")
     elif judged.calibrated is not None:
         said += judged.references.of(host).doubts(judged.calibrated)
     return tuple(said)

@@ -1,10 +1,9 @@
 """``gbt``: gradient-boosted trees on window features (XGBoost, histogram method).
 
-Two boosters answer together: one grew from nothing, one from a linear model. Trees hold where levels
-shift from host to host, the line holds where trees see too few windows; which of them a new host
-will favour can hardly be told from validation windows, and their mean was better than either; where
-one is clearly worse there, it counts for less. Each is boosted until the validation windows gain no
-more, then again for as long on these as well.
+Two boosters answer together: one grew from nothing, one from a linear model. Trees hold where levels shift from host to
+host, the line holds where trees see too few windows; which of them a new host will favour hardly shows on validation
+windows, and their mean was better than either; where one is clearly worse there, it counts for less. Each is boosted
+until the validation windows gain no more, then again for as long on these as well.
 
 Trees learn from windows that lack a feature which way to go without it. One that no training window lacked counts as
 usual, by its median, where it is absent.
@@ -105,7 +104,7 @@ class Gbt:
         return (
             f"The search for the number of rounds from {STARTS[0]}: {len(self.history)}, of which "
             f"number {best_epoch(self.history)} was the best on the validation side. A second search began at a "
-            f"{STARTS[1]}. What is kept was boosted anew, with the validation windows as well: {first:,} rounds from "
+            f"{STARTS[1]}. What is kept was boosted again, with the validation windows as well: {first:,} rounds from "
             f"{STARTS[0]} and {second:,} from the {STARTS[1]}, {first + second:,} in all."
         )
 
@@ -252,7 +251,7 @@ def load(_model: str, facts: Mapping[str, Any], sidecar: bytes, classes: int, _h
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """Training windows as XGBoost sorts them, and those of them that the training loss is told of."""
+    """Training windows as XGBoost sorts them, and those of them that the training loss is computed on."""
 
     matrix: xgboost.DMatrix
     shown: IntArray  # places in the matrix
@@ -507,7 +506,7 @@ def _logits(booster: xgboost.Booster, matrix: xgboost.DMatrix, places: IntArray 
 
 
 def _booster(task: Task, cache: list[xgboost.DMatrix], model: bytes | None, number: int) -> xgboost.Booster:
-    """A booster with a seed of its own that goes on from ``model``."""
+    """A booster with a seed of its own that continues from ``model``."""
     parameters = _parameters(task) | {"seed": task.seed * 100_003 + number}
     booster = xgboost.Booster(parameters, cache)
     if model is not None:

@@ -2,7 +2,7 @@
 
 A window *alarms* when its score exceeds its threshold; ``margin`` is score minus threshold. The windows of a recording
 in the order of time are a *run*, which a gap ends. An incident is raised at an alarming window when enough of the last
-windows of its run alarm, or when their margins are above zero on average. It stays open, and nobody is called again,
+windows of its run alarm, or when their margins are above zero on average. It stays open, and no further call is made,
 until a window begins ``quiet_s`` or more after the end of its last alarming one.
 
 ``step`` takes a window at a time, ``find`` all of them at once; both give the same incidents at any cut of the stream.
@@ -190,7 +190,7 @@ class Runs:
         return int(self.order.size)
 
     def joined(self, gap_s: float) -> BoolArray:
-        """(N,): the window goes on with the run of the one before it."""
+        """(N,): the window continues the run of the one before it."""
         same = (np.diff(self.stream) == 0) & (self.t_start[1:] - self.t_end[:-1] <= gap_s)
         return np.r_[False, same][: len(self)]
 

@@ -93,7 +93,7 @@ def read_inputs(args: TrainerArgs, *, takes: Takes) -> Inputs:
     _require_its_own(args.validation, validation, data)
     if not data.is_labelled:
         raise BadData(
-            f"{args.tensors} holds windows that nobody labelled, which a model can score (training.trainer.score) and "
+            f"{args.tensors} holds windows without labels, which a model can score (training.trainer.score) and "
             "none can learn from or be tested on: ingest them with --label NAME, or with --labels-from FILE"
         )
     known = distinct(data.rows.episode) & set(validation.quarantined)

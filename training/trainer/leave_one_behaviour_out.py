@@ -1,7 +1,7 @@
 """Trainings without one behaviour each: which there are, and what these models say of what they were not shown.
 
 A family that trains in seconds does so for every report; of the others the recipe ``behaviour`` asks for it. All of it
-belongs to one run: it stops and goes on as one, and is in its run key.
+belongs to one run: it stops and resumes as one, and is in its run key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reasons for alarms: the channels and the seconds of a window that carried its score.
 
 A family says of each channel by how much it raised the score (``Fitted.carried``). What raised it makes the shares;
-what lowered it has none, and neither has a channel that the window lacks. Stretches of a second are told by taking
+what lowered it has none, and neither has a channel that the window lacks. Stretches of a second are ranked by taking
 them away: what is usual on the host stands there instead, and the score falls. Nothing here is random. "Carried the
 score" says what the model looked at, not what caused it.
 """

@@ -161,7 +161,7 @@ class Added:
         if known:
             raise BadData(
                 f"{known[0]} has trained this model already: build its data set again with the new reference, and "
-                "train it anew"
+                f"train it again"
             )
 
 

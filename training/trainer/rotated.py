@@ -1,4 +1,4 @@
-"""Two rotations host by host: which family is ahead on hosts that nobody trained on, and on how many of them.
+"""Two rotations host by host: which family is ahead on hosts left out of training, and on how many of them.
 
 Each pair of models that tested the same host with the same seed is compared on the windows that neither saw; the gaps
 are folded as a rotation's figures are.

@@ -1,14 +1,13 @@
 """``python -m training.trainer.score CKPT DATA``: what a trained model says of new windows.
 
-``DATA`` is a processed data set (a folder like ``data/processed``) of the schema that the model was
-trained on; anything else is refused before a weight is read. Each window gets its score, the
-probability of each class where the model has classes, whether it raises an alarm, and the side it was
-on when the model was trained (``new``: on none). What a reader of the scores must know stands on standard error, and a
-summary: windows, alarms, incidents, which channels hosts lack and what that costs, and whether to believe it.
-``--incidents`` writes the incidents to a file, ``--explain`` adds the channels that carried each alarm. With
-``--state`` a recording may come in pieces: incidents that were open at the end of one go on in the next, and what was
-scored before changes nothing. A host that has changed is told until ``--confirm-change`` or a new reference; no alarm
-is lowered by that.
+``DATA`` is a processed data set (a folder like ``data/processed``) of the schema that the model was trained on;
+anything else is refused before a weight is read. Each window gets its score, the probability of each class where the
+model has classes, whether it raises an alarm, and the side it was on when the model was trained (``new``: on none).
+What a reader of the scores must know stands on standard error, and a summary: windows, alarms, incidents, which
+channels hosts lack and what that costs, and whether to believe it. ``--incidents`` writes the incidents to a file,
+``--explain`` adds the channels that carried each alarm. With ``--state`` a recording may come in pieces: incidents that
+were open at the end of one continue in the next, and what was scored before changes nothing. A changed host is reported
+until ``--confirm-change`` or a new reference; no alarm is lowered by that.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument(
         "--confirm-change", action="append", default=[], metavar="HOST",
-        help="take the change that was told of this host for its ordinary work from now on; may be repeated",
+        help="accept the reported change of this host as its ordinary work from now on; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true", help="add which channels carried each alarm, and which seconds of the window"

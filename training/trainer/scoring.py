@@ -123,8 +123,8 @@ class Followed:
 def follow(judged: Judged, state: Path | None = None, confirm: Sequence[str] = ()) -> Followed:
     """Go through the windows in time; nothing is found where the model has no threshold.
 
-    With a ``state`` file they go on from what it keeps, which is then renewed; the changes of the hosts ``confirm`` are
-    confirmed before. Raises ``TrainerError``.
+    With a ``state`` file they continue from its content, which is then renewed; the changes of the hosts ``confirm``
+    are confirmed before. Raises ``TrainerError``.
     """
 
     thresholds, document, rows = judged.thresholds, judged.document, judged.inputs.timed

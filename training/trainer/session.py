@@ -406,7 +406,7 @@ def _scenarios(judged: TrainedModel, test: Scored, point: OperatingPoint | None)
 
 
 def _alone(judged: TrainedModel, test: Scored, evaluation: Evaluation) -> dict[str, Any] | None:
-    """The feature that comes closest to a ranking too good to be true, by itself; None where there is none such."""
+    """The feature that comes closest to a ranking too good to be true, alone; None where there is none such."""
     value = evaluation.metrics["auroc"]["value"]
     if value is None or value <= TOO_GOOD or not judged.inputs.classes.benign:
         return None

@@ -9,7 +9,7 @@ count for less: the statistic is divided by the root of 1 + 2 Σ r, over the cor
 at ever longer ends of the record, so that a short excursion that is over is no change. The p value of the best start is
 multiplied by the number of starts tried, and corrected for the number of measures after Holm (1979).
 
-A shift is told if it is large besides: of a stretch before and one after it, the later one is higher (or lower) in at
+A shift is reported if it is large too: of a stretch before and one after it, the later one is higher (or lower) in at
 least 70 % of the pairs.
 """
 
@@ -67,7 +67,7 @@ class Shift:
 
 
 def find(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> list[Shift]:
-    """The measures that changed for good, the surest first; none where too little was recorded to tell."""
+    """The measures that changed permanently, the surest first; none where too little was recorded to tell."""
     measures = [
         one for one in (_measure(series, number) for number in range(series.values.shape[1])) if one is not None
     ]
@@ -93,7 +93,8 @@ def can_tell(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> bool:
 
 
 def reference_needed(series: StretchSeries, *, error_rate: float = ERROR_RATE) -> int | None:
-    """The stretches of reference from which all of ``values`` could be told from it; None: no number would do."""
+    """The stretches of reference with which all of ``values`` could be distinguished from it; None: no number would
+    do."""
     n, measures = len(series), series.values.shape[1]
     for usual in range(FEWEST, 4 * max(n, EXACT)):
         pieces = np.concatenate([np.full(usual, -1), series.recording])

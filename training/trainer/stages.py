@@ -1,6 +1,6 @@
 """A run of several trainings, kept as one state; and the plot of most of them: search for a length, then refit.
 
-A stage that has ended is not trained again by a resumed run. The stage under way goes on from its own state.
+A stage that has ended is not trained again by a resumed run. The stage under way resumes from its own state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of an interrupted run, from which it goes on: here or on another machine."""
+"""The state of an interrupted run, from which it resumes: here or on another machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class StateFile:
     One line of JSON (run key, its facts and SHA-256), then the state. It is renewed every
     ``EVERY_S``, so that a power cut costs minutes, and removed when the run is done.
 
-    A run that moved may go on on another processor, which rounds differently: of unlike facts only ``PROCESSOR`` ones
+    A run that moved may resume on another processor, which rounds differently: of unlike facts only ``PROCESSOR`` ones
     are taken, and :attr:`mixed` then names them all.
     """
 
@@ -75,7 +75,7 @@ class StateFile:
         if header.get("run_key") is None or not (odd := self._unlike(header)):
             return None
         named = ", ".join(words for name, words in FACTS.items() if name in odd)
-        return f"a run that was interrupted here cannot go on: {named or 'something'} changed since"
+        return f"a run that was interrupted here cannot resume: {named or 'something'} changed since"
 
     def _unlike(self, header: Mapping[str, Any]) -> set[str]:
         """Name the facts that keep this run from going on from a state; an unknown one where they do not tell."""
@@ -108,7 +108,7 @@ class StateFile:
             self.save()
 
     def save(self) -> None:
-        """Keep what the watched run would need to go on; nothing when it has not begun."""
+        """Keep what the watched run would need to resume; nothing when it has not begun."""
         if self._snapshot is None:
             return
         state = self._snapshot()

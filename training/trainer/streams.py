@@ -1,8 +1,8 @@
 """The incidents of scored windows, stream by stream, and the small file in which their state outlives a program.
 
 A stream is a recording of one host, or the samples of a host that is watched. Windows that were seen before change
-nothing, so that scoring in pieces gives what scoring at once gives, and a restart calls nobody twice. Beside the
-incidents the file keeps of each host how it has been (`changed.Record`).
+nothing, so that scoring in pieces gives what scoring at once gives, and a restart repeats no call. Beside the incidents
+the file keeps of each host how it has been (`changed.Record`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Streams:
         return found
 
     def confirm(self, host: str) -> ToldChange | None:
-        """Take the change that was told of a host for its work from now on; None where none was."""
+        """Accept a host's reported change as its work from now on; None where none was."""
         record = self.hosts.get(host, Record())
         if record.told is not None:
             self.hosts[host] = record.confirmed()
@@ -112,7 +112,7 @@ class Streams:
         write_whole(path, msgspec.json.encode(kept) + b"\n")
 
     def load(self, path: Path) -> str | None:
-        """Go on from the file, where it is one of this checkpoint and rule; else a sentence on why it is not.
+        """Resume from the file, where it is one of this checkpoint and rule; else a sentence on why it is not.
 
         Raises StateError for a file that is something else, which is left as it is.
         """
@@ -198,7 +198,8 @@ def leave_note(state: Path, streams: Streams, host: str) -> ToldChange:
 
 
 def take_note(state: Path, streams: Streams, host: str, *, keep: Callable[[ToldChange], object]) -> ToldChange | None:
-    """Confirm what a note beside ``state`` names, if it is told; ``keep`` the streams, and remove the note."""
+    """Confirm the change that a note beside ``state`` names, if it was reported; ``keep`` the streams, and remove the
+    note."""
     note = note_of(state)
     try:
         with note.open("rb") as file:

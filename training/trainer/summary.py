@@ -21,7 +21,7 @@ STRANGE = 0.2  # of a host's windows outside of what was trained on, from which 
 TIMES = 3.0  # the promised alarms, from which something else than the promise is at work
 SHOWN = 8  # hosts by name
 MOST_DIGITS = 6  # of thresholds: a smaller difference is none for a person
-UNTIL = f"{LOOK} This is told until you confirm it (--confirm-change) or record a new reference."
+UNTIL = f"{LOOK} This is reported until you confirm it (--confirm-change) or record a new reference."
 
 
 def lines(
@@ -187,7 +187,7 @@ def _of_missing(judged: Judged, missing: Mapping[str, list[str]]) -> list[str]:
         price = price_of(names, judged.document)
         lost = None if price is None else price["gap"]["value"]
         if lost is None:
-            found.append(f"{host} lacks {', '.join(names)}, and nobody measured the model without.")
+            found.append(f"{host} lacks {', '.join(names)}, and the model was not measured without.")
         elif lost < -MAY_COST:
             found.append(f"{host} lacks {', '.join(names)}, which costs {-lost:.2f} of AUROC.")
     return found

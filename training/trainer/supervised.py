@@ -61,7 +61,7 @@ class Classifier:
         searched = f"Of {len(self.history)} epochs number {best} was the best on the validation side"
         if not self.refitted:
             return f"{searched}; its weights are kept."
-        return f"{searched}. What is kept was trained anew, for about as long, with the validation windows as well."
+        return f"{searched}. What is kept was trained again, for about as long, with the validation windows as well."
 
     def predict(
         self,

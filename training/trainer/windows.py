@@ -38,7 +38,7 @@ class Windows(Protocol):
         ...
 
     def order(self, generator: Generator, batch: int) -> Tensor:
-        """The rows (n,) in the order in which an epoch takes them, drawn anew, ``batch`` after ``batch``."""
+        """The rows (n,) in the order in which an epoch takes them, drawn again, ``batch`` after ``batch``."""
         ...
 
 

@@ -130,7 +130,7 @@ def one_sided(windows: WindowsInQuestion) -> list[str]:
         if windows.by_flags:
             what, remedy = f"The value {one.value:.10g}", f"Then say --missing={one.channel}={one.value:.10g}"
         notes.append(
-            f"{what} stands for {one.share:.0%} of {one.channel} in windows of {one.classes} and "
+            f"{what} makes up {one.share:.0%} of {one.channel} in windows of {one.classes} and "
             f"{100 * one.less:.2g} % of it in those of {one.others}: a missing value? {remedy}."
         )
     return notes
@@ -178,7 +178,7 @@ def _still_ends(X: NDArray[np.float32]) -> tuple[float, float]:
 def filled_forward(windows: WindowsInQuestion) -> list[str]:
     """Say that most channels change only at every k-th sample of their recording.
 
-    Without a rate the distance of windows is unknown, and each is looked at by itself.
+    Without a rate the distance of windows is unknown, and each is examined separately.
     """
     X, t_start, sample_hz, timed = windows.X, windows.rows.t_start, windows.sample_hz, windows.timed
     gaps: list[list[Ints]] = [[] for _ in range(X.shape[1])]

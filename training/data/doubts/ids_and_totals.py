@@ -119,7 +119,7 @@ class Course:
         return falls > 0 and self._rises >= RISES_MIN and falls <= FALLING_MAX * (falls + rises)
 
     def add_falls(self, values: NDArray[np.float32], recording: NDArray[np.integer[Any]]) -> None:
-        """Look at the next windows again: a level sinks a little; a total that was reset goes on at its bottom."""
+        """Look at the next windows again: a level sinks a little; a total that was reset continues at its bottom."""
         if not len(values):
             return
         bottom = np.minimum(self._ranges[2][0], 0.0)
@@ -183,7 +183,7 @@ def ids_and_totals(windows: WindowsInQuestion) -> list[str]:
         )
     notes = {
         "constant": "Channels that never change: {}.",
-        "of_hosts": "Channels with one value a host, which name the host and no more: {}.",
+        "of_hosts": "Channels with one value a host, which only name the host: {}.",
         "of_recordings": "Channels with one value a recording: {}: ids?",
     }
     return [note.format(listed(found[kind])) for kind, note in notes.items() if kind in found]

@@ -1,4 +1,4 @@
-"""Channels that by themselves tell the classes: a noisy or delayed copy of the label, or a strong measurement.
+"""Channels that alone separate the classes: a noisy or delayed copy of the label, or a strong measurement.
 
 Only the owner knows which, so a channel whose threshold tells benign samples from the others on every host is noted,
 and refused only where it is practically a state that follows the label. Whole windows are looked at, and their halves:

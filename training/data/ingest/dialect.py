@@ -120,7 +120,7 @@ def _torn(lines: Sequence[str], skip: int) -> str:
     odd = next((number for number, count in counts.items() if count != usual), header)
     if odd == header:
         return "its first line must name each of them"
-    return f"line {skip + odd} has {counts[odd]} where most have {usual}: mend that line, or take it out"
+    return f"line {skip + odd} has {counts[odd]} where most have {usual}: fix that line, or take it out"
 
 
 class Readable(NamedTuple):
@@ -146,7 +146,7 @@ def as_utf8(path: Path, dialect: Dialect, room: Room = ROOM) -> Iterator[Readabl
 
 
 class _Again(io.RawIOBase):
-    """A file that is read at a place of one's own."""
+    """A file that is read at an own place."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._at = file, 0

@@ -202,7 +202,7 @@ def resample(t: Floats, values: Floats, label: NDArray[Any], hz: float, rates: N
     """One recording's samples, two or more, by slots of ``1 / hz`` seconds; ``rates`` are channels made of totals.
 
     A slot with less than half of the samples that its recording's own step would put there, or with two labels, stays
-    empty. A recorder that pauses may go on at another moment of the slot: each stretch has slots of its own.
+    empty. A recorder that pauses may continue at another moment of the slot: each stretch has slots of its own.
     """
     parts = list(resampled(t, values, label, hz, rates))
     row, at, means = (np.concatenate(column) for column in list(zip(*parts, strict=True))[:3])

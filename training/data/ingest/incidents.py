@@ -1,8 +1,8 @@
 """Labels from elsewhere: a log of incidents (from, to, what) laid over the samples of a table that has no labels.
 
 A sample has the label of the incident in whose time it lies. One in two incidents of unlike labels has none, and so has
-one in no incident unless the user says which class the rest is: a log names what was noticed, and nobody vouches for
-what lies between. All of it is counted, and said.
+one in no incident unless the user says which class the rest is: a log names what people noticed, and the time between
+is not verified. All of it is counted, and said.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Incidents:
     def check_zone(self, role: str, where: str) -> None:
         """Refuse a log whose dates name no zone beside a table with dates that do or seconds, or the other way.
 
-        Seconds count from 1970 in UTC, and dates without a zone are rather somebody's local time.
+        Seconds count from 1970 in UTC, and dates without a zone are more likely local time.
         """
         if (times.NO_ZONE in role) == (times.NO_ZONE in self.role):
             return
@@ -86,7 +86,7 @@ def read_incidents(path: Path, clock: times.Said) -> Incidents:
         )
     backward = np.flatnonzero(end <= start)
     if backward.size:
-        raise DataError(f"Row {int(backward[0]) + 1} of {path} ends before it begins, or at once: mend it.")
+        raise DataError(f"Row {int(backward[0]) + 1} of {path} ends before it begins, or at once: fix it.")
     label = tidy(rows[names["label"]].cast(pl.String).to_numpy().astype(str), "label")
     if host is not None and (empty := rows[host].cast(pl.String).fill_null("").str.strip_chars() == "").any():
         raise DataError(

@@ -169,7 +169,7 @@ class Said:
     hint: str = ""  # to the refusal of classes of which none is benign
 
 
-NOT_LABELLED = Benign(names=(UNLABELLED,), why="nobody labelled anything")
+NOT_LABELLED = Benign(names=(UNLABELLED,), why="nothing is labelled")
 
 
 FOR_SCORING = "There are no labels: training.trainer.score takes this data set, and no trainer does."
@@ -233,7 +233,7 @@ def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> L
     if names and present[0] < 0:
         raise DataError(
             f"y holds the class number {present[0]}, and --labels names them from 0 on: leave it out, or say "
-            f"--unlabelled={present[0]} if that means that nobody labelled."
+            f"--unlabelled={present[0]} if that means a missing label."
         )
     if not names and not said.all_labelled:
         check_classes([str(number) for number in present], said.benign)
@@ -249,7 +249,7 @@ def _name_numbers(numbers: NDArray[np.int64], said: Said, *, is_bool: bool) -> L
     if present[-1] >= len(names):
         raise DataError(
             f"y holds the class number {present[-1]}, but {len(names)} labels are named: name it, or say "
-            f"--unlabelled {present[-1]} if that means that nobody labelled."
+            f"--unlabelled {present[-1]} if that means a missing label."
         )
     return _with_benign(np.array(names)[numbers], names, said)
 
@@ -304,7 +304,7 @@ def without_missing(windows: Ingested, *, most: float, drop: bool, room: Room = 
         channel = names[int(np.flatnonzero(np.isinf(X[infinite.argmax()]).any(axis=1))[0])]
         raise DataError(
             f"{infinite.sum():,} of {len(X):,} windows hold infinite values (or larger ones than 32 bits can hold), "
-            f"first in the channel {channel!r}: mend them, or leave these windows out with --drop-nan."
+            f"first in the channel {channel!r}: fix them, or leave these windows out with --drop-nan."
         )
     if not gone.any() and not infinite.any():
         return windows

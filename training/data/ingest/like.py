@@ -128,7 +128,7 @@ def _check_sampling(windows: Ingested, schema: FeatureSchema) -> None:
 
 
 def _labelled(windows: Ingested, schema: FeatureSchema) -> Ingested:
-    """The windows with the classes of the schema; those that nobody labelled are of its benign one."""
+    """The windows with the classes of the schema; those without a label are of its benign one."""
     names = tuple(sorted(schema.label_map, key=schema.label_map.__getitem__))
     present = windows.label.present.tolist()
     benign = benign_of(schema)

@@ -149,7 +149,7 @@ def read_npz(
         timing=timing,
         source=f"{path.name}: {n:,} windows",
         roles={key: roles[key] for key in KEYS if key in found},
-        rate_why="nobody said it: --hz" if hz is None else "--hz",
+        rate_why="unknown: give --hz" if hz is None else "--hz",
         clock="t" if "t" in found else "",
         left_out=tuple(left_out),
         notes=tuple(notes),
@@ -195,7 +195,7 @@ def _check_equal_times(X: NDArray[Any], t: NDArray[np.float64], episode: NDArray
         if not np.array_equal(X[row], X[other]):
             raise DataError(
                 f"Two windows of the recording {str(episode[row])!r} begin at the time {t[row]:.10g}: two recordings "
-                "share the id, or the times are rounded (32 bits hold dates to two minutes): mend t, or leave it out."
+                "share the id, or the times are rounded (32 bits hold dates to two minutes): fix t, or leave it out."
             )
 
 

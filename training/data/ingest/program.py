@@ -5,9 +5,9 @@
     python -m training.data.ingest --pcp /var/log/pcp/pmlogger/pi/20261101 --out-dir data/processed
     python -m training.data.ingest --prometheus http://localhost:9090 --labels-from incidents.csv --rest normal
 
-Formats: see `npz`, `samples` (text and Parquet) and `recorders`; they end in the
-same files as recordings of one's own. Exit codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a folder
-that cannot be written, 75 one that another process writes a data set into.
+Formats: see `npz`, `samples` (text and Parquet) and `recorders`; they end in the same files as own recordings. Exit
+codes: 0 done, 2 bad arguments, 65 data that cannot be used, 74 a folder that cannot be written, 75 one that another
+process writes a data set into.
 """
 
 from __future__ import annotations
@@ -366,7 +366,7 @@ def _said(args: argparse.Namespace) -> Said:
 
 
 def _nothing_else(args: argparse.Namespace) -> bool:
-    """Return True when a log of incidents gives labels, and nobody says what the rest is."""
+    """Return True when a log of incidents gives labels, and no option names the rest."""
     return args.labels_from is not None and args.rest is None
 
 

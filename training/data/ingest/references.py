@@ -31,7 +31,7 @@ def marks(values: NDArray[np.generic], what: str, way_out: str) -> NDArray[np.bo
     if odd:
         raise DataError(
             f"The {what} marks which rows are of a host's reference by true or false, or 1 or 0, and holds {odd[0]!r}: "
-            f"mend it, or {way_out}."
+            f"correct it, or {way_out}."
         )
     return np.array([word in ("true", "1") for word in words], dtype=np.bool_)
 
@@ -59,7 +59,7 @@ def marked(
     odd = sorted({names[number] for number in own} - set(benign))
     if odd:
         raise DataError(
-            f"A reference shows a host's ordinary work, and some of it is labelled {listed(odd)}: mend the label, or "
+            f"A reference shows a host's ordinary work, and some of it is labelled {listed(odd)}: fix the label, or "
             "the mark."
         )
     parts = (np.where(mark[here], np.int32(len(names)), label[here]) for here in spans(label))

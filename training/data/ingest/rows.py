@@ -1,4 +1,4 @@
-"""The rows of a table in long form, read column by column, and refused where one name stands for two recordings."""
+"""The rows of a table in long form, read column by column, and refused where one name is used for two recordings."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def check_labels_repeated(rows: Rows) -> None:
     once = sorted(rows.labels.names[number] for number in np.flatnonzero(counts == 1).tolist())
     if once:
         raise DataError(
-            f"The label {once[0]!r} occurs once in {rows.path}: mend it if it is misspelled, or leave its sample out "
+            f"The label {once[0]!r} occurs once in {rows.path}: fix it if it is misspelled, or leave its sample out "
             f"with --unlabelled={once[0]}."
         )
 
@@ -352,7 +352,7 @@ def check_labels_repeated(rows: Rows) -> None:
 
 
 def check_begun_once(rows: Rows, group: NDArray[np.int32], keep: NDArray[np.bool_] | None, what: str) -> None:
-    """Refuse a group of rows, in the order of the file, whose times begin anew and overlap. Raises DataError."""
+    """Refuse a group of rows, in the order of the file, whose times start over and overlap. Raises DataError."""
     sizes, falls = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     for of, _, fell, _, _ in _runs(rows, group, keep):
         least = max(sizes.size, int(of.max(initial=-1)) + 1)
@@ -378,7 +378,7 @@ def check_begun_once(rows: Rows, group: NDArray[np.int32], keep: NDArray[np.bool
         runs = sorted(zip((t for t, _ in begun[one]), [*ended[one], last[one]], strict=True))
         if any(b[0] < a[1] for a, b in pairwise(runs)):
             begin = begun[one][1][1]
-            raise DataError(f"The times of {name_of(rows, begin)} begin anew at row {begin + 1} and overlap: {what}")
+            raise DataError(f"The times of {name_of(rows, begin)} start over at row {begin + 1} and overlap: {what}")
 
 
 def _runs(

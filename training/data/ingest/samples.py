@@ -131,7 +131,7 @@ def read_recorded(found: Recorded, cut: Cut, *, said: Said, wanted: Wanted, log:
     windows = cut_table(stored(table), cut, said=said, wanted=wanted, log=log)
     channels = with_specs(windows.channels, ours)
     if log is None:
-        windows = replace(windows, benign=replace(windows.benign, why="as nobody labelled anything"))
+        windows = replace(windows, benign=replace(windows.benign, why="as nothing is labelled"))
     X = np.stack([compress(window.T, channels).T for window in windows.X])
     return replace(windows, X=X, channels=channels, notes=(*windows.notes, *notes))
 
@@ -411,8 +411,8 @@ def _cut_windows(rows: Rows, cut: Cut, totals: NDArray[np.bool_], room: Room) ->
     if samples < 1:
         unit = "" if times.is_known(rows.t_role) else f", or say the unit of t with --t-unit {times.UNITS_SAID}"
         raise DataError(
-            f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {window_s:g} s holds "
-            f"none: mend --window-s{unit}."
+            f"The samples of {rows.path} are {1 / hz:g} s apart by t, so that a window of {window_s:g} s holds none: "
+            f"change --window-s{unit}."
         )
     if samples < SAMPLES_MIN:
         raise DataError(

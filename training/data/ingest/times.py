@@ -343,14 +343,14 @@ def check_length(window_s: float, step_s: float, role: str) -> None:
     if not is_known(role) and not window_s / UNLIKE <= step_s <= window_s * UNLIKE:
         raise DataError(
             f"By --hz a window is {window_s:g} s long, but by t one begins each {step_s:g} s: "
-            f"mend --hz, or say the unit of t with --t-unit {UNITS_SAID}."
+            f"correct --hz, or say the unit of t with --t-unit {UNITS_SAID}."
         )
 
 
 def check_rates(steps: Mapping[str, float], hz: float, *, said: bool, slower: bool = False) -> None:
     """Refuse recordings whose own step is not that of the data set. ``steps`` by name. Raises DataError.
 
-    ``slower``: those that come faster can be brought to ``hz``, unless nobody ``said`` it and they are far from it.
+    ``slower``: those that come faster can be brought to ``hz``, unless it was not ``said`` and they are far from it.
     """
     odd = {name: step for name, step in steps.items() if abs(step * hz - 1) > RATE_LEAVE}
     if slower:

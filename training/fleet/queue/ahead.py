@@ -1,7 +1,7 @@
 """The schedule in step with the queue: from what waits, what runs and until when, and how long each host would take.
 
-Where a thread makes schedules beside the calls (:meth:`Ahead.make_beside`), an ask goes by the one in force, and nobody
-waits for that thread for long. Without one an ask makes the schedule that is due.
+Where a thread makes schedules beside the calls (:meth:`Ahead.make_beside`), an ask goes by the one in force, and no
+call waits for that thread for long. Without one an ask makes the schedule that is due.
 """
 
 from __future__ import annotations

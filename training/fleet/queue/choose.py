@@ -45,7 +45,7 @@ class Declined:
     open_at: float  # from then on this host may have it
 
     def sentence(self, now: float) -> str:
-        """Say it to somebody who reads it ``now``."""
+        """Return it as a sentence for a person who reads it ``now``."""
         done, here, free = (clock_time(at, now) for at in (self.ends_at, self.here_until, self.open_at))
         return left_to(self.by, self.name, done=done, here=here, free=free)
 

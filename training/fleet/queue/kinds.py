@@ -69,7 +69,7 @@ def kind(
     places: Places | None = None,
     gate: str = OPEN,
 ) -> Kind:
-    """Make a kind of the schedule, by what is told of the hosts that it fits: of each the mean, not the median."""
+    """Make a kind of the schedule, from the reports on the hosts that it fits: of each the mean, not the median."""
     spread = middle(each.spread for each in told.values()) if told else 0.0
     seconds = {host: each.mean for host, each in told.items()}
     return Kind(kind_of(of.class_id, priority, gate), count, seconds, priority, spread, places or {})

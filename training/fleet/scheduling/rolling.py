@@ -16,8 +16,8 @@ ASKS_S = 60.0  # a host that waits asks at least so often; one that was silent f
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """A host's one wait, whatever it is told meanwhile: of which kind it was told last, since when, until when at
-    least, and when it asked last."""
+    """A host's one wait, across all answers it gets: the kind it was last given, since when, until when at least, and
+    when it asked last."""
 
     kind: str
     since: float
@@ -73,7 +73,7 @@ class Rolling:
         return sum(share.count for _, _, share in self.made.own(host))
 
     def only(self, hosts: Collection[str]) -> None:
-        """Let nobody wait for another host than these."""
+        """Let no host but these wait."""
         if self.made is not None:
             self.made = self.made.only(hosts)
 
@@ -81,7 +81,7 @@ class Rolling:
         """Answer a slot of ``host``: a job, or a wait that ends at the latest when one here would have been done twice.
 
         A host that has waited for as long as the job takes here, and until the better one should have been ready with
-        it, may have it anyway: what is said of durations and progress may be wrong for good.
+        it, may have it anyway: what is said of durations and progress may stay wrong.
         """
         verdict = None if self.made is None else self.made.decide(host, now - self.made_at, without)
         if not isinstance(verdict, Decline):

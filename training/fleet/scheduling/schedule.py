@@ -206,7 +206,7 @@ class Schedule:
         ]
 
     def only(self, hosts: Collection[str]) -> Schedule:
-        """Return the schedule without the slots of other hosts; what they had is meant for nobody."""
+        """Return the schedule without the slots of other hosts; their jobs are assigned to no host."""
         if all(map(hosts.__contains__, self.at)):
             return self
         kept = [each for each in zip(self.slots, self.shares, strict=True) if each[0].host in hosts]

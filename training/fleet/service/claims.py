@@ -139,8 +139,8 @@ class Claims:
         return booking.beside(host, [held_of(each, uses.get(each.claim_id)) for each in training])
 
     def _goes_on(self, request: ClaimRequest) -> str | None:
-        """Find a job that this worker has in hand though it was given up for lost, and tell why it gets none until the
-        receiver has heard of that: granted again to the same host, what was done of it would be lost.
+        """Find a job that this worker still has though it was given up for lost, and return why it gets none until the
+        receiver knows: granted again to the same host, what was done of it would be lost.
         """
         training = [each.claim_id for each in request.training]
         for claim_id in (*request.delivering, *training):
@@ -263,7 +263,7 @@ class Claims:
         held = [self._delivers(attempt, request) for attempt in held]
         for attempt in list(held):
             if attempt.instance_id == request.instance_id and attempt.session_id != request.session_id:
-                error = f"the worker on {request.host_id} began anew without this job"
+                error = f"the worker on {request.host_id} restarted without this job"
                 self._sessions.lose(request.host_id, attempt)
                 self._queue.settle(self._fleet.job(attempt.job_id), attempt, EndReason.HOST_LOST, error=error)
                 held.remove(attempt)

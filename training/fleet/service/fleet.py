@@ -171,5 +171,6 @@ class FleetState:
 
 
 def held_of(attempt: Attempt, use: TrainerUse | None) -> Held:
-    """Return what an attempt holds of its host; of one whose use nobody tells all that it may hold is still to come."""
+    """Return what an attempt holds of its host; for one without a reported use, all that it may hold is still to
+    come."""
     return Held(attempt.booked) if use is None else Held(attempt.booked, use.ram_gib, use.vram_gib)

@@ -42,7 +42,7 @@ class Heartbeats:
         if attempt.live and self._sessions.handed_on(attempt, request.session_id):
             raise Refusal(
                 ProblemType.LEASE_SUPERSEDED,
-                f"another session of host {attempt.host} goes on with this attempt; drop the work",
+                f"another session of host {attempt.host} continues this attempt; drop the work",
             )
         if attempt.end_reason is EndReason.CANCELLED:
             return HeartbeatReply(action=Action.STOP, lease_s=0.0, log_next=attempt.log_next)

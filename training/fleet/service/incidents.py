@@ -113,7 +113,7 @@ class Incidents:
             if known is not None and known["n"] >= WATCHES_MAX:
                 raise Refusal(
                     ProblemType.SLOW_DOWN,
-                    f"{WATCHES_MAX} watches are known here, and no more are kept; those that are silent for 90 days "
+                    f"{WATCHES_MAX} watches are known here, the most that are kept; those that are silent for 90 days "
                     f"are forgotten",
                     retry_after_s=HOUR_S,
                 )

@@ -39,7 +39,7 @@ class OperatorCalls:
         return the_one_to_change(ref, self._queue.named(ref))
 
     def cancel(self, ref: str, *, by: str = "operator", as_removed: bool = False) -> MovedReply:
-        """Cancel a job for good, or ``as_removed`` (it left the plan) until a plan names it again."""
+        """Cancel a job permanently, or ``as_removed`` (it left the plan) until a plan names it again."""
         job_id = self.resolve_to_change(ref)
         job = self._fleet.job(job_id)
         if as_removed and job.in_manifest:
@@ -95,7 +95,7 @@ class OperatorCalls:
         )
 
     def resume_host(self, name: str, by: str) -> HostOrderReply:
-        """End the order that a host is under: it gets jobs again, and its paused trainers go on."""
+        """End the order that a host is under: it gets jobs again, and its paused trainers continue."""
         name, before = self._under_order(name)
         ended = self._queue.orders.end(name, by)
         out = taken_out(self._queue.db, self._hosts).get(name)

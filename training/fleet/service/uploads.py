@@ -156,7 +156,7 @@ class Uploads:
             job, again = found
             place = (again.attempt, again.generation)
             if made is None or (made.attempt, made.generation) != place:
-                raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} has gone on meanwhile; deliver once more")
+                raise Refusal(ProblemType.WRONG_STATE, f"job {job.name} has changed since; deliver once more")
             if not self._fleet.store.find(request.artifact_id, model=job.model, mode=job.mode):
                 raise Refusal(
                     ProblemType.NO_ARTIFACT,

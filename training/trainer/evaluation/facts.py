@@ -92,7 +92,7 @@ def _add_ranking(facts: Facts, metrics: Mapping[str, Metric], alone: Mapping[str
     facts.named = all(metrics[name]["value"] is not None for name in ("accuracy", "balanced_accuracy"))
     facts.accuracy, facts.balanced = (_percent(metrics, name) for name in ("accuracy", "balanced_accuracy"))
     # The feature that comes closest by itself.
-    facts.alone = "" if not alone else f" (by itself {alone['feature']} has {alone['auroc']:.3f})"
+    facts.alone = "" if not alone else f" (alone {alone['feature']} has {alone['auroc']:.3f})"
 
 
 def _add_alarms(facts: Facts, point: Mapping[str, Any], benign: str) -> None:

@@ -73,7 +73,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """The quantiles of a host's reference that are its level, and the threshold that it would set by itself.
+    """The quantiles of a host's reference that are its level, and the threshold from it alone.
 
     A checkpoint keeps those of its margin.
     """
@@ -112,7 +112,7 @@ class ReferenceLevel:
 class ReferenceScores:
     """Scores (M) of reference windows that trained nothing, and the host of each.
 
-    ``marks`` (M) say which windows they are (see `Rows.marks`); empty where nobody asks.
+    ``marks`` (M) say which windows they are (see `Rows.marks`); empty unless requested.
     """
 
     score: FloatArray
@@ -160,7 +160,7 @@ def doubt_on(host: str, alarming: float | None, windows: int) -> str | None:
         return None
     return (
         f"The reference of {host} would raise alarms in {alarming:.0%} of its windows: if it was recorded during an "
-        "attack, that attack is now taken for usual there; look what went on, and record it anew."
+        "attack, that attack is now taken for usual there; check what happened, and record it again."
     )
 
 
@@ -241,7 +241,8 @@ class HostThresholds:
     """The thresholds of hosts with a level; every other host has the calibrated one.
 
     ``why`` says in words what ``left_out`` says in figures: the reason for the rule. ``kept`` has the thresholds of
-    hosts whose reference trains: they are of before, as what has learnt from a reference scores it too low.
+    hosts whose reference trains: they come from the model trained earlier, because a model scores its own training data
+    too low.
     """
 
     rule: LevelUse
@@ -271,7 +272,7 @@ class HostThresholds:
     def elsewhere(self, references: ReferenceScores, *, measured: bool = False) -> HostThresholds:
         """The same rule on other data: hosts have the levels of their references there, others those known.
 
-        Where values are ``measured`` from a host's own reference, a level of before says nothing of a host without one.
+        Where values are ``measured`` from a host's own reference, an earlier level says nothing of a host without one.
         """
         own = references.levels(self.scale, self.quantiles)
         if not measured:

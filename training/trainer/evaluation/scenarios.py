@@ -45,7 +45,7 @@ def _row(name: str, kind: str, test: Scored, alarm: NDArray[np.bool_], here: NDA
 def best_alone(
     features: NDArray[np.float32], names: Sequence[str], alarming: NDArray[np.bool_]
 ) -> dict[str, Any] | None:
-    """The feature (of N, F) with the highest AUROC by itself, in either direction; None where none has one."""
+    """The feature (of N, F) with the highest AUROC alone, in either direction; None where none has one."""
     best: tuple[float, str] | None = None
     for place, name in enumerate(names):
         values = features[:, place]

@@ -112,7 +112,7 @@ def place_notes(rows: Rows, classes: Classes) -> list[str]:
     words, late = classes.words(), "after" if auroc > 0.5 else "before"
     said = (
         f"In the test's recordings {words[MALICIOUS]} windows come {late} {words[BENIGN]} ones: how late a window "
-        f"comes has an AUROC of {max(auroc, 1 - auroc):.2f} by itself, so that what drifts, fills or warms up in a "
+        f"comes has an AUROC of {max(auroc, 1 - auroc):.2f} alone, so that what drifts, fills or warms up in a "
         "recording tells them apart as well."
     )
     return [said]

@@ -33,7 +33,7 @@ class OperatingPoint:
     """The threshold of the alarm: a window whose score is *greater* than its host's raises one.
 
     That is ``threshold``, or what ``hosts`` makes of it on a host with a reference. ``made_on`` are the recordings that
-    all of it was chosen on, ``leveled_by`` the marks of the windows that told hosts' levels (`Rows.marks`).
+    all of it was chosen on, ``leveled_by`` the marks of the windows that set hosts' levels (`Rows.marks`).
     """
 
     target_fpr: float
@@ -81,7 +81,7 @@ class OperatingPoint:
         return None if self.threshold is None else scored.score > self.each(scored)
 
     def refuse_test(self, test: Rows) -> None:
-        """Refuse a choice that was made on recordings of these windows, or levels that they told.
+        """Refuse a choice that was made on recordings of these windows, or levels that they set.
 
         Raises ChosenOnTestError.
         """
@@ -91,7 +91,7 @@ class OperatingPoint:
         if told:
             host, episode, _ = told[0].split(MARK)
             raise ChosenOnTestError(
-                f"the level of {host} was told by windows of recording {episode} that test it; this is a mistake of "
+                f"the level of {host} was set by windows of recording {episode} that test it; this is a mistake of "
                 "the program, not of the data: please report it"
             )
         both = sorted(self.made_on.intersection(test.recording.tolist()))

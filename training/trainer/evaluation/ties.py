@@ -1,7 +1,7 @@
-"""Models on one test side: which can be told from the first, and how much of the first one's lead is luck.
+"""Models on one test side: which are distinguishable from the first, and how much of the first one's lead is luck.
 
 The test that ranks models also judges them. So the first is never the best alone: the others are tied with it unless a
-paired test says otherwise, and what choosing by this very test flatters is told beside it.
+paired test says otherwise, and the optimism from choosing by this same test is reported.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def in_words(
     behind = [name for number, name in enumerate(names) if not tied[number]]
     lines = [f"{names[first]} has the highest AUROC, and is first in {share:.0%} of the resamples."]
     if alike:
-        lines.append(f"Not told apart from it: {', '.join(alike)}.")
+        lines.append(f"Not distinguishable from it: {', '.join(alike)}.")
     if behind:
         lines.append(f"Behind it, by a paired test with Holm's correction: {', '.join(behind)}.")
     return [

@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
         RANKING,
         "there is no AUROC",
         Reliance.CAUTION,
-        "How well it tells the classes apart cannot be said: {no_auroc}.",
+        "How well it tells the classes apart is unknown: {no_auroc}.",
         lambda f: f.rank["value"] is None,
     ),
     Rule(
@@ -118,7 +118,7 @@ RULES: tuple[Rule, ...] = (
         RANKING,
         "interval contains 0.5, and the exact test does not refuse chance",
         Reliance.POOR,
-        "Cannot be told from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): do not use it.",
+        "Not distinguishable from chance on this test (AUROC {auroc}, 95 % interval {auroc_interval}): do not use it.",
         lambda f: f.rank["ci95"] is not None,
         ends=True,
     ),
@@ -249,7 +249,7 @@ RULES: tuple[Rule, ...] = (
         PROMISE,
         "no interval of the rate of false alarms",
         Reliance.CAUTION,
-        "Whether it keeps its promise of {target} false alarms {where} cannot be said: too few benign episodes.",
+        "Whether it keeps its promise of {target} false alarms {where} is unknown: too few benign episodes.",
         lambda f: _promised(f) and f.fpr["ci95"] is None,
     ),
     Rule(
@@ -315,7 +315,7 @@ RULES: tuple[Rule, ...] = (
         PER_DAY,
         "there is a rate of false alarms, and the clock is not known",
         Reliance.GOOD,
-        "How many alarms a day that is cannot be said: {no_alarms_a_day}.",
+        "How many alarms a day that is, is unknown: {no_alarms_a_day}.",
         lambda f: _promised(f) and f.alarms_a_day["value"] is None,
     ),
     Rule(

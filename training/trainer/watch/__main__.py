@@ -1,11 +1,11 @@
-"""Watch this host with a trained model, and call somebody when an incident begins.
+"""Watch this host with a trained model, and call a person when an incident begins.
 
     python -m training.trainer.watch artifacts/gbt_realistic.ckpt.json --reference data/episodes
 
 Reads the recorder's channels (psutil and /proc; nothing leaves the host but what a hook carries away), and puts them
 through the windows, features, scores and incident rule of ``score``. It prints a line when an incident is raised and
-one when it is over; notes go to standard error. Ctrl-C and SIGTERM end it; started again it goes on, and nobody is
-called twice for one incident.
+one when it is over; notes go to standard error. Ctrl-C and SIGTERM end it; started again it resumes, and makes no
+second call for one incident.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.add_argument("--exec", dest="command", help="command to start for each incident, which is its input as JSON")
     parser.add_argument("--webhook", metavar="URL", help="address to which each incident is posted as JSON")
-    parser.add_argument("--receiver-url", metavar="URL", help="the fleet's receiver, which is told of each incident")
+    parser.add_argument("--receiver-url", metavar="URL", help="the fleet's receiver, which gets each incident")
     parser.add_argument("--tls-dir", metavar="DIR", help="certificate of this host for the receiver (default: join's)")
     parser.add_argument(
         "--confirm-change", action="store_true",
-        help="take the change that was told of this host for its ordinary work from now on, and end: the watch that "
+        help="accept the reported change of this host as its ordinary work from now on, and end: the watch that "
         "runs with the same state takes it up at its next window",
     )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1, help="number of CPU threads (default 1)")

@@ -1,4 +1,4 @@
-"""Calling somebody: an incident's document, its line for people, and the hooks that carry it away.
+"""Calling a person: an incident's document, its line for people, and the hooks that carry it away.
 
 A hook is a command, which gets the incident as JSON on its standard input, a web address, to which it is posted, or the
 fleet, which a command of its own tells. They run beside the watch, each one call at a time; a call that fails is tried
@@ -153,7 +153,7 @@ def fleet_hook(url: str, host: str, tls_dir: str | None) -> Hook:
         code, wrong = _reported(words, json.dumps(told).encode())
         if code:
             kind = HookRefusedError if code == NEVER_TAKEN else HookError
-            raise kind(f"the fleet was not told: {wrong or f'its command ended with {code}'}")
+            raise kind(f"the report to the fleet failed: {wrong or f'its command ended with {code}'}")
 
     return Hook("fleet", call, OF_CHANGE | {"raised", "over", WATCHING})
 
@@ -252,7 +252,7 @@ class Courier:
         return len(self._others)
 
     def asked(self, told: Mapping[str, Any]) -> list[Undelivered]:
-        """The calls that ``told`` makes, one for each hook that hears of its event."""
+        """The calls that ``told`` makes, one for each hook of its event."""
         return [{"to": hook.name, "told": dict(told)} for hook in self._hooks.values() if told["event"] in hook.events]
 
     def put(self, told: Mapping[str, Any]) -> None:

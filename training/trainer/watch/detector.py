@@ -171,14 +171,14 @@ class Detector:
         return seen
 
     def restart(self) -> None:
-        """Begin a recording anew, at time 0."""
+        """Begin a new recording, at time 0."""
         self._lost += self._stream.skipped
         self._stream = self._begin()
         self._alarms.clear()
 
     @property
     def lost(self) -> int:
-        """The windows so far that a hole between samples touched: nobody looked at them."""
+        """The windows so far that a hole between samples touched: they were not examined."""
         return self._lost + self._stream.skipped
 
     def end(self) -> list[ScoredWindow]:

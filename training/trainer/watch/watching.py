@@ -147,7 +147,7 @@ def samples(
         taken = clock.monotonic() - begun
         watch.take(taken, collector.sample())
         if abs(clock.now() - (watch.detector.began_at + clock.monotonic() - begun)) > JUMP_S:
-            watch.say("the host's clock was set: windows begin anew")
+            watch.say("the host's clock was set: windows start over")
             watch.detector.restart()
             begun, tick = clock.monotonic(), 0
             watch.detector.began_at = clock.now()
@@ -198,7 +198,7 @@ class HostWatch:
             self.say(f"incident {self.streams.identity(self.host, known.open)} was open when the last watch ended")
 
     def _take_up(self) -> None:
-        """Look for the note of somebody who confirms a change."""
+        """Look for a note that confirms a change."""
 
         carry = partial(self._carry_change, event="confirmed")
         if (told := take_note(self.kept_in, self.streams, self.host, keep=carry)) is not None:
@@ -296,7 +296,7 @@ class HostWatch:
         return said
 
     def _keep_and_put(self, said: Mapping[str, Any]) -> None:
-        """Keep before anybody hears of it: whatever happens now, nobody is called for it again unknowingly."""
+        """Keep before anybody hears of it: no later event repeats its call unknowingly."""
         self.streams.undelivered = [*self.courier.waiting, *self.courier.asked(said)]
         self.streams.save(self.kept_in)
         self.courier.put(said)

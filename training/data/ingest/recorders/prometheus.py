@@ -2,7 +2,7 @@
 
 The preset asks for what the node exporter exports, sample by sample, and makes growth by the second of each counter
 here, so that a restart of a host is seen in each series. A server repeats the last sample for up to five minutes where
-nothing new came: a step in which nothing at all changed is no sample. Queries of one's own become channels beside it.
+nothing new came: a step in which nothing at all changed is no sample. Own queries become additional channels.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ def _own(name: str, series: Iterable[Series]) -> dict[str, _Values]:
     for one in series:
         parts[_instance(one, f"the query {name!r}")][tuple(sorted(one.metric.items()))].append(one)
     if not parts:
-        raise DataError(f"The query {name!r} has no samples in that time: mend it, or leave it out.")
+        raise DataError(f"The query {name!r} has no samples in that time: fix it, or leave it out.")
     for instance, found in parts.items():
         if len(found) > 1:
             raise DataError(
