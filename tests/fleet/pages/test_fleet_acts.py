@@ -169,8 +169,8 @@ def test_an_operator_judges_an_incident_on_its_page_and_takes_that_back(receiver
     receiver.client().watch({"host_id": "pi", "model": HOSTILE, "incident": told})
     session = logged_in(receiver, TOKEN)
     page = look(receiver, "/incidents", Cookie=session)[1]
-    assert ("Confirm" in page, "<script>alert" in page) == (True, False)
-    assert "Confirm" not in look(receiver, "/incidents")[1]
+    assert ("Confirm</button>" in page, "<script>alert" in page) == (True, False)
+    assert "Confirm</button>" not in look(receiver, "/incidents")[1]
     verdict = urlencode({"number": 1, "verdict": "false", "host": "pi"})
     assert send(receiver, "/incidents", body=verdict, Cookie="")[0] == 403
     reader = receiver.client().call("add_token", name="wall", role="reader")["token"]

@@ -191,7 +191,7 @@ def test_an_empty_fleet_says_the_next_command(tmp_path: Path) -> None:
 )
 def test_one_sentence_for_every_state_of_a_plan(counts: dict[str, int], said: str) -> None:
     live = [{"progress": {"eta_s": 120}}]
-    waiting = [Waiting(None, 1, ("a",)), Waiting("no GPU", 2, ("b", "c"))]
+    waiting = [Waiting(None, 1, ()), Waiting("no GPU", 2, ())]
     assert fleet.sentence({**EMPTY, **counts}, live, waiting) == said
 
 
@@ -200,7 +200,7 @@ def test_one_sentence_for_every_state_of_a_plan(counts: dict[str, int], said: st
     [(0, 3, "3 wait to be unheld."), (1, 1, "3 wait (1 of them for what no host offers now, 1 of them to be unheld).")],
 )
 def test_the_first_line_counts_held_jobs_as_such(stuck: int, held: int, said: str) -> None:
-    waiting = [Waiting("no GPU", stuck, ("b",))] if stuck else []
+    waiting = [Waiting("no GPU", stuck, ())] if stuck else []
     assert fleet.sentence({**EMPTY, "pending": 3}, [], waiting, held).endswith(said)
 
 
@@ -594,8 +594,8 @@ def test_all_is_done_when_the_last_one_is() -> None:
 
 
 def test_addresses_and_times() -> None:
-    assert job_path({"name": "a/b?c", "job_id": "12"}) == "/jobs/a%2Fb%3Fc"
-    assert job_path({"name": "..", "job_id": "12"}) == "/jobs/12", "a browser would take it for a folder"
+    assert job_path({"name": "a/b?c", "job_id": "12", "in_manifest": True}) == "/jobs/a%2Fb%3Fc"
+    assert job_path({"name": "..", "job_id": "12", "in_manifest": True}) == "/jobs/12", "it is no folder"
     assert job_path({"name": "a", "job_id": "12", "in_manifest": False}) == "/jobs/12", "another job may have the name"
     assert "3 min ago" in time_element(NOON - 180, NOON)
     assert "in 3 min" in time_element(NOON + 180, NOON)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.fleet.database.sqlite import SqliteDatabase
+from training.fleet.pages.rendering import job_path
 from training.fleet.queue.jobs import JobQueue
 from training.fleet.scheduling.durations import Machine
 from training.fleet.scheduling.policy import Policy
@@ -174,7 +175,14 @@ def test_jobs_that_wait_for_another_host_are_named_like_others(fleet: Looking) -
     fleet.plan(a_job("one"), a_job("two"), a_job("three"))
     fleet.service.fail("id-one", a_failure(fleet.claim()))
     (group,) = fleet.views.waiting()
-    assert (group.count, sorted(group.names)) == (3, ["one", "three", "two"])
+    assert (group.count, sorted(each["name"] for each in group.jobs)) == (3, ["one", "three", "two"])
+
+
+def test_of_two_waiting_jobs_with_one_name_each_has_its_own_page(fleet: Looking) -> None:
+    fleet.plan(a_job("one"))
+    fleet.plan({**a_job("two"), "name": "one"})
+    (group,) = fleet.views.waiting()
+    assert sorted(map(job_path, group.jobs)) == ["/jobs/id-one", "/jobs/one"]
 
 
 def test_a_running_job_shows_its_host_and_progress_and_a_pending_one_none(fleet: Looking) -> None:

@@ -107,7 +107,7 @@ def path_part(text: object) -> str:
 def job_path(job: Mapping[str, Any]) -> str:
     """Return the address of a job's page: by its name, unless a browser or another job would take that differently."""
     name = str(job.get("name") or "")
-    by_name = job.get("in_manifest", True) and name.strip(".") != ""
+    by_name = job["in_manifest"] and name.strip(".") != ""
     return f"/jobs/{path_part(name if by_name else job.get('job_id'))}"
 
 

@@ -131,11 +131,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The pending jobs that wait for the same thing. ``names``: the next few of them."""
+    """The pending jobs that wait for the same thing. ``jobs``: the next few of them."""
 
     reason: str | None  # None: for their turn
     count: int
-    names: tuple[str, ...]
+    jobs: tuple[dict[str, Any], ...]
 
 
 class Views:
@@ -324,8 +324,7 @@ class Views:
             reason = look.obstacle or look.waits_for
             first = self._db.all("waiting_first", class_id=row["class_id"], most=NAMES_MAX)
             before = groups.get(reason, Waiting(reason, 0, ()))
-            names = (*before.names, *(each["name"] for each in first))[:NAMES_MAX]
-            groups[reason] = Waiting(reason, before.count + row["n"], names)
+            groups[reason] = Waiting(reason, before.count + row["n"], (*before.jobs, *map(dict, first))[:NAMES_MAX])
         return sorted(groups.values(), key=lambda each: -each.count)
 
     def events(

@@ -129,12 +129,12 @@ ORDER BY j.priority DESC, j.claimable_at, j.seq LIMIT :most
 SELECT class_id, count(*) AS n FROM waiting GROUP BY class_id
 
 -- name: waiting_first — those of a class that are next; those that avoid a host are few, and looked at by themselves
-SELECT name FROM (
-  SELECT * FROM (SELECT name, priority, claimable_at, seq FROM waiting
+SELECT name, job_id, in_manifest FROM (
+  SELECT * FROM (SELECT name, job_id, in_manifest, priority, claimable_at, seq FROM waiting
     WHERE class_id = :class_id AND avoid_host = ''
     ORDER BY priority DESC, claimable_at, seq LIMIT :most)
   UNION ALL
-  SELECT * FROM (SELECT name, priority, claimable_at, seq FROM waiting
+  SELECT * FROM (SELECT name, job_id, in_manifest, priority, claimable_at, seq FROM waiting
     WHERE class_id = :class_id AND avoid_host > ''
     ORDER BY priority DESC, claimable_at, seq LIMIT :most))
 ORDER BY priority DESC, claimable_at, seq LIMIT :most
