@@ -45,7 +45,7 @@ PLAN_BUGS = (
         PlanWrite._row,
         "self._edition, spec",
         "self._edition - 1, spec",
-        seed=17,
+        seen_by="test_fleet_queue:test_a_plan_that_is_written_in_parts_is_granted_as_a_whole",
     ),
     Mutant("nothing is kept of a grant", JobQueue._write_grant, "granted=granted(job),", "granted={},"),
     Mutant("provenance says what the plan says", catalogue.provenance_of, "job = job.granted(attempt)", "pass", seed=8),
@@ -54,6 +54,6 @@ PLAN_BUGS = (
         Claims._repeat,
         "Grant(job.granted(attempt), attempt)",
         "Grant(job, attempt)",
-        seed=54,
+        seen_by="test_fleet_plan_edits:test_a_repeated_claim_is_answered_with_what_was_granted",
     ),
 )

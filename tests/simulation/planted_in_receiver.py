@@ -129,7 +129,13 @@ RECEIVER_BUGS = (
     Mutant("no budget for trainers", policy._end_of_budget, "failures >= policy.max_attempts", "False", seed=11),
     Mutant("no budget for hosts", policy._end_of_budget, "losses >= policy.max_host_losses", "False", seed=2),
     Mutant("no budget of grants", policy._end_of_budget, "job.grants >= policy.max_grants", "False", seed=18),
-    Mutant("bad data is tried again", policy._end_of_budget, "exit_code in FINAL_EXITS", "False", seed=25),
+    Mutant(
+        "bad data is tried again",
+        policy._end_of_budget,
+        "exit_code in FINAL_EXITS",
+        "False",
+        seen_by="test_fleet_policy:test_bad_arguments_and_bad_data_are_never_retried",
+    ),
     Mutant(
         "one budget for both",
         policy.settle,

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -917,15 +918,16 @@ def half_written(queue: JobQueue, jobs: list[dict[str, Any]]) -> PlanWrite:
     return write
 
 
-def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole(queue: JobQueue) -> None:
-    write = half_written(queue, [a_job(name, seed=n) for n, name in enumerate("abcde")])
-    assert len(queue.db.all("jobs_page", after=0, most=9)) == 4
-    assert claim(queue) is None
-    assert queue.events.fired["insert"] == 0, "or waiting claims would be told of them"
-    with queue.db.transaction():
-        assert write.finish().counts["inserted"] == 5
-    assert queue.edition == 1
-    assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
+def test_a_plan_that_is_written_in_parts_is_granted_as_a_whole() -> None:
+    with closing(JobQueue(":memory:", clock=FakeClock(), new_claim_id=Counting())) as queue:
+        write = half_written(queue, [a_job(name, seed=n) for n, name in enumerate("abcde")])
+        assert len(queue.db.all("jobs_page", after=0, most=9)) == 4
+        assert claim(queue) is None
+        assert queue.events.fired["insert"] == 0, "or waiting claims would be told of them"
+        with queue.db.transaction():
+            assert write.finish().counts["inserted"] == 5
+        assert queue.edition == 1
+        assert {claim(queue).name for _ in range(5)} == set("abcde")  # type: ignore[union-attr]
 
 
 def test_a_plan_cut_off_is_finished_by_the_next_write(queue: JobQueue) -> None:

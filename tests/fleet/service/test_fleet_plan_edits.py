@@ -61,11 +61,12 @@ def test_get_takes_the_files_that_were_promised_when_the_job_was_granted() -> No
     assert allowed_names(granted(detail, A)) == {"other.bin"}
 
 
-def test_a_repeated_claim_is_answered_with_what_was_granted(receiver: Receiver) -> None:
-    receiver.plan(a_job("one", n_resamples=100))
-    first = receiver.service.claim(a_worker_claim("pi", request_id="again"))
-    receiver.plan(a_job("one", n_resamples=9000) | {"name": "renamed"})
-    again = receiver.service.claim(a_worker_claim("pi", request_id="again"))
+def test_a_repeated_claim_is_answered_with_what_was_granted() -> None:
+    with closing(Receiver()) as receiver:
+        receiver.plan(a_job("one", n_resamples=100))
+        first = receiver.service.claim(a_worker_claim("pi", request_id="again"))
+        receiver.plan(a_job("one", n_resamples=9000) | {"name": "renamed"})
+        again = receiver.service.claim(a_worker_claim("pi", request_id="again"))
     assert again.repeated
     assert (again.name, again.spec) == (first.name, first.spec)
 
