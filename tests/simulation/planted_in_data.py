@@ -11,7 +11,7 @@ DATA_BUGS = (
         DatasetCache._remove_oldest,
         "used = set(self._in_use())",
         "used = set[str]()",
-        seed=135,
+        seen_by="test_fleet_dataset_fetch:test_no_data_set_that_a_trainer_uses_makes_room_for_another",
     ),
     Mutant(
         "two data sets are fetched at once",

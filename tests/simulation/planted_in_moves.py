@@ -18,7 +18,7 @@ MOVE_BUGS = (
         StateFile._unlike,
         "- PROCESSOR",
         '- PROCESSOR - {"code"}',
-        seed=143,
+        seen_by=_DIRECTLY + "a_state_of_other_code_is_not_gone_on_from",
     ),
     Mutant(
         "a job is handed the state of another one",

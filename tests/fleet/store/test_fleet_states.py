@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conformance.memory_fs import MemoryFs
+from fakes import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -35,6 +36,7 @@ from training.fleet.worker.datasets import Order, Stopped
 from training.fleet.worker.saved_states import stretches_of
 from training.fleet.worker.state import events as t
 from training.fleet.worker.state_transfer import StateTransfer, note_end
+from training.trainer.state_file import StateFile
 
 JOB = job_id({"name": "gbt-realistic"})
 
@@ -148,6 +150,17 @@ STRETCH = [{"attempt": 1, "host": "first"}]
 
 def no_calls() -> StateCalls:
     raise AssertionError("nothing is fetched")
+
+
+def test_a_state_of_other_code_is_not_gone_on_from() -> None:
+    facts = {"spec": 1, "code": "ours", "cpu": "wide"}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.state"
+        kept = StateFile(path, "key", FakeClock(), facts=facts)
+        kept.watch(lambda: b"weights")
+        kept.save()
+        assert StateFile(path, "another key", FakeClock(), facts={**facts, "cpu": "narrow"}).load() == b"weights"
+        assert StateFile(path, "another key", FakeClock(), facts={**facts, "code": "older"}).load() is None
 
 
 WHOLE = st.integers(0, 30)

@@ -6,8 +6,10 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -214,16 +216,19 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, dataset_store: She
     cache.close()
 
 
-def test_no_data_set_that_a_trainer_uses_makes_room_for_another(tmp_path: Path, dataset_store: Shelf) -> None:
-    first, other, third = [dataset_store.add(a_folder(tmp_path / name, f=block(name, 2))) for name in "abc"]
+def test_no_data_set_that_a_trainer_uses_makes_room_for_another() -> None:
     used: list[str] = []
-    cache = DatasetCache(tmp_path / "cache", 5 * PIECE, in_use=lambda: used)
-    for dataset_id in (first, other):
-        cache.provide(dataset_id, dataset_store, wish())
-    used += [first]
-    cache.provide(third, dataset_store, wish())
-    assert {path.name for path in (tmp_path / "cache/sets").iterdir()} >= {first, third}
-    cache.close()
+    dataset_store = Shelf()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        first, other, third = [dataset_store.add(a_folder(folder / each, f=block(each, 2))) for each in "abc"]
+        cache = DatasetCache(folder / "cache", 5 * PIECE, in_use=lambda: used)
+        with closing(cache):
+            for dataset_id in (first, other):
+                cache.provide(dataset_id, dataset_store, wish())
+            used += [first]
+            cache.provide(third, dataset_store, wish())
+            assert {path.name for path in (folder / "cache/sets").iterdir()} >= {first, third}
 
 
 def test_a_fetch_stops_amid_the_look_at_what_has_arrived(
