@@ -33,7 +33,7 @@ MOVE_BUGS = (
         StateTransfer.bring,
         "== self._kept",
         "and self._kept",
-        seed=111,
+        seed=123,
     ),
     Mutant(
         "the state before is not removed",
