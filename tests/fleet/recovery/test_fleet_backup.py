@@ -238,6 +238,17 @@ def test_backups_of_another_form_are_refused(state: State, folder: Path, tmp_pat
             act()
 
 
+def test_a_database_of_another_shape_is_not_restored(
+    state: State, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_up(state, folder)
+    monkeypatch.setattr("training.fleet.database.sqlite.SCHEMA_VERSION", 0)
+    with pytest.raises(RecoveryError) as refused:
+        restore(folder, state, force=True)
+    assert "restore it with the program that made it" in str(refused.value)
+    assert "rebuild" not in str(refused.value), "that would put the good database aside"
+
+
 def test_two_backups_into_one_folder_at_once(state: State, folder: Path) -> None:
     back_up(state, folder)
     with (

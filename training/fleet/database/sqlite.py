@@ -23,6 +23,7 @@ from training.fleet.database.writer import (
     DatabaseError,
     DatabaseFull,
     DatabaseLost,
+    OtherShape,
     Row,
     statements,
 )
@@ -148,7 +149,7 @@ class SqliteDatabase:
             raise self._other_shape(difference)
 
     def _other_shape(self, why: str) -> DatabaseError:
-        return DatabaseError(
+        return OtherShape(
             f"the database {self.path} has another shape than this program's and was left as it was ({why}); run "
             "`cis490-jobs rebuild --force`, which renames it and restores the completed jobs from the store"
         )

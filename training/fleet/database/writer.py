@@ -29,6 +29,10 @@ class DatabaseError(Exception):
     """The database could not carry out an operation."""
 
 
+class OtherShape(DatabaseError):  # noqa: N818
+    """A database has other tables than this program's."""
+
+
 class DatabaseFull(DatabaseError):  # noqa: N818
     """No space is left on the disk of the database; free some, nothing acknowledged was lost."""
 

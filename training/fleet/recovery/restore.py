@@ -14,7 +14,7 @@ from pathlib import Path
 from training.clock import Clock
 from training.files import Fs, LocalFs, file_sha256
 from training.fleet.database.sqlite import SqliteDatabase
-from training.fleet.database.writer import DatabaseError
+from training.fleet.database.writer import DatabaseError, OtherShape
 from training.fleet.recovery.backup import (
     DATASETS,
     KEY_FILES,
@@ -103,6 +103,9 @@ class Restore:
             try:
                 self._database(done, unfinished)
                 done.aside = place_database(unfinished, self.state.db, self.clock.now())
+            except OtherShape:
+                why = f"the database of the backup {done.snapshot} has another shape than this program's"
+                raise RecoveryError(f"{why}; restore it with the program that made it; {UNTOUCHED}") from None
             except (DatabaseError, StoreError) as error:
                 raise RecoveryError(f"{error}; {UNTOUCHED}") from error
             finally:
